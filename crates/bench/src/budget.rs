@@ -37,7 +37,7 @@ pub struct BudgetPoint {
     pub from: String,
 }
 
-/// All groups of runs with two or more budgets, at each recall.
+/// Finds all groups of runs with two or more budgets, and compares each group at each recall.
 pub fn budgets(runs: &[RunResult], targets: &[f64]) -> Vec<Budget> {
     let mut groups: Vec<Vec<(u64, &RunResult)>> = Vec::new();
     for run in runs {
@@ -81,7 +81,7 @@ fn alike(a: &RunResult, b: &RunResult) -> bool {
     a.preset == b.preset && a.index.key == b.index.key && without(&a.search) == without(&b.search)
 }
 
-/// The common name: `stratann` of `stratann, 64MB`.
+/// The common name of a group. For the run `stratann, 64MB` it is `stratann`.
 fn name(run: &RunResult) -> String {
     let memory = run.search.memory.as_deref().unwrap_or_default();
     let name = run.name.strip_suffix(memory).unwrap_or(&run.name);

@@ -11,10 +11,10 @@
 //! truth = "photo-sift-100k.truth100.bin"
 //! metric = "l2"
 //!
-//! [build]                           # of every run
+//! [build]                           # build options of all runs
 //! degree = 64
 //!
-//! [search]                          # of every run
+//! [search]                          # search options of all runs
 //! lists = [20, 40, 100]
 //!
 //! [[run]]
@@ -25,13 +25,13 @@
 //! [[run]]
 //! name = "diskann, locality"
 //! preset = "diskann"
-//! build = { order = "locality" }    # only this run
+//! build = { order = "locality" }    # of this run alone
 //! search = { whole_page = true }
 //! ```
 //!
 //! A job with a table `[timeline]` or `[breakdown]` measures live updates
-//! ([`live::keys`](crate::live::keys)). It needs no truth, since rows come and go, and has no
-//! `[search]`.
+//! ([`live::keys`](crate::live::keys)). Such a job needs no file of ground truth, since rows are
+//! inserted and deleted. It has no `[search]`.
 //!
 //! The whole job is checked before any run begins, so that a typing error does not cost an hour.
 
@@ -58,7 +58,7 @@ pub struct Job {
     /// Recalls at which the runs are compared.
     #[serde(default)]
     pub targets: Vec<f64>,
-    /// Repeats of every measurement; 3 if absent.
+    /// The number of repeats of every measurement; 3 if absent.
     pub repeat: Option<usize>,
     /// The files.
     pub data: Data,
@@ -100,11 +100,11 @@ pub struct Data {
 pub struct Build {
     /// R: the maximum number of neighbours of a node.
     pub degree: Option<usize>,
-    /// L of the build.
+    /// L: the list size of the build.
     pub build_list: Option<usize>,
     /// The factor of RobustPrune.
     pub alpha: Option<f64>,
-    /// Bytes of a code.
+    /// The size of a code in bytes.
     pub code_bytes: Option<usize>,
     /// `input` or `locality`.
     pub order: Option<String>,
@@ -113,20 +113,20 @@ pub struct Build {
     pub layout: Option<String>,
     /// `raw`, `paper` or `best`.
     pub compression: Option<String>,
-    /// Raw bytes of a segment of vectors, as `2MiB`.
+    /// The size of a segment of vectors in raw bytes, such as `2MiB`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub segment: Option<String>,
-    /// Share of the vectors in the navigation graph.
+    /// The share of the vectors that are in the navigation graph.
     pub navigation: Option<f64>,
-    /// Cap on memory, as `2GiB`.
+    /// The memory cap of the build, such as `2GiB`.
     pub memory: Option<String>,
-    /// The memory that searches will have, as `10MB`. A small value may put the codes into the
-    /// nodes.
+    /// The memory that searches will have, such as `10MB`. With a small value, the build may put
+    /// the codes into the nodes.
     pub search_memory: Option<String>,
-    /// The maximum size of the index, as `62MB`. The build derives the degree from it.
+    /// The maximum size of the index, such as `62MB`. The build derives the degree from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub space: Option<String>,
-    /// Vectors for each cluster, in a layout of clusters.
+    /// The number of vectors for each cluster, in a layout of clusters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_size: Option<usize>,
     /// The maximum number of clusters that a vector is a member of.
@@ -135,9 +135,9 @@ pub struct Build {
     /// A file of recorded queries, which show the clusters that are probed most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query_log: Option<PathBuf>,
-    /// Threads.
+    /// The number of threads.
     pub threads: Option<usize>,
-    /// Seed.
+    /// The seed of random choices.
     pub seed: Option<u64>,
 }
 
@@ -145,7 +145,7 @@ pub struct Build {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
-    /// k: the neighbours of a query.
+    /// k: the number of neighbours of a query.
     pub k: Option<usize>,
     /// List sizes; for a cluster index, numbers of probed clusters.
     pub lists: Option<Vec<usize>>,
@@ -166,21 +166,21 @@ pub struct Search {
     /// For the strategy press: the share of the list by low codes that each round ranks by high
     /// codes.
     pub refine: Option<f64>,
-    /// Threads.
+    /// The number of threads.
     pub threads: Option<usize>,
-    /// Queries in flight on each thread.
+    /// The number of queries in flight on each thread.
     pub in_flight: Option<usize>,
-    /// Cap on memory, as `64MB`.
+    /// The memory cap of the searches, such as `64MB`.
     pub memory: Option<String>,
-    /// The size of the cache of recently read adjacency lists, as `16MB`.
+    /// The size of the cache of recently read adjacency lists, such as `16MB`.
     pub cache: Option<String>,
-    /// The size of the same cache in entries, or as `1%` of the vectors.
+    /// The size of the same cache in entries, or as a percentage of the vectors, such as `1%`.
     pub cache_entries: Option<Entries>,
     /// Whether to measure the time of each part of a query. The measurement takes some time itself.
     pub parts: Option<bool>,
     /// `auto`, `uring` or `pread`.
     pub io: Option<String>,
-    /// The tier from which each role is read, as `topology=rdma-model`.
+    /// The tier from which each role is read, such as `topology=rdma-model`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
 }
@@ -213,7 +213,7 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// One line of the plot.
+/// A run of the job. It is one line of the plot.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
@@ -249,13 +249,13 @@ pub struct Run {
 pub struct Plan {
     /// The file of the job.
     pub file: PathBuf,
-    /// Names the result files.
+    /// The name of the result files.
     pub name: String,
-    /// Heading of the plot.
+    /// The heading of the plot.
     pub title: String,
     /// Recalls at which the runs are compared.
     pub targets: Vec<f64>,
-    /// Repeats.
+    /// The number of repeats of every measurement.
     pub repeat: usize,
     /// The vectors.
     pub base: PathBuf,
@@ -269,17 +269,17 @@ pub struct Plan {
     pub runs: Vec<PlannedRun>,
 }
 
-/// A run with the job's options merged in.
+/// A run, with the options of the job where the run sets none.
 #[derive(Debug, Clone)]
 pub struct PlannedRun {
-    /// Its name.
+    /// The name of the run.
     pub name: String,
-    /// Its preset.
+    /// The preset of the run.
     pub preset: Preset,
-    /// Whether the index is measured twice, which shows the noise of the measurements.
+    /// Whether the run is measured twice, to find the noise of the measurements.
     pub noise: bool,
-    /// Build options. `order` and `compression` are always set, and `layout` unless it depends on
-    /// the vectors.
+    /// Build options. `order` is always set. `layout` is absent if the build chooses it.
+    /// `compression` is absent only if `layout` is absent and `search_memory` is set.
     pub build: Build,
     /// Search options. `k`, `lists` and `threads` are always set.
     pub search: Search,
@@ -287,18 +287,18 @@ pub struct PlannedRun {
     pub live: Option<LiveRun>,
 }
 
-/// Reads a job and checks it as a whole.
+/// Reads a job and checks the whole job.
 pub fn read(path: &Path, data_root: Option<&Path>) -> Result<Plan, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => Failure::Wrong(format!(
-            "{} is no text file, so it is no job. Give a TOML file as in bench/README.md",
+            "{} is not a text file, so it is not a job. Give a TOML file as in bench/README.md",
             path.display()
         )),
         _ => Failure::file("read the job", path, &error),
     })?;
     let job: Job = toml::from_str(&text).map_err(|error| {
         Failure::Wrong(format!(
-            "{} is no valid job: {}",
+            "{} is not a valid job: {}",
             path.display(),
             error.to_string().trim_end()
         ))
@@ -344,7 +344,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
         .find(|target| !(**target > 0.0 && **target <= 1.0))
     {
         return Err(format!(
-            "targets: {target} is no recall. Give shares such as 0.95"
+            "targets: {target} is not a recall. Give numbers above 0 and up to 1, such as 0.95"
         ));
     }
     if job.repeat == Some(0) {
@@ -379,7 +379,7 @@ fn plan(job: Job, folder: &Path, data_root: Option<&Path>) -> Result<Plan, Strin
     for (i, run) in runs.iter().enumerate() {
         if runs[..i].iter().any(|other| other.name == run.name) {
             return Err(format!(
-                "two runs have the name \"{}\". Give each a different name",
+                "two runs have the name \"{}\". Give each run a different name",
                 run.name
             ));
         }
@@ -479,7 +479,9 @@ fn planned(job: &Job, run: &Run) -> Result<PlannedRun, String> {
     let k = *search.k.get_or_insert(10);
     let lists = search.lists.get_or_insert_with(|| vec![20, 40, 60, 100]);
     if k == 0 || lists.is_empty() {
-        return Err("k = 0, or lists is empty. Give k of 1 or more, and a list size".into());
+        return Err(
+            "k = 0, or lists is empty. Give k of 1 or more, and at least one list size".into(),
+        );
     }
     let clusters = clusters_of(&build, &preset);
     if let Some(list) = lists.iter().find(|list| **list < k && !clusters) {
@@ -534,7 +536,7 @@ fn choose_layout(build: &mut Build, preset: &Preset) -> Result<(), String> {
     };
     if as_they_are && compression != Compression::Raw {
         return Err(format!(
-            "compression = \"{compression}\"; the layouts coupled, inline and csr, and clusters, support only \"raw\". Take layout = \"packed\" \
+            "compression = \"{compression}\" is given, but the layouts coupled, inline and csr, and all layouts of clusters, support only \"raw\". Give layout = \"packed\" \
              or \"decoupled\""
         ));
     }
@@ -582,7 +584,8 @@ impl Build {
         self.navigation = self.navigation.or(navigation);
         self.memory = self.memory.take().or(memory);
         self.search_memory = self.search_memory.take().or(search_memory);
-        // A run that sets the degree does not inherit the job's space, and the reverse.
+        // A run that sets the degree does not inherit the job's space. A run that sets the space
+        // does not inherit the job's degree.
         if self.degree.is_none() {
             self.space = self.space.take().or(space);
         }
@@ -779,7 +782,7 @@ mod tests {
             let text = std::fs::read_to_string(&path).unwrap();
             let job: Job =
                 toml::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-            // The data may be absent here, so empty files stand in for it.
+            // The data may be absent here, so small files replace it.
             let data = tempfile::tempdir().unwrap();
             let truth = job.data.truth.iter();
             for file in [&job.data.base, &job.data.queries].into_iter().chain(truth) {

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 /// Facts about the machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
-    /// Cores that this process may use.
+    /// The number of cores that this process may use.
     pub cores: usize,
     /// The processor's name.
     pub cpu: String,
     /// The kernel's version.
     pub kernel: String,
-    /// RAM of the machine.
+    /// The RAM of the machine in bytes.
     pub memory_bytes: Option<u64>,
     /// Processor architecture.
     pub architecture: String,
@@ -34,8 +34,8 @@ impl Machine {
     }
 }
 
-/// The processor's name: `model name` on x86. ARM kernels report only part numbers, which are used
-/// instead.
+/// The processor's name: `model name` on x86. ARM kernels report only part numbers, so the part
+/// number is used.
 fn cpu(cpuinfo: &str) -> Option<String> {
     let field = |name: &str| {
         cpuinfo

@@ -9,7 +9,7 @@ use stratann::{Counters, Explained, Parts, Tried};
 pub struct Measured {
     /// List size L.
     pub list: usize,
-    /// k, the number of neighbours that were asked for.
+    /// k, the number of requested neighbours.
     pub k: usize,
     /// Recall@k with ties counted as hits; null without ground truth.
     pub recall: Option<f64>,
@@ -19,9 +19,9 @@ pub struct Measured {
     pub latency_us: Latency,
     /// Averages over the queries.
     pub per_query: PerQuery,
-    /// Threads that searched.
+    /// The number of threads that searched.
     pub threads: usize,
-    /// Queries in flight on each thread at the end of the batch.
+    /// The number of queries in flight on each thread at the end of the batch.
     #[serde(default)]
     pub in_flight: usize,
     /// The numbers that the batch tried before it chose `in_flight`; absent if the caller chose it.
@@ -35,13 +35,13 @@ pub struct Measured {
     /// the error has no bound.
     #[serde(default)]
     pub distance_error: Option<f32>,
-    /// The most memory that this process has ever held.
+    /// The peak resident memory of this process in bytes.
     pub peak_rss_bytes: u64,
-    /// How the filter was evaluated, and the expected reads of each filter strategy. Only with a
-    /// filter.
+    /// How the filter was evaluated, and the expected reads of each filter strategy. Absent for a
+    /// search without a filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<Explained>,
-    /// The time of each part of a query. Only if requested.
+    /// The time of each part of a query; absent unless requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<PartsUs>,
 }
@@ -63,7 +63,7 @@ pub struct PartsUs {
 }
 
 impl PartsUs {
-    /// The means of `queries` queries.
+    /// Computes the means over `queries` queries.
     pub fn of(parts: &Parts, queries: usize) -> PartsUs {
         let mean = |seconds: f64| seconds * 1e6 / queries.max(1) as f64;
         PartsUs {
@@ -171,20 +171,21 @@ pub struct PerQuery {
     pub bytes_read: f64,
     /// Nodes that a cache served without a read.
     pub cache_hits: f64,
-    /// Distances computed, exact ones and from codes.
+    /// Distances computed: exact distances, and distances from codes.
     pub distance_computations: f64,
     /// Distances by low-precision codes; absent if the search has none.
     #[serde(default, skip_serializing_if = "is_none")]
     pub low_computations: f64,
 }
 
-/// Hides counts that do not exist for this kind of index or search.
+/// Whether a mean is 0. Such a count does not exist for this kind of index or search, and is
+/// omitted.
 fn is_none(mean: &f64) -> bool {
     *mean == 0.0
 }
 
 impl PerQuery {
-    /// The means of `queries` queries.
+    /// Computes the means over `queries` queries.
     pub fn of(counters: &Counters, queries: usize) -> PerQuery {
         let mean = |sum: u64| sum as f64 / queries.max(1) as f64;
         PerQuery {
@@ -204,21 +205,21 @@ impl PerQuery {
     }
 }
 
-/// The documented measurements, and further ones that `stratann bench` needs.
+/// The documented measurements, and further measurements that `stratann bench` needs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Detailed {
     /// The documented part.
     #[serde(flatten)]
     pub measured: Measured,
-    /// Queries searched.
+    /// The number of queries.
     pub queries: usize,
-    /// Wall clock of the batch.
+    /// The wall-clock time of the batch in seconds.
     pub seconds: f64,
-    /// CPU time of the batch, kernel included.
+    /// The CPU time of the batch in seconds, including the kernel.
     pub cpu_seconds: f64,
     /// How pages were read.
     pub backend: String,
-    /// Queries with fewer than k answers.
+    /// The number of queries with fewer than k results.
     pub short: usize,
 }
 

@@ -66,8 +66,8 @@ struct Axis {
 }
 
 impl Axis {
-    /// An axis from 0 upwards. If a linear axis cannot show the range of the values, the axis is
-    /// logarithmic.
+    /// Creates an axis from 0 upwards. If the largest value is more than 20 times the smallest, the
+    /// axis is logarithmic and begins near the smallest value.
     fn of(values: impl Iterator<Item = f64> + Clone) -> Axis {
         let largest = values.clone().fold(0.0, f64::max);
         let least = values.filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
@@ -93,7 +93,7 @@ impl Axis {
         }
     }
 
-    /// An axis for recall, from a little below the smallest value to 1.
+    /// Creates an axis for recall, from a little below the smallest value to 1.
     fn of_recall(values: impl Iterator<Item = f64>) -> Axis {
         let least = values.fold(1.0, f64::min);
         let step = nice_step(((1.0 - least) / 6.0).max(0.001));
@@ -104,7 +104,7 @@ impl Axis {
         }
     }
 
-    /// An axis for seconds, from 0 on and always linear.
+    /// Creates an axis for seconds, which begins at 0 and is linear.
     fn of_time(last: f64) -> Axis {
         let step = nice_step((last / 6.0).max(0.001));
         Axis {
@@ -167,7 +167,7 @@ fn label(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-/// Text escaped for XML. Control characters are invalid in XML and are removed.
+/// Escapes text for XML. Control characters are invalid in XML and are removed.
 fn escape(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().filter(|c| !c.is_control()) {
@@ -182,7 +182,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// The whole picture. For live updates, its horizontal axis is time.
+/// Draws the whole picture. For live updates, its horizontal axis is time.
 pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> String {
     let timed: Vec<&Line> = lines.iter().filter(|l| !l.seconds.is_empty()).collect();
     if !timed.is_empty() {
@@ -221,7 +221,7 @@ pub fn svg(title: &str, subtitle: &str, across: &Across, lines: &[Line]) -> Stri
 /// The figure that a panel shows over time.
 type OfSecond = fn(&Span) -> Option<f64>;
 
-/// Six panels over the seconds of a job of live updates, with dots during merges.
+/// Draws six panels over the seconds of a job of live updates, with dots during merges.
 fn over_time(title: &str, subtitle: &str, lines: &[&Line]) -> String {
     const MB: f64 = 1e6;
     let rows: [[(&str, OfSecond); 2]; 3] = [
@@ -290,7 +290,7 @@ fn latency_of(second: &Span, us: f64) -> Option<f64> {
     (second.searches > 0).then_some(us)
 }
 
-/// The beginning of a picture, with space for a legend of `lines` entries.
+/// Draws the beginning of a picture, with space for a legend of `lines` entries.
 fn head(title: &str, subtitle: &str, legend_top: f64, lines: usize) -> String {
     let rows = lines.div_ceil(2);
     let height = legend_top + rows as f64 * LEGEND_ROW + 12.0;
@@ -311,7 +311,7 @@ fn head(title: &str, subtitle: &str, legend_top: f64, lines: usize) -> String {
     out
 }
 
-/// An entry of the legend.
+/// Draws an entry of the legend.
 fn legend(out: &mut String, top: f64, i: usize, line: &Line, note: &str) {
     let x = LEFTS[i % 2];
     let y = top + (i / 2) as f64 * LEGEND_ROW;
@@ -344,7 +344,7 @@ fn stroke(i: usize, line: &Line) -> String {
     )
 }
 
-/// A marker, whose shape changes when the colours repeat.
+/// Draws a marker. Its shape changes when the colours repeat.
 fn marker(out: &mut String, i: usize, x: f64, y: f64, tooltip: &str) {
     let colour = COLOURS[i % COLOURS.len()];
     let tooltip = if tooltip.is_empty() {
@@ -446,7 +446,7 @@ impl Frame<'_> {
         );
     }
 
-    /// A line through points.
+    /// Draws a line through points.
     fn curve(&self, out: &mut String, i: usize, line: &Line, points: &[(f64, f64)]) {
         let path: Vec<String> = points
             .iter()
@@ -614,7 +614,8 @@ mod tests {
             assert!(picture.contains(name), "{name}");
         }
         assert_eq!(picture.matches("<polyline").count(), 12);
-        // 29 seconds in six panels, and one dot a run in the legend.
+        // The merge takes 29 seconds, with a dot for each second in six panels. The legend has one
+        // dot for each run.
         assert_eq!(picture.matches("<circle").count(), 29 * 6 + 2);
         assert!(picture.contains("diskann &lt;merging&gt;, 32 s, a merge: P50"));
         assert!(picture.contains("dots: a merge is running") && picture.contains(">60</text>"));

@@ -16,19 +16,19 @@ use crate::space::Space;
 /// All results of a job.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// The job's name.
+    /// The name of the job.
     pub job: String,
-    /// Its heading.
+    /// The heading of the job.
     pub title: String,
     /// Version of this program.
     pub stratann: String,
-    /// When it began, in seconds since 1970.
+    /// The time when the job began, in seconds since 1970.
     pub unix_time: u64,
     /// The machine.
     pub machine: Machine,
     /// The files.
     pub data: Data,
-    /// Repeats of each measurement. Every figure is the median of them.
+    /// The number of repeats of each measurement. Figures are medians over the repeats.
     pub repeat: usize,
     /// The runs of StratANN.
     pub runs: Vec<RunResult>,
@@ -49,11 +49,11 @@ pub struct Report {
 /// An index that was searched.
 #[derive(Debug, Clone, Serialize)]
 pub struct IndexFacts {
-    /// Its folder in the cache.
+    /// The folder of the index in the cache.
     pub key: String,
     /// Whether the index was in the cache already.
     pub reused: bool,
-    /// The report of its build.
+    /// The report of the build.
     pub report: Value,
     /// The output of `stratann stats --json`.
     pub stats: Value,
@@ -62,9 +62,9 @@ pub struct IndexFacts {
 /// One run of StratANN.
 #[derive(Debug, Serialize)]
 pub struct RunResult {
-    /// Its name.
+    /// The name of the run.
     pub name: String,
-    /// Its preset.
+    /// The preset of the run.
     pub preset: String,
     /// Build options.
     pub build: Build,
@@ -74,7 +74,7 @@ pub struct RunResult {
     pub backend: String,
     /// The index.
     pub index: IndexFacts,
-    /// One for each list size.
+    /// One point for each list size.
     pub points: Vec<Point>,
     /// The measurements of a job of live updates.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,9 +95,9 @@ pub struct Point {
     pub recall: f64,
     /// Queries a second.
     pub qps: f64,
-    /// The slowest repeat.
+    /// Queries a second of the slowest repeat.
     pub qps_min: f64,
-    /// The fastest repeat.
+    /// Queries a second of the fastest repeat.
     pub qps_max: f64,
     /// Reads a query that reached the tier.
     pub reads: f64,
@@ -105,11 +105,11 @@ pub struct Point {
     pub latency_us: Latency,
     /// Averages over the queries.
     pub per_query: PerQuery,
-    /// CPU time of a query in microseconds, kernel included.
+    /// CPU time of a query in microseconds, including the kernel.
     pub cpu_us: f64,
     /// Threads.
     pub threads: usize,
-    /// Most memory of any repeat.
+    /// The peak memory in bytes, over all repeats.
     pub peak_rss_bytes: u64,
     /// The parts of a query's time, if the run measures them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,7 +117,7 @@ pub struct Point {
 }
 
 impl RunResult {
-    /// The run in the form that is the same for all programs.
+    /// Returns the run in the form that is common to all programs.
     pub fn line(&self) -> Line {
         let points = self.points.iter().map(|p| Common {
             list: p.list,
@@ -147,9 +147,9 @@ pub struct Noise {
     pub run: String,
     /// Largest difference of queries a second at one list size, as a share.
     pub qps: f64,
-    /// Largest difference of the mean latency.
+    /// Largest difference of the mean latency, as a share.
     pub latency: f64,
-    /// Largest difference of reads a query.
+    /// Largest difference of reads a query, as a share.
     pub reads: f64,
     /// Largest difference of recall, in points of recall.
     pub recall: f64,
@@ -179,9 +179,9 @@ impl Noise {
 /// The results of another program. A few lines of code in any language can write this form.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Other {
-    /// Its name in tables and legends.
+    /// The name of the program in tables and legends.
     pub name: String,
-    /// One for each setting.
+    /// One point for each setting of the program.
     pub points: Vec<OtherPoint>,
     /// Further facts: build time, version, parameters.
     #[serde(flatten)]
@@ -218,7 +218,7 @@ pub fn read_others(path: &Path) -> Result<Vec<Other>, Failure> {
     let bytes = std::fs::read(path).map_err(|error| Failure::file("read", path, &error))?;
     let wrong = |error: String| {
         Failure::Wrong(format!(
-            "--with {} is no result; {error}. It must contain {{\"name\": .., \"points\": [{{\"list\", \"recall\", \"qps\", \
+            "--with {} is not a result; {error}. It must contain {{\"name\": .., \"points\": [{{\"list\", \"recall\", \"qps\", \
              \"reads\", \"mean_us\", \"p99_us\", \"memory\"}}]}} or an array of these",
             path.display()
         ))
@@ -232,7 +232,7 @@ pub fn read_others(path: &Path) -> Result<Vec<Other>, Failure> {
             let recall = (0.0..=1.0).contains(&point.recall);
             if !(recall && point.qps.is_finite() && point.qps >= 0.0) {
                 return Err(wrong(format!(
-                    "\"{}\" has recall {} and {} queries a second at list {}",
+                    "\"{}\" has recall {} and {} queries a second at list size {}",
                     other.name, point.recall, point.qps, point.list
                 )));
             }
@@ -275,20 +275,20 @@ pub struct Common {
     pub mean_us: Option<f64>,
     /// 99th percentile in microseconds.
     pub p99_us: Option<f64>,
-    /// Peak memory.
+    /// Peak memory in bytes.
     pub memory: Option<u64>,
 }
 
 /// A named line of points.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// Its name.
+    /// The name of the line.
     pub name: String,
-    /// Whether it belongs to another program.
+    /// Whether the line belongs to another program.
     pub other: bool,
-    /// Its points, by list size.
+    /// The points, by list size.
     pub points: Vec<Common>,
-    /// Its measurements of each second, in a job of live updates.
+    /// The measurements of each second, in a job of live updates.
     pub seconds: Vec<Span>,
 }
 
@@ -403,7 +403,8 @@ mod tests {
         assert_eq!(all.len(), 2, "run c does not reach the recall");
         assert!((all[0].qps - 750.0).abs() < 1e-6 && (all[0].reads.unwrap() - 30.0).abs() < 1e-6);
         assert_eq!(all[0].from, "between L 20 and 40");
-        // b starts above the target, so its first point is taken without extrapolation.
+        // The lowest recall of run b is above the target, so the first point of b is used without
+        // extrapolation.
         assert_eq!(all[1].qps, 3000.0);
         assert!(all[1].from.contains("lowest recall measured"));
         assert!((all[1].against_first - 4.0).abs() < 1e-9);

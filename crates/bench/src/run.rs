@@ -1,6 +1,6 @@
 //! Runs a job. Every build and every search is a child process of the program that contains this
-//! crate. [`build_words`] and [`search_words`] make its options. So peak memory is the peak memory
-//! of a user's process, and no run affects the heap of the next run.
+//! crate. [`build_words`] and [`search_words`] make the options of these processes. So peak memory
+//! is the peak memory of a user's process, and no run affects the heap of the next run.
 //!
 //! Searches take turns: each turn measures every run once. So a slow minute of the machine affects
 //! all runs alike.
@@ -20,7 +20,7 @@ use crate::live::truth::FirstRows;
 use crate::measured::{Detailed, Latency, PartsUs, PerQuery};
 use crate::report::{IndexFacts, Noise, Point, RunResult};
 
-/// The folder of indexes, and the verbosity.
+/// The settings of a job: the folder of indexes, and the verbosity.
 #[derive(Debug)]
 pub struct Setting {
     /// Folder of built indexes.
@@ -60,7 +60,7 @@ pub struct Outcome {
     pub refused: Vec<String>,
 }
 
-/// Builds missing indexes, then measures.
+/// Runs a job: builds missing indexes, and then measures.
 pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     if plan.runs.iter().any(|run| run.live.is_some()) {
         return live::run(plan, setting);
@@ -113,7 +113,7 @@ pub fn run(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
         let planned = &plan.runs[one.run];
         let points = medians(&one.turns);
         match results.last() {
-            // The second series of a run that measures the noise.
+            // This is the second series of a run with `noise = true`.
             Some(first) if first.name == planned.name => noise.push(Noise::between(first, &points)),
             _ => results.push(RunResult {
                 name: planned.name.clone(),
@@ -145,7 +145,8 @@ pub(super) fn say(setting: &Setting, line: &str) {
     }
 }
 
-/// The index of a run: from an earlier run of this job, from the cache, or newly built.
+/// Returns the index of a run: the index of an earlier run of this job, an index from the cache, or
+/// a new index.
 pub(super) fn index(
     plan: &Plan,
     run: &PlannedRun,
@@ -219,7 +220,7 @@ pub(super) fn index(
     Ok((folder, facts))
 }
 
-/// A file with the first rows of the base, removed after the build.
+/// A file with the first rows of the base. It is removed after the build.
 struct Part(PathBuf);
 
 impl Part {
@@ -277,7 +278,7 @@ fn made_from(plan: &Plan, run: &PlannedRun) -> Result<String, Failure> {
     Ok(all)
 }
 
-/// FNV-1a, to name a folder. `DefaultHasher` may differ between releases of Rust.
+/// The hash FNV-1a, which names a folder. `DefaultHasher` may differ between releases of Rust.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -356,7 +357,7 @@ pub fn search_words(run: &PlannedRun) -> Vec<String> {
     words
 }
 
-/// One turn of a run: all its list sizes.
+/// Measures one turn of a run, over all of its list sizes.
 fn search(
     plan: &Plan,
     run: &PlannedRun,
@@ -426,7 +427,7 @@ pub(super) fn child_told(
     match output.status.code() {
         Some(0) => String::from_utf8(output.stdout).map_err(|_| {
             Failure::Failed(format!(
-                "`stratann {}` printed bytes that are no text",
+                "`stratann {}` printed bytes that are not text",
                 what()
             ))
         }),
@@ -506,7 +507,7 @@ fn medians(turns: &[Vec<Detailed>]) -> Vec<Point> {
         .collect()
 }
 
-/// The middle value, or the mean of the two middle ones; 0 for no values.
+/// The middle value, or the mean of the two middle values; 0 for no values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;

@@ -11,9 +11,9 @@ use crate::report::RunResult;
 /// One index.
 #[derive(Debug, Serialize)]
 pub struct Space {
-    /// Its folder in the cache.
+    /// The folder of the index in the cache.
     pub key: String,
-    /// The runs that search it.
+    /// The runs that search the index.
     pub runs: Vec<String>,
     /// The output of `stratann stats --json` about space.
     #[serde(flatten)]
@@ -33,7 +33,7 @@ const FACTS: [&str; 9] = [
     "graph_and_vectors",
 ];
 
-/// Each index of a job once; nothing if all runs search the same index.
+/// Lists each index of a job once. The list is empty if all runs search the same index.
 pub fn space(runs: &[RunResult]) -> Vec<Space> {
     let mut all: Vec<Space> = Vec::new();
     for run in runs {
@@ -55,7 +55,7 @@ pub fn space(runs: &[RunResult]) -> Vec<Space> {
     all
 }
 
-/// The table; an empty text if there are no two indexes to compare.
+/// Returns the table. The text is empty if there are no two indexes to compare.
 pub fn render(all: &[Space]) -> String {
     if all.is_empty() {
         return String::new();

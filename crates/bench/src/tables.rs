@@ -99,7 +99,7 @@ pub fn render(report: &Report) -> String {
     }
     for noise in &report.noise {
         out += &format!(
-            "\nnoise of \"{}\" against itself: queries/s {:.1} %, latency {:.1} %, reads {:.1} %, recall {:.4}",
+            "\nnoise: the two series of \"{}\" differ by {:.1} % in queries/s, {:.1} % in latency, {:.1} % in reads, and {:.4} in recall",
             noise.run,
             noise.qps * 100.0,
             noise.latency * 100.0,
@@ -108,11 +108,11 @@ pub fn render(report: &Report) -> String {
         );
     }
     out += &format!(
-        "\n{} the median of {} repeats; the runs took turns; spread: queries/s of the fastest minus of the slowest repeat; CPU: time of a query, with the kernel's\n",
+        "\n{} the median of {} repeats, in which the runs took turns; list: list size; reads: for each query; spread: queries/s of the fastest minus queries/s of the slowest repeat; CPU us: CPU time of a query, including the kernel\n",
         if report.others.is_empty() {
             "each figure is"
         } else {
-            "our figures are"
+            "the figures of StratANN are"
         },
         report.repeat
     );

@@ -1,11 +1,12 @@
 //! Measures the ratio and the speed of each codec on real files: `cargo run --release -p
 //! stratann-codec --example ratios -- FILE..`
 //!
-//! `.u8bin .i8bin .hbin .fbin` hold vectors (u32 rows, u32 dimension, then rows). `.lists` hold
-//! adjacency lists (u32 nodes, u32 degree bound, then for each node u32 count and u32 ids). All
-//! input is encoded, decoded and compared. Times are for one thread, the fastest of 100 passes over
-//! the first 2,000 codes, which fit the cache. Passes are so short that some are not interrupted on
-//! a busy machine.
+//! Files with the extensions `.u8bin .i8bin .hbin .fbin` have vectors (u32 number of rows, u32
+//! dimension, then the rows). Files with the extension `.lists` have adjacency lists (u32 number of
+//! nodes, u32 degree bound, then for each node its u32 number of neighbours and their u32 node
+//! numbers). The program encodes and decodes all input, and compares the result with the input. It
+//! times 100 passes of one thread over the first 2,000 codes, which fit the cache, and prints the
+//! fastest pass. The passes are so short that some are not interrupted on a busy machine.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -19,9 +20,9 @@ use stratann_codec::{
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// Codes that are timed.
+/// The number of codes whose decoding is timed.
 const TIMED: usize = 2_000;
-/// The paper's chunk, before compression.
+/// The size in bytes of a chunk in the DecoupleVS paper, before compression.
 const CHUNK: usize = 4 << 20;
 
 fn main() -> Outcome {
@@ -54,7 +55,7 @@ fn words(bytes: &[u8]) -> Vec<u32> {
         .collect()
 }
 
-/// Nanoseconds of one of `count` calls, the fastest of 100 passes.
+/// Returns the mean nanoseconds of a call, in the fastest of 100 passes of `count` calls.
 fn nanoseconds(count: usize, mut call: impl FnMut(usize)) -> f64 {
     (0..100)
         .map(|_| {
@@ -69,14 +70,14 @@ fn nanoseconds(count: usize, mut call: impl FnMut(usize)) -> f64 {
 
 fn lists(file: &[u32]) -> Outcome {
     let &[nodes, degree, ref rest @ ..] = file else {
-        return Err("no header".into());
+        return Err("the file is shorter than its header".into());
     };
     let mut lists = Vec::new();
     let mut rest = rest;
     while let Some((&count, after)) = rest.split_first() {
         let (ids, after) = after
             .split_at_checked(count as usize)
-            .ok_or("a list is cut")?;
+            .ok_or("the last list is truncated")?;
         let mut ids = ids.to_vec();
         ids.sort_unstable();
         ids.dedup();
@@ -145,14 +146,14 @@ fn measure_lists(name: &str, model: &ListModel, lists: &[Vec<u32>], edges: usize
     for (own, ids) in (0..).zip(lists) {
         model.decode(own, &codes[starts[own as usize]..], &mut out)?;
         if out != *ids {
-            return Err(format!("list {own} came back different").into());
+            return Err(format!("decoding did not restore the list of node {own}").into());
         }
     }
     let time = nanoseconds(lists.len().min(TIMED), |i| {
         let _ = black_box(model.decode(i as u32, black_box(&codes[starts[i]..]), &mut out));
     });
     println!(
-        "  {name:<28} {:>6.2} bits an edge, headers included  {time:>6.0} ns a list, {:.1} % coded by gaps",
+        "  {name:<28} {:>6.2} bits an edge, headers included  {time:>6.0} ns to decode a list, {:.1} % of lists coded by gaps",
         codes.len() as f64 * 8.0 / edges as f64,
         100.0 * gaps as f64 / lists.len() as f64
     );
@@ -160,7 +161,9 @@ fn measure_lists(name: &str, model: &ListModel, lists: &[Vec<u32>], edges: usize
 }
 
 fn vectors(element: Element, bytes: &[u8]) -> Outcome {
-    let (header, rows) = bytes.split_at_checked(8).ok_or("no header")?;
+    let (header, rows) = bytes
+        .split_at_checked(8)
+        .ok_or("the file is shorter than its header")?;
     let shape = Shape::new(element, words(header)[1] as usize)?;
     let size = shape.vector_bytes();
     println!(
@@ -169,7 +172,8 @@ fn vectors(element: Element, bytes: &[u8]) -> Outcome {
         shape.dim()
     );
 
-    // The codec of the paper: a base for each chunk where it helps, one table for the segment.
+    // The codec of the DecoupleVS paper has one table for the segment, and a base vector for each
+    // chunk in which it helps.
     let chunk = CHUNK / size * size;
     let bases: Vec<Option<Vec<u8>>> = rows
         .chunks(chunk)
@@ -208,7 +212,7 @@ fn vectors(element: Element, bytes: &[u8]) -> Outcome {
     Ok(())
 }
 
-/// Vectors in two parts, divided by one step.
+/// Measures the codes of vectors in two parts.
 fn measure_parts(model: &NestedModel, rows: &[u8]) -> Outcome {
     let model = NestedModel::from_bytes(&model.to_bytes())?;
     let size = model.shape().vector_bytes();
@@ -228,7 +232,7 @@ fn measure_parts(model: &NestedModel, rows: &[u8]) -> Outcome {
         let (leading, trailing) = parts(i);
         model.decode(leading, trailing, &mut out)?;
         if out != vector {
-            return Err(format!("vector {i} came back different").into());
+            return Err(format!("decoding did not restore vector {i}").into());
         }
     }
     let alone = nanoseconds(count.min(TIMED), |i| {
@@ -239,8 +243,8 @@ fn measure_parts(model: &NestedModel, rows: &[u8]) -> Outcome {
         let _ = black_box(model.decode(leading, trailing, &mut out));
     });
     println!(
-        "  {:<34} ratio {:.4}, {:.1} and {:.1} bytes  {alone:>6.0} ns a leading part, {both:.0} ns both",
-        format!("in parts, {:.1e} from the middle", model.error()),
+        "  {:<34} ratio {:.4}, {:.1} bytes leading, {:.1} bytes trailing  {alone:>6.0} ns to decode a leading part, {both:.0} ns both parts",
+        format!("in parts, error up to {:.1e}", model.error()),
         rows.len() as f64 / (leading.len() + trailing.len() + model.to_bytes().len()) as f64,
         leading.len() as f64 / count as f64,
         trailing.len() as f64 / count as f64,
@@ -270,14 +274,14 @@ fn measure_vectors<'a>(
     for (i, vector) in rows.chunks_exact(size).enumerate() {
         model.decode(code(i), base(i), &mut out)?;
         if out != vector {
-            return Err(format!("vector {i} came back different").into());
+            return Err(format!("decoding did not restore vector {i}").into());
         }
     }
     let time = nanoseconds(ends.len().min(TIMED), |i| {
         let _ = black_box(model.decode(black_box(code(i)), base(i), &mut out));
     });
     println!(
-        "  {name:<34} ratio {:.4}, model of {} bytes included  {time:>6.0} ns a vector ({encoding:.0} to encode)",
+        "  {name:<34} ratio {:.4}, model of {} bytes included  {time:>6.0} ns to decode a vector, {encoding:.0} ns to encode it",
         rows.len() as f64 / (codes.len() + stored.len()) as f64,
         stored.len()
     );

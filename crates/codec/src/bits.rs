@@ -1,14 +1,15 @@
 //! Access to single bits of a byte string: a writer, and windows of bits that are read from either
 //! end.
 
-/// The fewest bits that a window has. In a window, bits beyond the end of the bytes are zero.
+/// A window has at least this number of bits. In a window, bits beyond the end of the bytes are
+/// zero.
 pub(crate) const WINDOW: u32 = 57;
 
 /// Appends bits to a byte vector, lowest bit first.
 pub(crate) struct BitWriter<'a> {
     out: &'a mut Vec<u8>,
     buffer: u64,
-    /// The used bits of `buffer`, at most 7 between calls.
+    /// The number of used bits of `buffer`. Between calls, it is at most 7.
     filled: u32,
 }
 
@@ -35,7 +36,7 @@ impl<'a> BitWriter<'a> {
         }
     }
 
-    /// Fills the last byte with zeros.
+    /// Appends the last byte if it is not full. Its unused bits are zero.
     pub(crate) fn finish(self) {
         if self.filled > 0 {
             self.out.push(self.buffer as u8);
@@ -47,7 +48,8 @@ impl<'a> BitWriter<'a> {
 #[inline(always)]
 pub(crate) fn window(bytes: &[u8], bit: usize) -> u64 {
     let at = bit >> 3;
-    // The compiler knows that `at + 8` cannot overflow, so this is one comparison.
+    // The compiler knows that `at + 8` cannot overflow, so the check of the range is one
+    // comparison.
     let word = match bytes
         .get(at..at + 8)
         .and_then(|rest| rest.first_chunk::<8>())

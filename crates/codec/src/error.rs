@@ -1,35 +1,36 @@
 //! The errors of this crate: a decoder refuses bytes, or an encoder refuses input.
 
-/// Bytes are not a valid code, or were coded with another model; or an encoder refuses its input.
-/// The caller that read the bytes adds the file and the offset to the error.
+/// The error of a decoder, if the bytes are not a valid code or were coded with another model. Also
+/// the error of an encoder that refuses its input. The caller that read the bytes from a file adds
+/// the path and the offset to the error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
     /// The bytes end before the end of the code.
     #[error(
-        "{what}: the code continues after its {found} bytes; the bytes are truncated or damaged. Restore them from a copy"
+        "{what}: the code is longer than the {found} bytes found; the bytes are truncated or damaged. Restore the file from a copy"
     )]
     Truncated {
-        /// The item that was being decoded.
+        /// The item whose bytes were decoded.
         what: &'static str,
-        /// The number of bytes that were given.
+        /// The number of bytes that the decoder got.
         found: usize,
     },
-    /// A field has a value that no encoder writes.
+    /// A field has a value that no encoder writes for it.
     #[error(
-        "{what}: {found} found, {expected} expected; the bytes are damaged, or were coded with another model. Restore them from a copy"
+        "{what}: {found} found, {expected} expected; the bytes are damaged, or were coded with another model. Restore the file from a copy"
     )]
     Malformed {
         /// The field.
         what: &'static str,
-        /// Its value.
+        /// The value of the field.
         found: u64,
         /// The valid values.
         expected: &'static str,
     },
     /// A slice does not have the length that the model requires.
     #[error(
-        "{what}: {found} bytes found, {expected} expected; the model belongs to another collection. Use the model of this collection"
+        "{what}: {found} bytes found, {expected} expected; the bytes are damaged, or belong to another model. Restore the file from a copy, or use its model"
     )]
     Length {
         /// The contents of the slice.
@@ -51,13 +52,13 @@ pub enum CodecError {
     },
     /// The node numbers to be coded are not strictly ascending.
     #[error(
-        "adjacency list: the node number at position {position} is not above the number before it; a list ascends. Sort the node numbers, and drop duplicates"
+        "adjacency list: the node number at position {position} is not above the number before it, but a list must ascend. Sort the node numbers, and drop duplicates"
     )]
     NotAscending {
         /// The position of the first node number that is not above the number before it.
         position: usize,
     },
-    /// A base vector was given to a codec without one, or is missing for a codec that needs it.
+    /// The caller gave a base vector to a codec that uses no base vector.
     #[error("vector: {0}. Use the same model and the same base vector to encode and to decode")]
     Base(&'static str),
 }

@@ -18,13 +18,13 @@
 //!
 //! Lists and vectors are coded with a *model*, which is trained on a sample and stored once for
 //! each file or segment ([`ListModel::to_bytes`], [`SegmentModel::to_bytes`]). A model can code any
-//! input. If the input is unlike the sample, its code only takes more bytes. The codes of
+//! input. If the input is unlike the sample, the code is longer, but still exact. The codes of
 //! DecoupleVS (sections 3.2 and 3.3 of the paper) are [`ListModel::elias_fano`], and
 //! [`SegmentModel::huffman`] with [`xor_delta::choose_base`].
 //!
-//! Decoders accept arbitrary bytes: they decode them or return a [`CodecError`], and never panic.
-//! They allocate at most a small multiple of the input. Decoders do not detect all damage. The
-//! checksums of the surrounding pages detect it.
+//! A decoder accepts arbitrary bytes: it decodes them or returns a [`CodecError`]. It never panics.
+//! It allocates at most a small multiple of the size of its input. A decoder does not detect all
+//! damage to the bytes, but the checksums of the index's pages do.
 //!
 //! # Bits
 //!

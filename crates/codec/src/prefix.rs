@@ -1,11 +1,12 @@
 //! Canonical prefix codes (length-limited Huffman codes) and the tables that decode them.
 //!
-//! A code is defined by the lengths of its words. Words are numbered by length, then by symbol.
-//! They are written lowest bit first, so the bits of each number are reversed. Every code is
+//! The lengths of the words define a code. The words are numbered by length, then by symbol. The
+//! lowest bit of a word is written first, so a word is its number with reversed bits. Every code is
 //! *complete*: any bits can be decoded, so a decoder needs no check for invalid words.
 //!
 //! ```text
-//! bytes of a code over n symbols: a nibble a symbol, lower nibble first: length of its word, or 0
+//! bytes of a code over n symbols: for each symbol a nibble, the length of its word or 0;
+//!                                 the lower nibble of a byte is first
 //! ```
 //!
 //! In a code over bytes, symbol 256 is the *escape*: its word is followed by an unchanged byte.
@@ -16,7 +17,7 @@ use crate::bits::BitWriter;
 use crate::error::CodecError;
 use crate::model::Reader;
 
-/// The most bits of a word in any code.
+/// The maximum number of bits of a word in any code.
 pub(crate) const MAX_LENGTH: u32 = 12;
 /// The symbol of the escape in a code over bytes.
 pub(crate) const ESCAPE: usize = 256;
@@ -28,14 +29,14 @@ pub(crate) const BYTE_SYMBOLS: usize = 257;
 pub(crate) struct PrefixCode {
     /// The length of each symbol's word; 0 if the symbol has no word.
     lengths: Vec<u8>,
-    /// The word of each symbol, to be written from the lowest bit.
+    /// The word of each symbol. Its lowest bit is written first.
     words: Vec<u16>,
 }
 
 impl PrefixCode {
-    /// Creates the shortest code for symbols with these counts, with words of at most `limit` bits.
-    /// Symbols with a count of 0 have no word. A code has at least two symbols with words, so it
-    /// may give words to symbols with a count of 0.
+    /// Creates the code with the fewest bits for symbols with these counts. Its words have at most
+    /// `limit` bits. Symbols with a count of 0 have no word. A code has at least two symbols with
+    /// words, so it may give words to symbols with a count of 0.
     pub(crate) fn from_counts(counts: &[u64], limit: u32) -> PrefixCode {
         let mut present: Vec<(u64, u16)> = (0u16..)
             .zip(counts)
@@ -52,12 +53,11 @@ impl PrefixCode {
         PrefixCode::new(package_merge(&present, counts.len(), limit))
     }
 
-    /// Creates the code over bytes with the escape that needs the fewest bits for bytes with these
-    /// counts.
+    /// Creates a code over bytes, which includes the escape. Of four such codes, the function
+    /// returns the code with the fewest bits for bytes with these counts.
     pub(crate) fn from_byte_counts(counts: &[u64; 256], limit: u32) -> PrefixCode {
         let total: u64 = counts.iter().sum();
-        // A byte gets a word if the ideal length of its word is below a threshold. Four thresholds
-        // near the limit are tried.
+        // A byte gets a word if the ideal length of this word is at most `limit + slack` bits.
         (0..4)
             .map(|slack| {
                 let mut kept = [0u64; BYTE_SYMBOLS];
@@ -102,13 +102,14 @@ impl PrefixCode {
         PrefixCode { lengths, words }
     }
 
-    /// The bits of a symbol's word; 0 if the symbol has no word.
+    /// The length of a symbol's word in bits; 0 if the symbol has no word.
     #[inline]
     pub(crate) fn length(&self, symbol: usize) -> u32 {
         u32::from(self.lengths[symbol])
     }
 
-    /// The bits that a byte takes. If the byte has no word, they include the escape.
+    /// The number of bits that code a byte. For a byte without a word, the bits of the escape are
+    /// included.
     #[inline]
     pub(crate) fn byte_length(&self, byte: u8) -> u32 {
         match self.length(usize::from(byte)) {
@@ -140,9 +141,9 @@ impl PrefixCode {
         }
     }
 
-    /// Reads a code over `symbols` symbols with words of at most `limit` bits. The code must be
-    /// complete. If a code over bytes has no word for some byte, it must have a word for the
-    /// escape.
+    /// Reads a code over `symbols` symbols with words of at most `limit` bits. Returns an error if
+    /// the code is not complete. A code over bytes that has no word for some byte must have a word
+    /// for the escape.
     pub(crate) fn read(
         reader: &mut Reader<'_>,
         symbols: usize,
@@ -171,7 +172,8 @@ impl PrefixCode {
         Ok(PrefixCode::new(lengths))
     }
 
-    /// For each value of the next `limit` bits: the symbol, and the length of its word.
+    /// Returns a table with an entry for each value of the next `limit` bits: the first symbol in
+    /// these bits, and the length of its word.
     pub(crate) fn singles(&self, limit: u32) -> Vec<(u16, u8)> {
         let mut singles = vec![(0, 0); 1 << limit];
         for (symbol, (&length, &word)) in self.lengths.iter().zip(&self.words).enumerate() {
@@ -188,7 +190,8 @@ impl PrefixCode {
 }
 
 /// The lengths of the optimal code with words of at most `limit` bits, by the package-merge
-/// algorithm of Larmore and Hirschberg. `present` has counts and symbols, ascending, at least two.
+/// algorithm of Larmore and Hirschberg. `present` has at least two pairs of a count and a symbol,
+/// in ascending order.
 fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> {
     let leaves = || present.iter().map(|&(count, symbol)| (count, vec![symbol]));
     let mut level: Vec<(u64, Vec<u16>)> = Vec::new();
@@ -223,12 +226,13 @@ fn package_merge(present: &[(u64, u16)], symbols: usize, limit: u32) -> Vec<u8> 
     lengths
 }
 
-/// Decodes up to three symbols at once from the next bits.
+/// A table that decodes up to three symbols with one look-up of the next bits.
 ///
 /// ```text
 /// bits of an entry   0..6   bits to drop        8..16   first symbol
-///                    6..8   symbols, 1 to 3;   16..24   second
-///                           0: the escape      24..32   third
+///                    6..8   number of          16..24   second symbol
+///                           symbols, 1 to 3;   24..32   third symbol
+///                           0: the escape
 /// ```
 ///
 /// `SIZE` is 2 to the power of the longest word's length.
@@ -240,10 +244,10 @@ pub(crate) struct Triples<const SIZE: usize> {
 }
 
 impl<const SIZE: usize> Triples<SIZE> {
-    /// The most bits that one look-up consumes.
+    /// The maximum number of bits that one look-up consumes.
     pub(crate) const LIMIT: u32 = SIZE.trailing_zeros();
 
-    /// `code` must have words of at most [`Self::LIMIT`] bits.
+    /// Creates the table of `code`. The words of `code` must have at most [`Self::LIMIT`] bits.
     pub(crate) fn new(code: &PrefixCode) -> Triples<SIZE> {
         let singles = code.singles(Self::LIMIT);
         let mut entries = Box::new([0; SIZE]);
@@ -257,8 +261,8 @@ impl<const SIZE: usize> Triples<SIZE> {
                     }
                     break;
                 }
-                // The look-up took the bits beyond the known ones as zeros. In a stream these bits
-                // may be ones.
+                // This word needs more bits than the index has left. The look-up took the missing
+                // bits as zeros, but in a stream they may be ones.
                 if u32::from(length) > left {
                     break;
                 }
@@ -294,7 +298,7 @@ mod tests {
     use super::*;
     use crate::bits::window;
 
-    /// The optimal length without a limit, by Huffman's algorithm.
+    /// The number of bits of an optimal code without a limit of its words, by Huffman's algorithm.
     fn huffman_bits(counts: &[u64]) -> u64 {
         let mut heap: Vec<u64> = counts.iter().copied().filter(|&c| c > 0).collect();
         let mut bits = 0;
@@ -389,8 +393,8 @@ mod tests {
 
     #[test]
     fn a_code_without_an_escape_must_know_every_byte() {
-        // If the last word were unused, 255 bytes with words of 8 bits would be a valid code. Here
-        // byte 0 has no word, and byte 1 has the space of two words.
+        // Byte 0 and the escape have no word. The word of byte 1 has 7 bits, so it takes the space
+        // of two words of 8 bits. The code is complete, but cannot code byte 0.
         let mut lengths = [8u8; BYTE_SYMBOLS];
         lengths[0] = 0;
         lengths[1] = 7;

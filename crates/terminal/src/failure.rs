@@ -7,17 +7,18 @@ use std::process::ExitCode;
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The call was wrong: an invalid argument or combination. Exit status 2.
+    /// The command line is wrong: an argument or a combination of arguments is invalid. The exit
+    /// status is 2.
     Wrong(String),
-    /// The call was correct and failed. Exit status 1.
+    /// The command line is correct, and the command failed. The exit status is 1.
     Failed(String),
-    /// The reader of the output has closed it (`stratann stats | head`). Nothing is printed. Exit
-    /// status 0.
+    /// The reader of the output has closed the pipe (`stratann stats | head`). No error is printed,
+    /// and the exit status is 0.
     Closed,
 }
 
 impl Failure {
-    /// An operation on a user's file or folder failed.
+    /// Creates the error of a failed operation on a user's file or folder.
     pub fn file(what: &str, path: &Path, error: &std::io::Error) -> Failure {
         let parent = path.parent().filter(|parent| *parent != Path::new(""));
         let remedy = match (error.kind(), parent) {
@@ -59,7 +60,8 @@ impl From<stratann::data::DataError> for Failure {
     }
 }
 
-/// Errors of writing to standard output; files are reported with their names by [`Failure::file`].
+/// Converts an error of writing to standard output. [`Failure::file`] converts errors of files, and
+/// names the file.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         match error.kind() {
@@ -85,7 +87,7 @@ pub fn report(outcome: Result<(), Failure>) -> ExitCode {
         Err(Failure::Failed(message)) => (message, 1),
         Err(Failure::Wrong(message)) => (message, 2),
     };
-    // If standard error is closed too, the exit status remains.
+    // If standard error is closed, only the exit status reports the error.
     let _ = writeln!(std::io::stderr(), "error: {message}");
     ExitCode::from(status)
 }

@@ -1,5 +1,5 @@
-//! Terminal input and output, shared by the command and its benchmarks. It knows no command and no
-//! option.
+//! Terminal input and output, shared by the command and its benchmarks. This crate knows no command
+//! and no option.
 //!
 //! ```text
 //! progress.rs  bars on a terminal, log lines elsewhere, the signals that end a program

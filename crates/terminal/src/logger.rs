@@ -30,7 +30,8 @@ static FORM: OnceLock<Form> = OnceLock::new();
 /// The environment variable with the lowest level to show: error, warn, info, debug or off.
 const LEVEL: &str = "STRATANN_LOG";
 
-/// Shows messages of this level and above on standard error. `STRATANN_LOG` overrides the level.
+/// Shows messages of this level and of more severe levels on standard error. `STRATANN_LOG`
+/// overrides the level.
 pub fn install(level: log::LevelFilter, form: Form) {
     let named = std::env::var(LEVEL).ok();
     let level = named.and_then(|name| name.parse().ok()).unwrap_or(level);
@@ -48,7 +49,7 @@ struct Event<'a> {
     message: &'a str,
 }
 
-/// A message in its form. `level`: `None` for output that is shown at any level.
+/// Formats a message. `level` is `None` for output that is shown at any level.
 fn line(
     form: Form,
     now: SystemTime,
@@ -73,18 +74,18 @@ fn line(
                 target,
                 message,
             };
-            // Cannot fail, since it has only strings.
+            // The serialization cannot fail, since all fields are strings.
             serde_json::to_string(&event).unwrap_or_else(|_| message.to_owned())
         }
     }
 }
 
-/// A time in UTC, to the millisecond, as in RFC 3339.
+/// Formats a time in UTC, to the millisecond, as in RFC 3339.
 fn time(at: SystemTime) -> String {
     let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // Years begin with March here, so that a leap day is the last day of its year. 400 years have
-    // 146,097 days, and 1970-01-01 is day 719,468 from 0000-03-01 on.
+    // In this computation years begin with March, so that a leap day is the last day of its year.
+    // 400 years have 146,097 days, and 1970-01-01 is day 719,468 from 0000-03-01 on.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -112,12 +113,12 @@ fn write(level: Option<log::Level>, target: &str, message: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// Shows text that is no log message: progress, or the effect of a signal.
+/// Shows text that is not a log message: progress, or the effect of a signal.
 pub(crate) fn say(message: &str) {
     write(None, "stratann", message);
 }
 
-/// Prints the log messages of the crates below.
+/// Prints the log messages of all crates of the program.
 struct Logger;
 
 impl log::Log for Logger {

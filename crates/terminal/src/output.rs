@@ -1,5 +1,5 @@
-//! Standard output, and files for results. If a pipe closes early, `println!` panics. These
-//! functions return the error, and [`crate::failure`] then ends the program without a message.
+//! Standard output, and files for results. If a pipe closes early, `println!` panics. The functions
+//! of this module return the error, and [`crate::failure`] then ends the program without a message.
 
 use std::fs::File;
 use std::io::{self, BufWriter, StdoutLock, Write};
@@ -18,19 +18,19 @@ impl Output {
         Output(BufWriter::new(io::stdout().lock()))
     }
 
-    /// One line of text.
+    /// Writes one line of text.
     pub fn line(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
         writeln!(self.0, "{}", text.as_ref())?;
         Ok(())
     }
 
-    /// Text that contains its own line ends, such as a table.
+    /// Writes text that contains its own line ends, such as a table.
     pub fn text(&mut self, text: impl AsRef<str>) -> Result<(), Failure> {
         self.0.write_all(text.as_ref().as_bytes())?;
         Ok(())
     }
 
-    /// One JSON object on one line (JSON lines), flushed so that a reader can follow.
+    /// Writes one JSON object on one line (JSON lines), and flushes it so that a reader can follow.
     pub fn json_line<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
         serde_json::to_writer(&mut self.0, value)?;
         writeln!(self.0)?;
@@ -38,7 +38,7 @@ impl Output {
         Ok(())
     }
 
-    /// One JSON document over several lines.
+    /// Writes one JSON document over several lines.
     pub fn json_document<T: Serialize>(&mut self, value: &T) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut self.0, value)?;
         writeln!(self.0)?;

@@ -18,8 +18,8 @@ use crate::size;
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static HANDLER: Once = Once::new();
 
-/// From now on the first Ctrl-C, `kill` or hang-up only asks the work to stop, so that it can clean
-/// up. A second signal ends the program.
+/// After this call, the first Ctrl-C, `kill` or hang-up only asks the work to stop, so that it can
+/// clean up. A second signal ends the program.
 pub fn catch_interrupts() {
     HANDLER.call_once(|| {
         let without = |error: std::io::Error| {
@@ -60,16 +60,18 @@ pub fn outlive_limits() {
     }
 }
 
-/// Handles a signal: the first one asks to stop, the second one ends the program.
+/// Handles a signal. The first signal asks the work to stop, and the second signal ends the
+/// program.
 fn stop(signal: c_int) {
     if INTERRUPTED.swap(true, Ordering::SeqCst) {
-        // The status that a shell reports for a program that a signal ended.
+        // A shell reports this status for a program that a signal ended.
         std::process::exit(128 + signal);
     }
     say("stopping; a second Ctrl-C or kill ends the program immediately");
 }
 
-/// The signals that end a program, except the ones ignored from its start on, as with `nohup`.
+/// The signals that end a program, except signals that it has ignored since its start, as with
+/// `nohup`.
 fn heeded() -> Vec<c_int> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = ignored(&status);
@@ -79,8 +81,8 @@ fn heeded() -> Vec<c_int> {
         .collect()
 }
 
-/// The mask of ignored signals in a `/proc/self/status`, with signal 1 as the lowest bit. 0 if it
-/// has none.
+/// The mask of ignored signals in the text of `/proc/self/status`, with signal 1 as the lowest bit.
+/// The mask is 0 if the text has none.
 fn ignored(status: &str) -> u64 {
     let line = status
         .lines()
@@ -109,8 +111,9 @@ struct Stage {
     name: String,
     total: u64,
     begun: Instant,
-    /// When the last line was written, and the percentage on that line.
+    /// The time when the last line was written.
     said: Instant,
+    /// The percentage on that line.
     said_percent: u64,
     bar: Option<ProgressBar>,
 }
@@ -135,7 +138,8 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 const LINE_AT_LEAST: Duration = Duration::from_secs(1);
 
 impl Shown {
-    /// A bar if standard error is a terminal, else lines; nothing if `quiet`. Catches signals.
+    /// Shows a bar if standard error is a terminal, and lines if it is not. If `quiet` is set,
+    /// shows only warnings. Catches signals ([`catch_interrupts`]).
     pub fn new(quiet: bool) -> Shown {
         catch_interrupts();
         let face = if quiet {
@@ -155,7 +159,7 @@ impl Shown {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Stage>> {
-        // A panic while drawing leaves no inconsistent data.
+        // A panic while drawing leaves no inconsistent data, so a poisoned lock is accepted.
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

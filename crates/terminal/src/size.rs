@@ -55,7 +55,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// A size for users, in powers of 1000 so that it compares with row counts and disk labels.
+/// Formats a size for users, in powers of 1000 so that it compares with row counts and disk labels.
 pub fn format(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["kB", "MB", "GB", "TB", "PB"];
     if bytes < 1000 {
@@ -71,7 +71,7 @@ pub fn format(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
-/// A count with separators: `1,000,000`.
+/// Formats a count with separators: `1,000,000`.
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -84,28 +84,28 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// A number of things, in words: `1 vector`, `2,000 vectors`.
+/// Formats a number with its noun: `1 vector`, `2,000 vectors`.
 pub fn counted(number: u64, one: &str, several: &str) -> String {
     let noun = if number == 1 { one } else { several };
     format!("{} {noun}", count(number))
 }
 
-/// A number of vectors, in words.
+/// Formats a number of vectors: `1 vector`.
 pub fn vectors(number: u64) -> String {
     counted(number, "vector", "vectors")
 }
 
-/// A number of queries, in words.
+/// Formats a number of queries: `1 query`.
 pub fn queries(number: u64) -> String {
     counted(number, "query", "queries")
 }
 
-/// A number of indexes, in words.
+/// Formats a number of indexes: `1 index`.
 pub fn indexes(number: u64) -> String {
     counted(number, "index", "indexes")
 }
 
-/// A duration for users: `850 ms`, `12.3 s`, `4 min 05 s`.
+/// Formats a duration for users: `850 ms`, `12.3 s`, `4 min 05 s`.
 pub fn seconds(seconds: f64) -> String {
     if seconds < 1.0 {
         format!("{:.0} ms", seconds * 1e3)
@@ -131,8 +131,8 @@ pub enum CacheEntries {
 }
 
 impl CacheEntries {
-    /// The number of entries for an index of `vectors` vectors: at most one for each vector, since
-    /// more would never be used.
+    /// The number of entries for an index of `vectors` vectors. It is at most one for each vector,
+    /// since further entries would never be used.
     pub fn of(self, vectors: usize) -> usize {
         match self {
             Self::Count(entries) => entries.min(vectors),
@@ -160,7 +160,7 @@ impl FromStr for CacheEntries {
                 Err(_) => wrong("is not a percentage"),
             },
             None => match text.trim().parse::<usize>() {
-                Ok(0) => wrong("is no cache"),
+                Ok(0) => wrong("is not a size of a cache"),
                 Ok(entries) => Ok(Self::Count(entries)),
                 Err(_) => wrong("is not a number of entries"),
             },

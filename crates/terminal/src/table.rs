@@ -5,13 +5,14 @@
 #[derive(Debug, Default)]
 pub struct Table {
     header: Vec<String>,
-    /// Whether a column holds words (aligned left) rather than numbers (aligned right).
+    /// Whether a column has words (aligned left). Other columns have numbers (aligned right).
     words: Vec<bool>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these columns. A name that starts with `<` is a column of words, aligned left.
+    /// Creates a table with these columns. If a name starts with `<`, its column has words, aligned
+    /// left.
     pub fn new(columns: &[&str]) -> Table {
         Table {
             header: columns
@@ -29,7 +30,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as lines, each ended by a newline.
+    /// Returns the table as lines, each ended by a newline.
     pub fn render(&self) -> String {
         let width = |column: usize| {
             self.rows
@@ -68,7 +69,7 @@ impl Table {
     }
 }
 
-/// Lines of `name  value`, with the values aligned.
+/// Returns lines of `name value`, with the values aligned.
 pub fn facts(pairs: &[(&str, String)]) -> String {
     let width = pairs
         .iter()

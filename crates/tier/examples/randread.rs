@@ -5,9 +5,10 @@
 //! MODE] [--pipelined]`
 //!
 //! Each thread runs `tasks` queries at the same time, and each query keeps `width` reads in flight.
-//! A query either waits for all of them before it submits the next batch (best-first), or replaces
-//! each read as soon as it completes (`--pipelined`). `--compute` spins for the given time after
-//! each read, in place of scoring. FILE must exist; it is only read.
+//! A query either waits for all of its reads before it submits the next batch (best-first), or
+//! replaces each read as soon as that read completes (`--pipelined`). With `--compute`, a query
+//! spins for the given time after each read, in place of scoring. FILE must exist, and is only
+//! read.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -74,7 +75,7 @@ impl Random {
     }
 }
 
-/// User and system time of the calling thread.
+/// Returns the user time and the system time of the calling thread.
 fn times() -> (Duration, Duration) {
     // SAFETY: rusage is plain numbers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

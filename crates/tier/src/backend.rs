@@ -12,7 +12,7 @@ pub enum IoMode {
     /// variable `STRATANN_IO` (`auto`, `uring`, `pread`) overrides this mode.
     #[default]
     Auto,
-    /// io_uring. If the kernel forbids it, that is an error.
+    /// io_uring. If the kernel forbids io_uring, an error is returned.
     Uring,
     /// `pread` on a thread pool.
     Pread,
@@ -61,9 +61,9 @@ impl fmt::Display for IoMode {
 /// The way in which files are actually read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// Through one io_uring for each thread.
+    /// Files are read through one io_uring for each thread.
     Uring,
-    /// Through `pread` on a thread pool.
+    /// Files are read through `pread` on a thread pool.
     Pread {
         /// The reason why io_uring is not used.
         reason: String,

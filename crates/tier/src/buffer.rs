@@ -32,9 +32,10 @@ use crate::error::TierError;
 
 /// The number of buffers in a chunk of the arena.
 const CHUNK: usize = 64;
-/// The most buffers in the arena (4 MiB). Buffers beyond it are freed when dropped.
+/// The maximum number of buffers in the arena (4 MiB). Buffers beyond the arena are freed when
+/// dropped.
 const ARENA: usize = 1024;
-/// The most blocks in larger buffers that are kept for reuse, in buffers of all sizes (1 MiB).
+/// The maximum number of blocks in all larger buffers that are kept for reuse (1 MiB).
 const KEPT: usize = 256;
 /// A buffer of more blocks than this is never kept.
 const LARGEST_KEPT: usize = 64;
@@ -95,7 +96,7 @@ unsafe fn free(pointer: NonNull<u8>, blocks: usize) {
 /// Maps zeroed memory for devices to write to. A forked process does not share the mapping.
 ///
 /// # Errors
-/// The system refuses the memory.
+/// The call fails if the system refuses the memory.
 fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
     let bytes = blocks * BLOCK;
     // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no existing
@@ -152,10 +153,10 @@ pub(crate) fn would_map(bytes: usize) -> bool {
 }
 
 impl BufferPool {
-    /// A buffer of `len` bytes, aligned to 4 KiB. It contains the bytes of an earlier use.
+    /// Takes a buffer of `len` bytes, aligned to 4 KiB. It may contain the bytes of an earlier use.
     ///
     /// # Errors
-    /// The system refuses memory for it.
+    /// The call fails if the system refuses the memory.
     pub(crate) fn take(&self, len: usize) -> Result<Block, TierError> {
         let blocks = len.div_ceil(BLOCK).max(1);
         let mut inner = self.0.inner.borrow_mut();
@@ -215,9 +216,9 @@ enum Owner {
     Arena(Rc<Shelves>),
     /// The pool: the block is a larger buffer that returns to it. The number is its size in blocks.
     Kept(Rc<Shelves>, u32),
-    /// The block itself: a mapping of so many blocks.
+    /// The block itself: a mapping. The number is its size in blocks.
     Mapped(u32),
-    /// The block itself: an allocation of so many blocks.
+    /// The block itself: an allocation. The number is its size in blocks.
     Own(u32),
     /// Another owner, whose memory the keeper keeps alive.
     Shared { _keeper: Rc<dyn Any> },
@@ -236,7 +237,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block with a copy of `bytes`, aligned to 4 KiB.
+    /// Creates a block with a copy of `bytes`, aligned to 4 KiB.
     pub fn copy_of(bytes: &[u8]) -> Block {
         let blocks = bytes.len().div_ceil(BLOCK).max(1);
         let pointer = allocate(blocks);
@@ -280,7 +281,7 @@ impl Block {
     /// Writes bytes into this block.
     ///
     /// # Panics
-    /// If `at..at + bytes.len()` is not within the block.
+    /// The call panics if `at..at + bytes.len()` is not within the block.
     pub(crate) fn fill(&mut self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at);
         // SAFETY: `at` and the length were checked against the `len` bytes of the block, which is
@@ -378,8 +379,8 @@ impl HugeBytes {
     }
 
     /// Creates a region of `len` zero bytes. The first `used` bytes will be written soon, and the
-    /// remaining ones perhaps never. So the remaining ones get no huge pages: the system allocates
-    /// a whole huge page at its first write. Then only pages that are written take memory.
+    /// remaining bytes perhaps never. The system allocates a whole huge page at the first write to
+    /// it. So the remaining bytes get pages of 4 KiB, and only the written pages take memory.
     pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
         let refused = || TierError::NoMemory {
             what: "codes, pages or copies of an index".into(),
@@ -516,7 +517,7 @@ mod tests {
         assert_eq!(
             pool.take(4096).unwrap().as_ptr() as usize,
             address,
-            "the buffer used last is the warmest"
+            "the pool did not reuse the buffer that was used last"
         );
 
         let many: Vec<Block> = (0..ARENA + 10).map(|_| pool.take(4096).unwrap()).collect();

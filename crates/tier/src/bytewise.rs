@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Structures that are laid out for memory (rows of a CSR graph, groups of clusters) start at any
-//! byte of their file. A device with byte granularity needs no adapter, and [`bytewise`] returns it
-//! unchanged.
+//! byte of their file. A tier from which any byte range can be read needs no adapter, and
+//! [`bytewise`] returns it unchanged.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -62,7 +62,7 @@ impl Tier for Bytewise {
     }
 }
 
-/// The request for which blocks are read: the caller's tag, and the requested part of the bytes.
+/// A request for which blocks are read: the caller's tag, and the requested part of these blocks.
 #[derive(Clone, Copy)]
 struct Asked {
     tag: u64,

@@ -5,9 +5,9 @@
 //!                     └── LOCK, while open for changes ── before each change: still the same file?
 //! ```
 //!
-//! **A handle stays with the directory that was opened.** If another directory gets its path, that
-//! one is neither read nor written to. If the directory or its lock was removed, every change fails
-//! with [`TierError::Replaced`].
+//! **A handle stays with the directory that was opened.** If another directory gets the path of
+//! this directory, the handle neither reads nor writes the other directory. If the directory or its
+//! lock was removed, every change fails with [`TierError::Replaced`].
 //!
 //! **Nothing is written through a link.** New files are created, never opened and truncated. A file
 //! that is opened for writing must be a regular file with one name. If a file has other names, it
@@ -72,8 +72,8 @@ fn identity(facts: &Stat) -> (u64, u64) {
     (facts.st_dev, facts.st_ino)
 }
 
-/// Whether an error of a directory sync means that the file system does not support it. Otherwise
-/// the sync has failed.
+/// Whether an error of a directory sync means that the file system does not support such syncs.
+/// Otherwise the sync has failed.
 fn is_no_sync(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -103,7 +103,8 @@ impl Directory {
     /// Only this user can access files that are created in it.
     ///
     /// # Errors
-    /// [`TierError::NotPrivate`] if another user owns the directory, or others can write to it.
+    /// The call returns [`TierError::NotPrivate`] if another user owns the directory, or others can
+    /// write to it.
     pub fn private(path: &Path) -> Result<Directory, TierError> {
         crate::copies::CopyFolder::prepare(path)?;
         Self::open_private(path)
@@ -154,7 +155,7 @@ impl Directory {
         for level in missing.iter().rev() {
             match std::fs::create_dir(level) {
                 Ok(()) => {}
-                // Another process or thread created it meanwhile.
+                // Another process or thread has created this directory meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(failed(level, error)),
             }
@@ -231,7 +232,8 @@ impl Directory {
         Ok(File::from(with_descriptors(|| Ok(open()?))?))
     }
 
-    /// Opens a file for reading. A link may lead to it, but it must be a regular file.
+    /// Opens a file for reading. The name may be a symbolic link, but the file must be a regular
+    /// file.
     pub(crate) fn reader(&self, action: &'static str, name: &str) -> Result<File, TierError> {
         check_name(&self.name(), name)?;
         // Without `NONBLOCK`, opening a pipe would wait for a writer.
@@ -266,7 +268,7 @@ impl Directory {
         Ok(RealFile::new(file, self.place(name), facts.st_size as u64))
     }
 
-    /// The metadata of a name. A link is followed if `follow` is true.
+    /// The metadata of the file with this name. A symbolic link is followed if `follow` is true.
     fn facts(&self, name: &str, follow: bool) -> Result<Stat, Errno> {
         let flags = match follow {
             true => AtFlags::empty(),
@@ -282,9 +284,9 @@ impl Directory {
         file.map_or_else(|_| Holder::default(), Holder::read)
     }
 
-    /// Writes the lock owner into the lock file, which this process has locked. It uses another
-    /// descriptor than the lock. A duplicate of the lock's descriptor would keep the lock in a
-    /// process that is forked meanwhile.
+    /// Writes the lock owner into the lock file, which this process has locked. The write uses a
+    /// descriptor of its own. If it used a duplicate of the lock's descriptor, a process that is
+    /// forked meanwhile would keep the lock.
     fn say_holder(&self, holder: &Holder) {
         let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let said = self.open_with(LOCK_FILE, flags);
@@ -434,8 +436,8 @@ impl Volume for Directory {
         Ok(names)
     }
 
-    /// Some file systems of virtual machines and servers (vboxsf, SMB) cannot sync directories.
-    /// Then the durability of names is left to the file system, and one warning is logged.
+    /// Some file systems of virtual machines and servers (vboxsf, SMB) cannot sync directories. On
+    /// these, the durability of names is left to the file system, and one warning is logged.
     fn sync(&self) -> Result<(), TierError> {
         match self.readable("sync")?.sync_all() {
             Err(error) if is_no_sync(&error) => {
@@ -459,8 +461,8 @@ impl Volume for Directory {
         let failed = |error| TierError::io("reserve space in", self.place(name), 0, bytes, error);
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = self.open_with(name, flags).ok();
-        // If the file has other names, it belongs to others too. If it is not empty, it may have an
-        // unknown reservation.
+        // A file with other names may belong to another index too. A file that is not empty may
+        // have an unknown reservation.
         let is_ours = |file: &File| {
             let facts = fstat(file);
             facts.is_ok_and(|facts| {
@@ -474,7 +476,7 @@ impl Volume for Directory {
         let file = self.open_with(name, flags).map_err(failed)?;
         let kept = allocate(&file, bytes).map_err(failed);
         if !matches!(kept, Ok(true)) {
-            // The empty file is useless.
+            // Without a reservation, the empty file is useless.
             let _ = unlinkat(&self.inner.fd, name, AtFlags::empty());
         }
         kept
@@ -490,7 +492,8 @@ impl Volume for Directory {
     }
 
     /// The lock excludes other processes and other handles of this process. It ends with its guard
-    /// or with the process, so a crash leaves no lock behind. A forked process does not have it.
+    /// or with the process, so a crash leaves no lock behind. A forked process does not have the
+    /// lock.
     fn lock(&self) -> Result<LockGuard, TierError> {
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(error) if is_without_locks(error) => TierError::Unsupported {
@@ -504,8 +507,8 @@ impl Volume for Directory {
             _ => self.failed("lock", LOCK_FILE, source),
         };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        // While this file is opened and locked, another file may get its name, for example if a
-        // failed build removes the lock file.
+        // Before the opened file is locked, another file may get its name, for example if a failed
+        // build removes the lock file.
         for _ in 0..LOCK_TRIES {
             let mut found = None;
             let lock = HeldLock::take(|| {
@@ -574,8 +577,10 @@ impl Volume for Directory {
         }
         match self.facts(LOCK_FILE, false) {
             Ok(now) if identity(&now) == held.file => Ok(()),
-            Ok(_) => Err(self.replaced("its lock file was replaced since it was opened")),
-            Err(Errno::NOENT) => Err(self.replaced("it was removed, or its lock file was")),
+            Ok(_) => {
+                Err(self.replaced("its lock file was replaced after the directory was opened"))
+            }
+            Err(Errno::NOENT) => Err(self.replaced("the directory or its lock file was removed")),
             Err(error) => Err(self.failed("look for", LOCK_FILE, error)),
         }
     }
@@ -587,10 +592,8 @@ impl Volume for Directory {
         let own = fstat(&self.inner.fd).map_err(failed)?;
         match statat(rustix::fs::CWD, path, AtFlags::empty()) {
             Ok(there) if identity(&there) == identity(&own) => Ok(()),
-            Ok(_) | Err(Errno::NOENT) => {
-                Err(self
-                    .replaced("it was moved or removed, or another directory has taken its path"))
-            }
+            Ok(_) | Err(Errno::NOENT) => Err(self
+                .replaced("the directory was moved or removed, or another directory has its path")),
             Err(error) => Err(failed(error)),
         }
     }
@@ -605,7 +608,7 @@ impl Volume for Directory {
     }
 }
 
-/// If another file gets the name of the lock file meanwhile, locking is tried so many times.
+/// The maximum number of attempts to lock, if other files get the name of the lock file meanwhile.
 const LOCK_TRIES: usize = 100;
 
 /// Releases the lock of a directory, in the process that took it.
@@ -614,7 +617,9 @@ struct Unlock(Directory, Home);
 impl Drop for Unlock {
     fn drop(&mut self) {
         if !self.1.is_here() {
-            return; // It was given up in the fork, and another thread of the parent may have been looking at it.
+            // The fork closed this process's copy of the lock. If another thread of the parent had
+            // the mutex at the fork, the mutex stays locked in this process.
+            return;
         }
         // The lock file of an unlocked index is empty. Its text is meant for processes that find
         // the index locked.
@@ -727,8 +732,8 @@ impl VolumeFile for RealFile {
     }
 }
 
-/// Makes `file` share the blocks of `source`. Some file systems support this (btrfs, XFS), if both
-/// files are on the same one.
+/// Makes `file` share the blocks of `source`. Some file systems support this (btrfs, XFS) for two
+/// files on the same file system.
 #[cfg(target_os = "linux")]
 fn reflink(file: &File, source: &File) -> bool {
     rustix::fs::ioctl_ficlone(file, source).is_ok()

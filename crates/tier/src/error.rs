@@ -1,8 +1,8 @@
-//! The errors of places for bytes. Each text tells the user how to act.
+//! The errors of places for bytes. Most texts tell the user how to act.
 //!
-//! Every variant names the place (a file's path, or the name of a region of memory), the offset in
-//! it, the failure and the remedy. [`TierError::io`] turns an error of the operating system into
-//! the variant that knows its remedy.
+//! A variant names the place (a file's path, or the name of a region of memory) and the failure.
+//! Where they are known, it also names the offset in the place, and the remedy. [`TierError::io`]
+//! turns an error of the operating system into the variant that knows its remedy.
 
 use std::io;
 
@@ -29,7 +29,7 @@ pub enum TierError {
         action: &'static str,
         /// The file's path, or the region's name.
         place: String,
-        /// The byte offset in the place; 0 if the operation has none.
+        /// The byte offset in the place; 0 if the operation has no offset.
         offset: u64,
         /// The operating system's error.
         source: io::Error,
@@ -41,7 +41,7 @@ pub enum TierError {
         place: String,
         /// The byte offset of the write.
         offset: u64,
-        /// The bytes of the write; 0 if that is unknown.
+        /// The number of bytes of the write; 0 if it is unknown.
         len: u64,
     },
     /// A file has other names, so it must be copied before it is written to. The device has no
@@ -52,7 +52,7 @@ pub enum TierError {
     NoSpaceForCopy {
         /// The file's path.
         place: String,
-        /// Bytes of the file.
+        /// The size of the file in bytes.
         len: u64,
     },
     /// The process has no permission for the operation.
@@ -73,7 +73,8 @@ pub enum TierError {
         /// The file's path.
         place: String,
     },
-    /// A read returned fewer bytes, although the place had them when it was opened.
+    /// A read returned fewer bytes than requested, although the place had all of them when it was
+    /// opened.
     #[error(
         "{place}: a read of {wanted} bytes at byte {offset} returned {got}; the file was truncated after it was opened, or the device failed. Restore the file, or rebuild the index"
     )]
@@ -82,13 +83,13 @@ pub enum TierError {
         place: String,
         /// Byte offset of the read.
         offset: u64,
-        /// The requested bytes.
+        /// The number of requested bytes.
         wanted: u64,
-        /// The bytes that were read.
+        /// The number of bytes that were read.
         got: u64,
     },
     /// A read reaches beyond the end of the place.
-    #[error("{place}: bytes {offset}..{} were requested; it has {size} bytes, so it is truncated, or the reference to these bytes is damaged. Run `stratann verify`, then `stratann repair`, or restore a copy", u128::from(*offset) + u128::from(*len))]
+    #[error("{place}: bytes {offset}..{} were requested, but {place} has {size} bytes. It is truncated, or the reference to these bytes is damaged. Run `stratann verify`, then `stratann repair`, or restore a copy", u128::from(*offset) + u128::from(*len))]
     OutOfRange {
         /// The file's path, or the region's name.
         place: String,
@@ -96,7 +97,7 @@ pub enum TierError {
         offset: u64,
         /// The number of requested bytes.
         len: u64,
-        /// The bytes of the place.
+        /// The size of the place in bytes.
         size: u64,
     },
     /// The offset or length of a read violates the alignment of the place.
@@ -127,7 +128,7 @@ pub enum TierError {
     },
     /// The file is not of a kind that may be read or written here.
     #[error(
-        "{place}: cannot {action} {found}; each file of an index must be a regular file of its own in the directory of the index. Put it there, or copy the index with `cp -rL`"
+        "{place}: cannot {action} {found}; each file of an index must be a regular file of its own in the directory of the index. Put such a file there, or copy the index with `cp -rL`"
     )]
     NotPlain {
         /// The operation.
@@ -139,24 +140,24 @@ pub enum TierError {
     },
     /// The place is no longer the directory or file that was opened.
     #[error(
-        "{place}: {what}; this handle writes nothing more. Close it, then open the index again"
+        "{place}: {what}; this handle writes nothing more. Close this handle, then open the index again"
     )]
     Replaced {
         /// The directory's path.
         place: String,
-        /// The difference to the object that was opened.
+        /// The difference from the directory or file that was opened.
         what: String,
     },
-    /// This process was forked from another one, which had opened the place for changes.
+    /// This process was forked from another process, which had opened the place for changes.
     #[error(
-        "{place}: opened for changes in process {opener}; process {here} was forked from that one, so its handle writes nothing. When the first process has closed it, open it again here, or use spawn instead of fork"
+        "{place}: opened for changes in process {opener}; process {here} was forked from process {opener}, so its handle writes nothing. When process {opener} has closed the index, open the index again in process {here}, or use spawn instead of fork"
     )]
     Forked {
         /// The path of the file or directory.
         place: String,
         /// The process that opened it.
         opener: u32,
-        /// This process.
+        /// The process that used it.
         here: u32,
     },
     /// Another lock owner uses the index.
@@ -184,7 +185,7 @@ pub enum TierError {
     },
     /// A volume belongs to something other than this index.
     #[error(
-        "{place}: {what}; an index needs volumes of its own. Pass the volumes that it was built on, or empty ones"
+        "{place}: {what}; an index needs volumes of its own. Pass the volumes on which the index was built, or empty volumes"
     )]
     Taken {
         /// The volume's path.
@@ -199,9 +200,9 @@ pub enum TierError {
     NoRoom {
         /// The folder's path, or the server's name.
         place: String,
-        /// Bytes of the new files.
+        /// The size of the new files in bytes.
         len: u64,
-        /// Bytes that are free.
+        /// The free space in bytes.
         free: u64,
     },
     /// A folder that other users can read or change, or that another user owns.
@@ -231,7 +232,7 @@ pub enum TierError {
     /// A server did not perform the requested operation.
     #[error("{}", server_said(.place, *.protocol, .fault))]
     Server {
-        /// `host:port`, or `host:port/name` of a file.
+        /// The server as `host:port`, or one of its files as `host:port/name`.
         place: String,
         /// The role of the server; `None` if it is not known yet.
         protocol: Option<Protocol>,
@@ -245,7 +246,7 @@ pub enum TierError {
     NoMemory {
         /// The purpose of the memory.
         what: String,
-        /// Bytes that were requested in one piece.
+        /// The number of bytes that were requested in one piece.
         bytes: u64,
         /// An alternative remedy, as an imperative.
         instead: &'static str,

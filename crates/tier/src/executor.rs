@@ -3,12 +3,12 @@
 //! ```text
 //!   loop:  poll every ready task
 //!          some are ready again?  -> start the queued reads, take completions, repeat
-//!          none is?               -> start and wait in one system call
+//!          none is ready?         -> start queued reads and wait, in one system call
 //! ```
 //!
-//! Tasks are futures that never leave the thread. To wake a task means to set a bit. After the
-//! start, nothing is allocated. Tasks that belong together form a group. A worker of a
-//! [`WorkerPool`](crate::WorkerPool) polls the groups of several runs in turn.
+//! Tasks are futures that never leave the thread. To wake a task means to set a bit. The executor
+//! allocates memory only when a group of tasks starts. Tasks that belong together form a group. A
+//! worker of a [`WorkerPool`](crate::WorkerPool) polls the groups of several runs in turn.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -38,8 +38,8 @@ pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 pub struct Thread {
     reactor: Rc<Reactor>,
     io: Arc<Io>,
-    /// The `Rc` implies this. It is explicit because a ring can be used only by the thread that
-    /// created it.
+    /// Makes the type neither `Send` nor `Sync`. The `Rc` has the same effect. The field records
+    /// the reason: a ring can be used only by the thread that created it.
     _stays: PhantomData<*const ()>,
 }
 
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Io {
 }
 
 impl Thread {
-    /// A context for the calling thread.
+    /// Creates a context for the calling thread.
     pub fn local(io: IoMode) -> Result<Thread, TierError> {
         Ok(Thread::with(Io::new(io, false, 1)?))
     }
@@ -72,7 +72,7 @@ impl Thread {
         self.io.backend()
     }
 
-    /// The reads of this thread that are queued or at the device, over all its queues.
+    /// The number of reads of this thread that are queued or at the device, over all of its queues.
     pub fn reads_in_flight(&self) -> usize {
         self.reactor.in_flight()
     }
@@ -80,7 +80,7 @@ impl Thread {
     /// Runs tasks until all have ended.
     ///
     /// If another thread wakes a task, the task runs in this thread's next round: at once, or when
-    /// one of the reads in flight completes. If a task panics, the others are dropped, and the
+    /// one of the reads in flight completes. If a task panics, the other tasks are dropped, and the
     /// context can still be used.
     pub fn run_all<'a>(&self, tasks: Vec<Task<'a>>) {
         let parking = Arc::new(Parking::of(thread::current()));
@@ -120,7 +120,7 @@ impl Thread {
         Sleep::until(&self.reactor, due, Precision::Plain)
     }
 
-    /// Leaves one of this thread's tasks out of the count of tasks while it waits for its turn,
+    /// Excludes the calling task, which waits for its turn, from this thread's count of tasks,
     /// until the returned value is dropped. How a thread waits for reads depends on the number of
     /// its tasks. A task that waits without reads must not affect that.
     pub fn set_aside(&self) -> Aside {
@@ -152,7 +152,7 @@ pub struct Sleep {
     reactor: Rc<Reactor>,
     due: Instant,
     precision: Precision,
-    /// The number of its timer, if one is set.
+    /// The number of the timer, if a timer is set.
     timer: Option<u64>,
 }
 
@@ -263,8 +263,8 @@ impl<'a> Group<'a> {
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
-        // If a task was set aside, its drop counts it again. So tasks are dropped before all are
-        // subtracted.
+        // The drop of a task that was set aside counts the task again. So all tasks are dropped
+        // before their number is subtracted.
         self.tasks.clear();
         let tasks = self.reactor.tasks.get();
         self.reactor.tasks.set(tasks - self.left);
@@ -278,7 +278,7 @@ struct Ready {
 }
 
 impl Ready {
-    /// At first, all tasks are ready.
+    /// Creates the set. At first, all tasks are ready.
     fn new(tasks: usize, parking: Arc<Parking>) -> Ready {
         let word = |i: usize| {
             AtomicU64::new(if tasks - i * 64 >= 64 {
@@ -338,7 +338,7 @@ mod tests {
         });
         thread.run_all(vec![task(), waits]);
         assert_eq!(count(), 0);
-        // Another task panics while two wait to be polled.
+        // A task panics while two other tasks are set aside.
         let panicked = catch_unwind(AssertUnwindSafe(|| {
             let aside = || {
                 Box::pin(async {

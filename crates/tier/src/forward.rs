@@ -1,4 +1,4 @@
-//! A macro that delegates methods of a wrapping volume to the wrapped one.
+//! A macro that delegates methods of a wrapping volume to the wrapped volume.
 
 /// In an `impl Volume for X`: delegates the named methods to the volume in the named field.
 macro_rules! leave_to {

@@ -18,9 +18,9 @@ use crate::error::TierError;
 /// Bytes that grow at the end while any number of threads read them; on huge pages if the kernel
 /// grants them.
 ///
-/// They are used for the codes of an index that takes inserts. Address space is reserved for a
-/// capacity, and the system allocates memory when it is first written. The value derefs to the
-/// bytes that have been appended so far. These neither change nor move:
+/// They are used for the codes of an index with inserts. Address space is reserved for a capacity,
+/// and the system allocates memory when it is first written. The value derefs to all bytes so far.
+/// These bytes neither change nor move:
 ///
 /// ```
 /// use stratann_tier::{GrowingBytes, TierError};
@@ -32,10 +32,10 @@ use crate::error::TierError;
 /// # Ok::<(), TierError>(())
 /// ```
 pub struct GrowingBytes {
-    /// Not dereferenced after readers exist: a dereference would give access to bytes that an
-    /// append may be writing.
+    /// The region is not dereferenced after readers exist, since a dereference would give access to
+    /// bytes that an append may be writing.
     room: HugeBytes,
-    /// The published length. It grows under `appending`, up to the capacity.
+    /// The published length. It grows while the lock `appending` is held, up to the capacity.
     len: AtomicUsize,
     /// Locked by the thread that appends.
     appending: Mutex<()>,
@@ -58,16 +58,17 @@ impl GrowingBytes {
         })
     }
 
-    /// Appends bytes. A reader sees none or all of them. Returns the offset of the first byte. If
-    /// the capacity is too small, returns `None` and changes nothing. An append waits for other
-    /// appends, but never for readers.
+    /// Appends bytes. A reader sees none of these bytes or all of them. Returns the offset of the
+    /// first byte. If the capacity is too small, returns `None` and changes nothing. An append
+    /// waits for other appends, but never for readers.
     pub fn append(&self, bytes: &[u8]) -> Option<usize> {
-        // If a thread panicked with the lock held, it had published nothing yet, or everything.
+        // If a thread panicked with the lock held, it had published none of its bytes, or all of
+        // them. So a poisoned lock is accepted.
         let _turn = self
             .appending
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // The length changes under the lock only, which orders this load after the last change.
+        // The length changes only under the lock. The lock orders this load after the last change.
         let offset = self.len.load(Ordering::Relaxed);
         let end = offset
             .checked_add(bytes.len())
@@ -179,13 +180,17 @@ mod tests {
         let before: &[u8] = &bytes;
         assert_eq!(bytes.append(b"defg"), Some(3));
         assert_eq!(bytes.append(b"hijk"), None);
-        assert_eq!(&bytes[..], b"abcdefg", "nothing changed");
-        assert_eq!(bytes.append(&bytes[1..4]), Some(7), "of itself");
+        assert_eq!(&bytes[..], b"abcdefg", "a refused append changed the bytes");
+        assert_eq!(
+            bytes.append(&bytes[1..4]),
+            Some(7),
+            "an append of a part of itself failed"
+        );
         assert_eq!(bytes.append(b"x"), None);
         assert_eq!(bytes.append(b""), Some(10));
         assert_eq!(bytes.as_ref(), b"abcdefgbcd");
         assert_eq!(before, b"abc");
-        assert_eq!(before.as_ptr(), bytes.as_ptr(), "nothing moves");
+        assert_eq!(before.as_ptr(), bytes.as_ptr(), "the bytes were moved");
         assert_eq!(format!("{bytes:?}"), "GrowingBytes(10 of 10 bytes)");
     }
 
@@ -215,14 +220,17 @@ mod tests {
         ));
     }
 
-    /// Every record is one number over and over, so that a torn one shows.
+    /// Every record repeats one number, so that a record that is only partly written is noticed.
     #[test]
     fn threads_that_read_see_whole_records_while_one_appends() {
         const RECORD: usize = 37;
         const RECORDS: usize = if cfg!(miri) { 60 } else { 60_000 };
         let value = |record: usize| (record % 251 + 1) as u8;
         let check = |bytes: &[u8], from: usize| {
-            assert!(bytes.len().is_multiple_of(RECORD), "part of an append");
+            assert!(
+                bytes.len().is_multiple_of(RECORD),
+                "a reader sees a part of an append"
+            );
             for (i, record) in bytes.chunks(RECORD).enumerate().skip(from) {
                 assert!(record.iter().all(|&b| b == value(i)), "record {i}");
             }
@@ -236,7 +244,7 @@ mod tests {
                     let mut seen = 0;
                     while !done.load(Ordering::Acquire) {
                         let now = check(&bytes, seen);
-                        assert!(now >= seen, "it shrank");
+                        assert!(now >= seen, "the length became smaller");
                         seen = now;
                     }
                     assert_eq!(check(&bytes, 0), RECORDS);
@@ -257,7 +265,7 @@ mod tests {
         const THREADS: usize = 4;
         const EACH: usize = if cfg!(miri) { 20 } else { 5_000 };
         const RECORD: usize = 5;
-        // The capacity is one too small.
+        // The capacity is one record too small.
         let bytes = zeros(0, (THREADS * EACH - 1) * RECORD);
         let (shared, refused) = (&bytes, &AtomicUsize::new(0));
         thread::scope(|scope| {

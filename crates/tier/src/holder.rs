@@ -7,20 +7,21 @@
 //!   change the index through it: stratann ..  advice to other processes meanwhile
 //! ```
 //!
-//! The text is only information: the lock itself belongs to the operating system (`lock.rs`). If a
-//! line could not be written, it is missing. When the lock is released, the file is emptied. If a
-//! process is killed, its text stays without effect, since its lock has ended.
+//! The text is only information: the lock itself belongs to the operating system (`lock.rs`). A
+//! line that could not be written is missing. When the lock is released, the file is emptied. If
+//! the owner is killed, its text stays in the file. The text then has no effect, since the lock has
+//! ended.
 //!
-//! A process number is valid within one host or container, and is reused. So a message states the
-//! number of another process with a reservation.
+//! A process number is valid within one host or container, and is reused. So a message that names
+//! another process says "if it still runs".
 
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-/// The most bytes of a lock file that are read.
+/// At most this number of bytes of a lock file are read.
 const MOST: u64 = 1024;
-/// The remedy in messages if the lock file has none.
+/// The remedy in messages if the lock file has no remedy.
 const REMEDY: &str =
     "Close that handle (in Python index.close(), or the end of its with block), or wait";
 
@@ -28,7 +29,7 @@ const REMEDY: &str =
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holder {
     process: Option<u32>,
-    /// The name of the host, or of the container, in which the number is valid.
+    /// The name of the host or container in which the number of the process is valid.
     host: Option<String>,
     what: Option<String>,
     remedy: Option<String>,
@@ -53,7 +54,7 @@ impl Holder {
     }
 
     /// A description of this process: its kind, and the remedy for processes that find the index
-    /// locked. Each is one line.
+    /// locked. `what` and `remedy` are one line each.
     pub(crate) fn named(what: &str, remedy: &str) -> Holder {
         Holder {
             what: Some(what.to_owned()),

@@ -3,7 +3,7 @@
 //! A forked process has all memory of its parent and none of its threads. If a parent's thread held
 //! a lock, the lock stays locked in the child, and a thread that waits for it never returns. A file
 //! that the parent writes is the same file in the child. So a value that has threads or owns files
-//! records its process, and in another process it touches neither.
+//! records its process. In another process, it uses neither its threads nor its files.
 
 /// The process in which a value was created.
 ///
@@ -19,7 +19,8 @@ impl Home {
         Home(std::process::id())
     }
 
-    /// Whether the current process is this one, and not a process that was forked from it.
+    /// Whether the current process is the recorded process, and not a process that was forked from
+    /// it.
     pub fn is_here(self) -> bool {
         self.0 == std::process::id()
     }

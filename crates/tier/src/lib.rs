@@ -10,7 +10,7 @@
 //!   Tier ── FileTier (SSD), DramTier, MappedTier, RemoteTier (of a memory server),
 //!        ModelledTier (memory with the timing of a slower device)
 //!   Volume ── Directory, MemoryVolume (files in memory), ModelledVolume,
-//!          SplitVolume (several as one), RoutedVolume (several ways to one),
+//!          SplitVolume (several volumes as one), RoutedVolume (several routes to one volume),
 //!          LoadedVolume, MirrorVolume (copies of files in memory, or in a folder)
 //! ```
 //!
@@ -35,9 +35,9 @@
 //! # Ok::<(), stratann_tier::TierError>(())
 //! ```
 //!
-//! `unsafe` code is confined to this crate and to the kernels of vectors. Here it is needed for the
-//! ring, aligned buffers, mappings, bytes that grow while they are read, jobs that the pool
-//! borrows, forks, and an allocator that records refusals.
+//! `unsafe` code is confined to this crate and to the kernels of vectors. This crate needs it for
+//! io_uring, aligned buffers, mappings, bytes that grow while they are read, jobs that the pool
+//! borrows, forks, and an allocator that records refused allocations.
 
 mod backend;
 mod buffer;
@@ -85,7 +85,7 @@ mod uring;
 mod volume;
 mod worker_pool;
 
-/// The bytes of a block: the smallest read of an SSD, and the alignment of buffers.
+/// The size of a block in bytes. It is the smallest read of an SSD, and the alignment of buffers.
 pub const BLOCK: usize = 4096;
 
 pub use backend::{Backend, IoMode};

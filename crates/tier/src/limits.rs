@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 /// `select` rely on small descriptors.
 ///
 /// # Errors
-/// The errors of `open`.
+/// The function returns the errors of `open`.
 pub fn with_descriptors<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match open() {
         Err(error) if error.raw_os_error() == Some(libc::EMFILE) && raise() => open(),
@@ -20,7 +20,8 @@ pub fn with_descriptors<T>(open: impl Fn() -> io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Raises the soft limit to the hard limit; `false` if they are equal already.
+/// Raises the soft limit to the hard limit. The result is `false` if they are equal already, or the
+/// system refuses it.
 fn raise() -> bool {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -30,12 +31,12 @@ fn raise() -> bool {
     setrlimit(Resource::Nofile, limit).is_ok()
 }
 
-/// If the hard limit of a process is higher than this, its open files are not counted. Such a limit
-/// is rarely reached, and counting takes time.
+/// If the hard limit of a process is higher than this number, its open files are not counted. Such
+/// a limit is rarely reached, and counting takes time.
 const MANY: u64 = 8 << 10;
 
-/// The number of files that this process may still open, and its limit. `None` if the limit is
-/// above `MANY`, or the system does not report the files.
+/// The number of files that this process may still open, and its hard limit of open files. The
+/// result is `None` if the limit is above `MANY`, or the system does not report the open files.
 pub fn descriptors_left() -> Option<(u64, u64)> {
     let most = (getrlimit(Resource::Nofile).maximum).filter(|&most| most <= MANY)?;
     let list = || std::fs::read_dir(format!("/proc/{}/fd", std::process::id()));

@@ -1,13 +1,15 @@
 //! The lock file of a directory.
 //!
-//! The lock is taken with `flock`. It ends with the process, so a crash leaves no lock. One process
-//! may request it through any number of descriptors. Three cases need more than `flock`:
+//! The lock is taken with `flock`. It ends with the process, so a crash leaves no lock. It belongs
+//! to one open of the file, so a process may open the lock file any number of times. Three cases
+//! need more than `flock`:
 //!
 //! - **A forked process inherits the lock**, and would keep it unknowingly until it ends. So in the
-//!   child of every `fork` the descriptors of all locks are closed (`pthread_atfork`), which does
+//!   child of every `fork` the descriptors of all locks are closed (`pthread_atfork`). This does
 //!   not release the parent's lock. (Locks of `fcntl` are not inherited, but they end when *any*
-//!   descriptor of the file is closed. Its open-file locks are inherited, as `flock` locks are.) A
-//!   program that this process starts gets no lock, since the descriptors are closed on `exec`.
+//!   descriptor of the file is closed. The open-file locks of `fcntl` are inherited, as `flock`
+//!   locks are.) A program that this process starts gets no lock, since the descriptors are closed
+//!   on `exec`.
 //! - **Another file may have the name when the lock is taken**: a failed build removes the lock
 //!   file before it unlocks, and a user may remove it. So the name is looked up again after
 //!   locking, and before every write.
@@ -28,7 +30,7 @@ use rustix::io::Errno;
 /// without locks.
 pub(crate) const LOCK: &str = "STRATANN_LOCK";
 
-/// Device and inode. They identify a file under any name.
+/// The device and the inode of a file, which identify the file under any of its names.
 type Identity = (u64, u64);
 
 /// The descriptors of all locks of this process.
@@ -89,7 +91,7 @@ pub(crate) struct HeldLock {
 impl HeldLock {
     /// Opens a file and locks it; `None` if it is locked already. No fork happens between the two
     /// steps. On a file system without locks, this returns an error that [`is_without_locks`]
-    /// recognises. If [`LOCK`] allows it, it takes a lock within this process instead.
+    /// recognises. If [`LOCK`] is set to `none`, it takes a lock within this process instead.
     pub(crate) fn take<E: From<std::io::Error>>(
         open: impl FnOnce() -> Result<File, E>,
     ) -> Result<Option<HeldLock>, E> {
@@ -121,7 +123,7 @@ impl HeldLock {
                     return Ok(None);
                 }
                 tracing::warn!(
-                    "a lock file is on a file system without locks. {LOCK} is set: make sure that no other process writes there"
+                    "a lock file is on a file system without locks. {LOCK} is set: make sure that no other process writes to its folder"
                 );
             }
             Err(error) => return Err(std::io::Error::from(error).into()),
@@ -146,7 +148,7 @@ pub(crate) fn is_without_locks(error: i32) -> bool {
     matches!(error, libc::ENOLCK | libc::ENOSYS | libc::EOPNOTSUPP)
 }
 
-/// Whether the user declared that a file system without locks needs none.
+/// Whether the user declared that an index on a file system without locks needs no lock.
 fn does_without() -> bool {
     std::env::var_os(LOCK).is_some_and(|value| value == "none")
 }

@@ -56,8 +56,7 @@ impl MappedTier {
             None // The kernel maps no empty files.
         } else {
             // SAFETY: the mapping is private to this value and only read. The documented condition
-            // of this tier is that no other process changes the file; an index never changes its
-            // files in place.
+            // of this tier is that no process changes the file while it is open.
             let map = unsafe { Mmap::map(file) }.map_err(failed("map"))?;
             // This is a hint: read-ahead would load neighbouring pages that are not needed.
             let _ = map.advise(Advice::Random);
@@ -71,7 +70,7 @@ impl MappedTier {
 }
 
 // SAFETY: a mapping has a fixed address until it is dropped with the last Arc, and is never written
-// through. MappedTier's documented condition is that no other process writes to the file.
+// through. MappedTier's documented condition is that no process changes the file while it is open.
 unsafe impl Region for Arc<Map> {
     fn bytes(&self) -> &[u8] {
         Map::bytes(self)

@@ -1,8 +1,8 @@
 //! The queue of tiers that answer at once: it prefetches, yields once, and returns the bytes.
 //!
 //! A load that misses the caches costs as much as a few hundred instructions. A submitted read
-//! prefetches its cache lines. The first poll then lets other queries run while the lines arrive,
-//! and the second one returns the bytes in place.
+//! prefetches its cache lines. The first poll then lets other queries run while the lines arrive.
+//! The second poll returns the bytes in place.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -14,16 +14,17 @@ use crate::buffer::Block;
 use crate::error::TierError;
 use crate::tier::{Completion, ReadQueue, Request, check};
 
-/// The bytes of a cache line.
+/// The size of a cache line in bytes.
 pub(crate) const LINE: usize = 64;
-/// The most bytes of a read that are prefetched. The processor's own prefetcher loads later lines.
+/// At most this number of bytes of a read are prefetched. The processor's own prefetcher loads
+/// later lines.
 const AHEAD: usize = 4096;
 
 /// A source of bytes that answers a read at once.
 pub(crate) trait Source {
     fn name(&self) -> &str;
-    /// The length in bytes. It is looked up again if the file may have grown to have the requested
-    /// bytes.
+    /// The length in bytes. If the read ends beyond the known length, the length is looked up
+    /// again, since the file may have grown.
     fn size_for(&self, request: Request) -> u64;
     fn alignment(&self) -> u32;
     /// Prepares a read within the length, so that a later `fetch` is faster.
@@ -113,7 +114,7 @@ impl<S: Source> ReadQueue for PromptQueue<S> {
 ///
 /// # Safety
 /// `bytes` must return the same slice each time. The slice must stay valid and unchanged until self
-/// is dropped, also if self is moved.
+/// is dropped, even if self is moved.
 pub(crate) unsafe trait Region: 'static {
     fn bytes(&self) -> &[u8];
 }

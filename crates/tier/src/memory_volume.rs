@@ -54,8 +54,8 @@ struct MemoryFile {
 /// The bytes of a file in memory.
 struct Image {
     name: String,
-    /// The length when the file was opened. A read within it is accepted, and fails later if the
-    /// file was truncated.
+    /// The length when the file was opened. A read within this length is accepted, and fails later
+    /// if the file was truncated.
     opened: u64,
     bytes: Bytes,
 }
@@ -70,8 +70,7 @@ enum Bytes {
     Copied(RwLock<Vec<u8>>),
 }
 
-/// A mapping that is longer than its file, so that bytes that are added to the file are visible in
-/// it.
+/// A mapping that is longer than its file. So it shows bytes that are later added to the file.
 struct Map(MmapRaw);
 
 /// A mapping extends beyond its file by this number of bytes and an eighth of the file.
@@ -129,7 +128,7 @@ impl Image {
         }
     }
 
-    /// Applies a write to the file to its image.
+    /// Applies a write of the file to the image.
     fn wrote(&self, offset: u64, new: &[u8]) {
         let end = offset + new.len() as u64;
         match &self.bytes {
@@ -146,7 +145,7 @@ impl Image {
         }
     }
 
-    /// Applies a truncation or extension of the file to its image.
+    /// Applies a truncation or extension of the file to the image.
     fn resized(&self, len: u64) {
         match &self.bytes {
             Bytes::Mapped { known, .. } => known.store(len, Ordering::Relaxed),
@@ -186,9 +185,9 @@ unsafe fn copy_shared(from: *const u8, to: *mut u8, len: usize) {
 }
 
 impl MemoryVolume {
-    /// Maps the files of a directory. The directory may be in `/dev/shm`, or on a file system on
-    /// memory that is slower than DRAM but has smaller blocks than an SSD (DAX). Its files may also
-    /// just fit the page cache.
+    /// Maps the files of a directory. The directory may be in `/dev/shm`. It may be on a file
+    /// system with DAX, on memory that is slower than DRAM but has smaller blocks than an SSD. It
+    /// may also be any directory whose files fit the page cache.
     pub fn mapped(directory: Directory) -> MemoryVolume {
         MemoryVolume {
             volume: Arc::new(directory.clone()),
@@ -590,7 +589,7 @@ mod tests {
                     assert_eq!(found, right[offset..offset + len], "{volume:?}");
                 }
             }
-            // A write in place.
+            // The next write overwrites bytes of the file.
             file.write_at(5000, &[77; 5000]).unwrap();
             right[5000..10_000].fill(77);
             assert_eq!(read(&mut *queue, &thread, 0, right.len() as u32), right);

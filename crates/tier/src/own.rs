@@ -1,5 +1,5 @@
 //! Copies of files that have other names (hard links). A backup by hard links (`cp -al`) shares the
-//! bytes of the original, and would change with them.
+//! bytes of the original. A write to the original would change the backup too.
 //!
 //! ```text
 //!   graph-000001 ─┐               graph-000001.own       the bytes copied, synced
@@ -14,13 +14,14 @@
 use crate::error::TierError;
 use crate::volume::{Volume, VolumeFile, VolumeReader};
 
-/// The suffix of an unfinished copy, before it gets the file's name.
+/// The suffix of the name of an unfinished copy. A finished copy gets the file's name.
 const UNFINISHED: &str = ".own";
 
-/// The bytes that are copied with one call.
+/// The number of bytes that are copied with one call.
 const PIECE: u64 = 1 << 20;
 
-/// The file whose unfinished copy has this name; `None` if this is not the name of a copy.
+/// Returns the name of the file whose unfinished copy has this name; `None` if this is not the name
+/// of an unfinished copy.
 pub fn copy_of(name: &str) -> Option<&str> {
     name.strip_suffix(UNFINISHED)
 }
@@ -41,8 +42,8 @@ pub enum Owned {
 /// called with the bytes of each copied piece, and returns whether to continue.
 ///
 /// # Errors
-/// The volume fails: the file is unchanged and the copy is removed. [`TierError::NoSpaceForCopy`]:
-/// there is too little space for the copy.
+/// If an operation of the volume fails, the file is unchanged and the copy is removed. If there is
+/// too little space for the copy, the error is [`TierError::NoSpaceForCopy`].
 pub fn own(
     volume: &dyn Volume,
     name: &str,
@@ -67,7 +68,7 @@ pub fn own(
     if !put(volume, &*reader, name, copied).map_err(no_space)? {
         return Ok(Owned::GivenUp);
     }
-    // After a failed sync, another sync would not make the rename durable. So the copy is made and
+    // After a failed sync, a second sync might not make the rename durable. So the copy is made and
     // renamed once more.
     if volume.sync().is_err() {
         put(volume, &*reader, name, &mut |_| true).map_err(no_space)?;
@@ -76,7 +77,8 @@ pub fn own(
     Ok(Owned::Copied)
 }
 
-/// Copies the file and gives the copy its name; `false` if the caller cancelled it.
+/// Copies the file, and gives the copy the file's name. The result is `false` if the caller
+/// cancelled the copy.
 fn put(
     volume: &dyn Volume,
     reader: &dyn VolumeReader,
@@ -99,7 +101,7 @@ fn put(
 }
 
 /// Copies the bytes of one file into another, durably. A reflink is used if the file system
-/// supports it. `false` if the caller cancelled it.
+/// supports it. The result is `false` if the caller cancelled the copy.
 fn write(
     reader: &dyn VolumeReader,
     file: &mut dyn VolumeFile,

@@ -6,8 +6,8 @@
 //!                                                    set_len, sync ────────────────┘
 //! ```
 //!
-//! Such pages are written once and read directly, so in the page cache they would only evict
-//! others. The kernel keeps both paths coherent: before a direct write, it writes back the dirty
+//! Such pages are written once and read directly. So in the page cache, they would only evict other
+//! pages. The kernel keeps both paths coherent: before a direct write, it writes back the dirty
 //! bytes of that range in the page cache, and drops them.
 
 use std::fs::File;
@@ -75,9 +75,10 @@ impl PagesFile {
                     offset += piece.len() as u64;
                     bytes = rest;
                 }
-                // Some file systems report only now that they do not support direct writes. The
-                // same error occurs if an earlier write ended within a block, as on a full device.
-                // Then the buffered write of this piece, from its start, reports the actual error.
+                // Some file systems report only at a write that they do not support direct writes.
+                // The same error occurs if an earlier write ended within a block, as on a full
+                // device. In both cases, the piece is written again through the page cache, from
+                // its start. On a full device, that write reports the actual error.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
                 Err(error) => return Err(error),
             }
@@ -136,8 +137,8 @@ mod tests {
     use crate::testing::random::Random;
     use crate::volume::Volume;
 
-    /// A directory on a disk (beside the test binaries, since /tmp is often in memory), and one in
-    /// memory if the machine has such a directory.
+    /// Creates a directory on a disk (beside the test binaries, since /tmp is often in memory), and
+    /// another one in memory if the machine has `/dev/shm`.
     fn places() -> Vec<TempDir> {
         let tests = std::env::current_exe().unwrap();
         let mut places = vec![TempDir::new_in(tests.parent().unwrap()).unwrap()];
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_later_goes_through_the_page_cache() {
-        // A file of the kernel that refuses all bytes except numbers, with EINVAL.
+        // To this file, the kernel refuses writes of any bytes except numbers, with EINVAL.
         let refuses = || OpenOptions::new().write(true).open("/proc/self/clear_refs");
         for root in places() {
             let Ok(refuses) = refuses() else { return };
@@ -248,7 +249,10 @@ mod tests {
             file.direct = Some(refuses);
             let bytes: Vec<u8> = (0..PIECE + BLOCK).map(|i| (i / 100) as u8 & 0xf0).collect();
             file.write_at(BLOCK as u64, &bytes).unwrap();
-            assert!(file.direct.is_none(), "the failed write was tried again");
+            assert!(
+                file.direct.is_none(),
+                "direct writes continue after a write was refused"
+            );
             assert_eq!(file.len(), (2 * BLOCK + PIECE) as u64);
             let read = std::fs::read(&path).unwrap();
             assert!(read[..BLOCK] == [0; BLOCK] && read[BLOCK..] == bytes);
@@ -257,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_full_device_says_what_a_plain_file_says() {
-        // The kernel's device that is always full. Some sandboxes do not have it.
+        // This device of the kernel is always full. Some sandboxes do not have it.
         let full = || OpenOptions::new().write(true).open("/dev/full");
         for root in places() {
             let Ok(full) = full() else { return };
@@ -277,7 +281,7 @@ mod tests {
             assert_eq!(
                 file.len(),
                 BLOCK as u64,
-                "the refused write changed the file"
+                "the refused write changed the length of the file"
             );
         }
     }

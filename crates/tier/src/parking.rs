@@ -1,9 +1,9 @@
-//! The sleep of an idle thread, and the way in which other threads wake it.
+//! The sleep of an idle thread, and how other threads wake it.
 //!
 //! ```text
-//!   AWAKE    it checks its ready tasks before it sleeps, and needs no signal
-//!   PARKED   nothing of it is in flight: it is unparked, or its first timer ends
-//!   WAITING  it waits in the kernel for a socket: to wake it, ring the signal of its driver
+//!   AWAKE    the thread checks its ready tasks before it sleeps, and needs no signal
+//!   PARKED   the thread has nothing in flight: it sleeps until it is unparked or a timer ends
+//!   WAITING  the thread waits in the kernel for a socket: the signal of its driver wakes it
 //! ```
 //!
 //! A thread that waits in the kernel only for reads counts as awake. A read completes soon, so
@@ -28,7 +28,7 @@ pub(crate) trait Signal: Send + Sync {
     fn raise(&self);
 }
 
-/// A signal that a thread can wait for as for a socket.
+/// A signal with a descriptor. A thread can wait for the signal as it waits for a socket.
 pub(crate) struct EventSignal(OwnedFd);
 
 impl EventSignal {
@@ -92,8 +92,8 @@ impl Parking {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Calls `wait`, unless `awake` returns true. If another thread wakes this one, `signal` ends
-    /// the wait.
+    /// Calls `wait`, unless `awake` returns true. If another thread calls [`wake`](Parking::wake),
+    /// it ends the wait by `signal`.
     pub(crate) fn wait(
         &self,
         signal: &Arc<dyn Signal>,
@@ -117,8 +117,8 @@ impl Parking {
         }
     }
 
-    /// Wakes the owner from a wait in the kernel. The first waker raises the signal, so later ones
-    /// need not.
+    /// Wakes the owner from a wait in the kernel. The first waker raises the signal. So later
+    /// wakers need not raise it.
     #[cold]
     fn call(&self) {
         let called =

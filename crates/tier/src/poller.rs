@@ -1,5 +1,5 @@
 //! A thread that watches sockets with poll(2), used if io_uring is forbidden. All threads of a pool
-//! share one.
+//! share one such thread.
 //!
 //! ```text
 //!   thread A ─┐ watch(fd)                         ┌─ thread A's answers
@@ -75,7 +75,8 @@ impl Poller {
         })
     }
 
-    /// Watches a descriptor. `to` gets its only report. Returns the number of the watch.
+    /// Watches a descriptor. `to` gets the only report of the watch. Returns the number of the
+    /// watch.
     pub(crate) fn watch(&self, (fd, events): (RawFd, i16), slot: u32, to: Arc<dyn Reports>) -> u64 {
         let mut state = self.shared.lock();
         let number = state.next;
@@ -92,14 +93,14 @@ impl Poller {
         number
     }
 
-    /// Withdraws a watch; `false` if it was reported already.
+    /// Withdraws a watch. The result is `false` if it was reported already.
     pub(crate) fn unwatch(&self, number: u64) -> bool {
         let mut state = self.shared.lock();
         let at = state.watches.iter().position(|w| w.number == number);
         let found = at.map(|at| state.watches.swap_remove(at)).is_some();
         drop(state);
         if found {
-            // Otherwise poll(2) would keep the socket open.
+            // Without the signal, poll(2) would continue, and keep the socket open.
             self.shared.signal.raise();
         }
         found
@@ -114,7 +115,7 @@ impl Drop for Poller {
         self.shared.lock().stop = true;
         self.shared.signal.raise();
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, no further report is needed.
+            // If the thread panicked, the panic has been reported already.
             let _ = thread.join();
         }
     }

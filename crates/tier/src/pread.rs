@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Workers start on demand, up to [`WORKERS`], and end with the pool. The thread that watches
-//! sockets ([`poller`](crate::poller)) ends with it too.
+//! sockets ([`poller`](crate::poller)) ends with the pool too.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ use crate::reads::RawRead;
 use crate::threads::start;
 use crate::uring::{DEPTH, Driver, Event};
 
-/// The number of blocking reads that keeps the queue of a device filled.
+/// The maximum number of workers. So many blocking reads keep the queue of a device filled.
 const WORKERS: usize = 32;
 
 struct Job {
@@ -89,7 +89,7 @@ struct Shared {
 }
 
 /// No code panics while it has one of these locks. Even after a panic the queues would be
-/// consistent.
+/// consistent, so a poisoned lock is accepted.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -152,7 +152,9 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            return; // The threads are in another process, and one may have had the lock.
+            // The workers are threads of the parent process. If one of them had the lock at the
+            // fork, the lock stays locked in this process.
+            return;
         }
         let workers = {
             let mut state = lock(&self.shared.jobs);
@@ -161,7 +163,7 @@ impl Drop for Pool {
         };
         self.shared.work.notify_all();
         for worker in workers {
-            // If a worker panicked, no further report is needed.
+            // If a worker panicked, the panic has been reported already.
             let _ = worker.join();
         }
     }
@@ -334,7 +336,7 @@ impl Driver for PreadDriver {
 
 impl Drop for PreadDriver {
     fn drop(&mut self) {
-        // If a future was leaked, its socket is still watched.
+        // If a future was leaked, the poller still watches its socket.
         if let Some(poller) = self.poller.take().filter(|_| self.pool.home.is_here()) {
             for (_, number) in self.watched.drain(..) {
                 poller.unwatch(number);

@@ -1,4 +1,4 @@
-//! Resources that this process has used: resident memory and processor time.
+//! Resources that this process uses: resident memory and processor time.
 
 use std::fs;
 use std::ops::Range;
@@ -32,13 +32,14 @@ fn status_kib(key: &str) -> u64 {
         .unwrap_or(0)
 }
 
-/// Releases the memory of the code and constants of this program and of the C library. If they are
-/// used later, they are mapped again from the page cache.
+/// Releases the memory of the code and constants of this program and of the C library. If this code
+/// or a constant is used later, the kernel maps it again from the page cache.
 ///
 /// The kernel maps sixteen pages around each page of code that runs, and keeps them while there is
 /// enough memory. So the code that has parsed arguments and opened an index still counts as this
-/// process's memory, in addition to the code that searches. It takes two megabytes, a fifth of a
-/// budget of ten megabytes for the whole process. If `/proc` is not mounted, this does nothing.
+/// process's memory, in addition to the code that searches. That code takes two megabytes, a fifth
+/// of a budget of ten megabytes for the whole process. If `/proc` is not mounted, the call does
+/// nothing.
 pub fn release_code_pages() {
     let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
         return;
@@ -68,17 +69,17 @@ pub fn release_code_pages() {
 struct Mapping<'a> {
     at: Range<usize>,
     inode: &'a str,
-    /// Whether it is private, not writable, and backed by a file.
+    /// Whether the mapping is private, not writable, and backed by a file.
     is_constant: bool,
-    /// Whether this process has modified pages of it: the loader relocated them, or a debugger
-    /// wrote to them.
+    /// Whether this process has modified pages of the mapping: the loader relocated them, or a
+    /// debugger wrote to them.
     has_own: bool,
 }
 
 /// The address ranges whose bytes equal their files, in the programs and libraries that contain
-/// `addresses`. Modified pages, such as a debugger's breakpoints, would be lost, so mappings that
-/// have any are omitted. (Dirty pages in the page cache do not matter: a program that was just
-/// compiled has them.)
+/// `addresses`. Mappings with modified pages are omitted, since the modifications, such as a
+/// debugger's breakpoints, would be lost. (Dirty pages in the page cache do not matter: a program
+/// that was just compiled has them.)
 fn constants(smaps: &str, addresses: [usize; 2]) -> Vec<Range<usize>> {
     let mut mappings: Vec<Mapping> = Vec::new();
     for line in smaps.lines() {
@@ -149,7 +150,7 @@ fn clock(id: libc::clockid_t) -> Duration {
 mod tests {
     use super::*;
 
-    /// The mapping with the code of this program, and its KiB in memory.
+    /// Returns the mapping with the code of this program, and its KiB in memory.
     fn code() -> (Range<usize>, u64) {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
         let here = code as fn() -> (Range<usize>, u64) as usize;
@@ -182,7 +183,8 @@ mod tests {
             full >= code_at.len() as u64 / 2048,
             "{full} kB of {code_at:?}"
         );
-        // Code that reads the figure, and code that other tests run, is mapped again by then.
+        // The code that reads the figure, and the code that other tests run, may be mapped again
+        // already.
         assert!(after < full, "{full} kB, then {after}");
     }
 
@@ -191,14 +193,15 @@ mod tests {
         let entries = [
             ("1000-2000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("2000-4000 r-xp", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // A page that the loader has changed, and a page that was swapped out.
+            // The loader has changed a page of the next mapping, and a page of the mapping after it
+            // was swapped out.
             ("4000-5000 r--p", "12", "Anonymous: 4 kB\nSwap: 0 kB"),
             ("5000-6000 r-xp", "12", "Anonymous: 0 kB\nSwap: 4 kB"),
             ("6000-7000 rw-p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("7000-8000 r--s", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("8000-9000 r-xp", "0", "Anonymous: 0 kB\nSwap: 0 kB"),
-            // A mapping of the same file for reading, another library, and a library among the
-            // addresses.
+            // The next three mappings are: the same file mapped for reading, another library, and a
+            // library that has one of the addresses.
             ("a000-b000 r--p", "12", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("b000-c000 r-xp", "13", "Anonymous: 0 kB\nSwap: 0 kB"),
             ("c000-d000 r-xp", "14", "Anonymous: 0 kB\nSwap: 0 kB"),

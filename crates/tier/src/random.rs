@@ -7,10 +7,10 @@ use std::io::{self, Read};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// `N` random bytes, suitable for secrets.
+/// Returns `N` random bytes, suitable for secrets.
 ///
 /// # Errors
-/// The operating system provides none.
+/// The call fails if the operating system provides no random bytes.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;

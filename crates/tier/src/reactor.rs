@@ -27,19 +27,20 @@ use crate::tier::Request;
 use crate::timers::Timers;
 use crate::uring::{Driver, Event, Ring};
 
-/// With so many reads at the device, a hint to start more is not worth a system call of its own...
+/// If at least this number of reads are at the device, a hint to start queued reads is not worth a
+/// system call. The hint is ignored, unless the thread has one task, or [`BATCH`] reads are queued.
 const BUSY: usize = 16;
-/// ...unless so many reads are queued.
+/// If at least this number of reads are queued, a hint starts them.
 const BATCH: usize = 8;
-/// With so many tasks or more, a thread waits for several completions together.
+/// With at least this number of tasks, a thread waits for several completions together.
 const MANY_TASKS: usize = 8;
 
-/// How long a thread stays awake for the next completion of its only task. To sleep and be woken
-/// takes longer than the next completion of a pipelined search. Staying awake makes the search of
-/// photo-sift-100k 1.4 times as fast.
+/// The time for which a thread stays awake to get the next completion of its only task. To sleep
+/// and be woken takes longer than the next completion of a pipelined search takes to arrive.
+/// Staying awake makes the search of photo-sift-100k 1.4 times as fast.
 const AWAKE: Duration = Duration::from_micros(100);
 
-/// How the threads of a pool read, which is decided once, and the state that they share for it.
+/// The backend with which the threads of a pool read, and the state that they share for it.
 pub(crate) struct Io {
     backend: Mutex<Backend>,
     pool: OnceLock<Arc<Pool>>,
@@ -120,12 +121,14 @@ fn refusal(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
             format!(
-                "the kernel forbids it ({error}), by a container's seccomp profile or by sysctl kernel.io_uring_disabled"
+                "the kernel forbids io_uring ({error}), by a container's seccomp profile or by sysctl kernel.io_uring_disabled"
             )
         }
-        Some(libc::ENOSYS | libc::EOPNOTSUPP) => format!("this kernel does not have it ({error})"),
+        Some(libc::ENOSYS | libc::EOPNOTSUPP) => format!("this kernel has no io_uring ({error})"),
         Some(libc::ENOMEM) => {
-            format!("the limit of locked memory is too low for it ({error}); raise `ulimit -l`")
+            format!(
+                "the limit of locked memory is too low for io_uring ({error}); raise `ulimit -l`"
+            )
         }
         _ => error.to_string(),
     }
@@ -201,7 +204,7 @@ impl Reactor {
     /// Queues a read. Its completion is delivered to `inbox`.
     ///
     /// # Errors
-    /// The system refuses memory for its bytes.
+    /// The call fails if the system refuses memory for the bytes of the read.
     pub(crate) fn submit(&self, inbox: &Rc<Inbox>, request: Request) -> Result<(), TierError> {
         let block = self.buffers.take(request.len as usize)?;
         let read = self.reads.borrow_mut().add(inbox, request, block);
@@ -225,8 +228,8 @@ impl Reactor {
         }
     }
 
-    /// Called when the driver has failed: fails its reads and sockets, and continues with the
-    /// thread pool.
+    /// Handles a failure of the driver. Fails its reads and sockets, and continues with the thread
+    /// pool.
     #[cold]
     fn broken(&self, error: &io::Error) {
         self.backlog.borrow_mut().clear();
@@ -286,8 +289,8 @@ impl Reactor {
         }
     }
 
-    /// Delivers completions that have arrived. Enters the kernel only if the kernel signals that
-    /// more would arrive by that.
+    /// Delivers completions that have arrived. Calls the kernel only if the kernel signals that it
+    /// has more completions to post.
     pub(crate) fn look(&self) {
         self.reap();
         let stirs = self
@@ -318,7 +321,7 @@ impl Reactor {
         }
     }
 
-    /// A round while tasks are ready: starts queued reads and collects completions.
+    /// Does one round while tasks are ready: starts queued reads and collects completions.
     pub(crate) fn turn(&self) {
         self.reap();
         let worth = match &mut *self.driver.borrow_mut() {
@@ -332,9 +335,9 @@ impl Reactor {
         self.expire();
     }
 
-    /// A round while no task is ready. Sleeps until a completion arrives, a timer ends, or the
-    /// thread is woken and `awake` returns true. A thread that waits only for reads is not woken,
-    /// since a read completes soon.
+    /// Does one round while no task is ready: sleeps until a completion arrives, a timer ends, or
+    /// the thread is woken and `awake` returns true. A thread that waits only for reads is not
+    /// woken, since a read completes soon.
     pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
         if self.stay_awake(&awake) {
             return;
@@ -396,9 +399,9 @@ impl Reactor {
     /// task needs.
     ///
     /// To wait for several completions together saves system calls. But a task must not wait for
-    /// the reads of others while it could compute: if tasks are few, the device's queue runs empty,
-    /// and the rate of reads falls. If tasks are many, waiting for an eighth of the reads in flight
-    /// does no harm.
+    /// the reads of other tasks while it could compute. If tasks are few, the device's queue would
+    /// run empty, and the rate of reads would fall. If tasks are many, waiting for an eighth of the
+    /// reads in flight does no harm.
     fn want(&self, in_flight: usize) -> usize {
         if self.tasks.get() <= 1 {
             self.needed.get().min(in_flight)
@@ -411,7 +414,7 @@ impl Reactor {
 
     /// Stays awake for an exact timer that ends too soon for a sleep, in at most 50 µs
     /// (`timers.rs`). The wait ends with the timer, with a completion, or when `awake` returns
-    /// true. `false` if there is no such timer.
+    /// true. The result is `false` if there is no such timer.
     fn stay_awake(&self, awake: impl Fn() -> bool) -> bool {
         let Some(due) = self.timers.borrow().exact_due() else {
             return false;
@@ -419,7 +422,7 @@ impl Reactor {
         if due.saturating_duration_since(Instant::now()) > self.timers.borrow().early() {
             return false;
         }
-        // Queued reads must not wait for the timer, too.
+        // The queued reads must not wait for the timer.
         let queued = self
             .driver
             .borrow()
@@ -458,7 +461,8 @@ impl Drop for Reactor {
     /// Waits until the device no longer uses any buffer.
     fn drop(&mut self) {
         if !self.is_here() {
-            return; // Completions belong to the parent, whose buffers are not shared.
+            // The completions go to the parent process, which shares no buffers with this process.
+            return;
         }
         while self.in_flight() > 0 {
             if self.driver.borrow().is_none() {

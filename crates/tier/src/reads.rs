@@ -1,14 +1,14 @@
-//! The reads in flight of one thread: their queue, their buffer, and the destination of their
-//! completion.
+//! The reads in flight of one thread. A read has a slot, which records its queue, its buffer, and
+//! the destination of its completion.
 //!
 //! ```text
 //!   FileQueue ─ Rc ─> Inbox { place, epoch, ready, waker } <─ Rc ─ slot { epoch, tag, block, .. }
 //!                                                             ^ index = user_data of the entry
 //! ```
 //!
-//! Until the device has finished, the slot owns the buffer and, through the inbox, the open file.
-//! If a queue is dropped or reset, only the epoch of its inbox is incremented. Completions of older
-//! epochs are then discarded when they arrive.
+//! Until the device has finished the read, the slot owns the buffer and, through the inbox, the
+//! open file. If a queue is dropped or reset, only the epoch of its inbox is incremented.
+//! Completions of older epochs are then discarded when they arrive.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -33,7 +33,7 @@ pub(crate) struct OpenFile {
     /// The files that had this name, in order. Earlier files stay open, since reads of them may be
     /// in flight.
     files: Mutex<Vec<File>>,
-    /// The length when it was last looked up. Meanwhile the file may have grown.
+    /// The length when it was last looked up. The file may have grown since.
     known: AtomicU64,
 }
 
@@ -91,7 +91,7 @@ impl OpenFile {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     pub(crate) place: Arc<OpenFile>,
-    /// Incremented by a reset. Completions of older epochs are discarded.
+    /// A reset increments the epoch. Completions of older epochs are discarded.
     epoch: Cell<u64>,
     /// The number of reads of this epoch whose completions have not been taken.
     in_flight: Cell<usize>,
@@ -140,15 +140,16 @@ impl Inbox {
             return;
         }
         self.ready.borrow_mut().push_back(completion);
-        // The waker is kept, so that the same task can wait again without cloning it. If it is
-        // woken twice, that is harmless.
+        // The waker is kept, so that the same task can wait again without cloning it. A second wake
+        // of the task is harmless.
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
     }
 }
 
-/// A read as a driver takes it. The buffer stays valid until the driver has reported the slot.
+/// A read, in the form in which a driver gets it. The buffer stays valid until the driver has
+/// reported the slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawRead {
     pub(crate) slot: u32,
@@ -175,13 +176,13 @@ struct Pending {
 pub(crate) enum Outcome {
     /// The read has finished and its completion was delivered. The slot is free.
     Finished,
-    /// The kernel returned only a part, or asked for a repetition. The driver must be given this
-    /// read.
+    /// The kernel returned only a part of the bytes, or asked for a repetition. The caller must
+    /// pass this read to the driver.
     Again(RawRead),
 }
 
-/// The kernel may interrupt a read many times. After so many interruptions in a row, the device
-/// counts as broken.
+/// The kernel may interrupt a read many times. After this number of interruptions in a row, the
+/// read fails.
 const RETRIES: u32 = 100;
 
 /// All reads in flight of one thread.
@@ -215,7 +216,8 @@ impl Reads {
         self.slots[slot as usize].insert(pending).raw(slot)
     }
 
-    /// Handles a driver's report for `slot`: bytes read, or a negated errno.
+    /// Handles a driver's report for `slot`. `result` is the number of bytes read, or a negated
+    /// errno.
     pub(crate) fn report(this: &RefCell<Reads>, slot: u32, result: i32) -> Outcome {
         let mut reads = this.borrow_mut();
         let pending = reads.slots[slot as usize]
@@ -264,8 +266,8 @@ impl Reads {
         Outcome::Finished
     }
 
-    /// Fails all reads with `errno`, since their driver is broken. Their buffers are leaked: the
-    /// kernel may still write to them.
+    /// Fails all reads with `errno`, since their driver is broken. Their buffers are leaked, since
+    /// the kernel may still write to them.
     pub(crate) fn abandon(this: &RefCell<Reads>, errno: i32) {
         let slots = this.borrow().slots.len() as u32;
         for slot in 0..slots {

@@ -1,7 +1,8 @@
-//! Handles memory that the system refuses, where code can return an error and where it cannot.
+//! Handles memory that the system refuses: with an error where code can return one, and with a
+//! message of its own where the process aborts.
 //!
-//! If memory grows with a collection, it is requested before the work that needs it
-//! ([`ask_for_memory`]), and a refusal is an error. The standard library and other crates make
+//! The engine requests memory that grows with a collection before the work that needs it
+//! ([`ask_for_memory`]). A refusal is then an error. The standard library and other crates make
 //! small allocations everywhere. If such an allocation is refused, the standard library aborts the
 //! process. A program that has this module's allocator and calls [`explain_aborts`] then ends as
 //! after any other failure: with a line that begins with `error:`, and exit status 1.
@@ -33,19 +34,19 @@ use crate::buffer::would_map;
 use crate::error::TierError;
 
 /// Requests `bytes` bytes from the system in one mapping and returns them at once, to find out
-/// whether work that needs them may begin. No byte is touched, so this takes microseconds and no
-/// RAM. The error names their purpose, `what`. It advises the user to raise the limit of the
-/// process, or names another remedy: `instead`, an imperative.
+/// whether work that needs them may begin. No byte is touched, so the call takes microseconds and
+/// no RAM. The error names the purpose of the bytes, `what`. It advises the user to raise the limit
+/// of the process, or to act as `instead` says, an imperative.
 ///
 /// # Errors
-/// [`TierError::NoMemory`] if the system refused the memory.
+/// The call returns [`TierError::NoMemory`] if the system refused the memory.
 pub fn ask_for_memory(
     what: impl Into<String>,
     bytes: u64,
     instead: &'static str,
 ) -> Result<(), TierError> {
-    // The request bypasses the allocator: after a large piece of the allocator's memory was freed,
-    // it returns less memory to the system.
+    // The request bypasses the allocator. After a large allocation was freed, the allocator would
+    // keep more freed memory for itself, and return less to the system.
     match usize::try_from(bytes).is_ok_and(would_map) {
         true => Ok(()),
         false => Err(TierError::NoMemory {
@@ -57,7 +58,7 @@ pub fn ask_for_memory(
 }
 
 thread_local! {
-    /// The bytes of this thread's last refused request; 0 if none was refused.
+    /// The number of bytes of this thread's last refused request; 0 if no request was refused.
     static REFUSED: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -103,14 +104,14 @@ unsafe impl GlobalAlloc for RecordingAllocator {
     }
 }
 
-/// The address space that the C library reserves for an arena, in bytes. If that is refused, each
-/// allocation of the thread gets pages of its own.
+/// The address space that the C library reserves for an arena, in bytes. If the system refuses the
+/// reservation, each allocation of the thread gets pages of its own.
 #[cfg(target_env = "gnu")]
 const ARENA: u64 = 64 << 20;
 
 /// Makes all threads share one arena of the allocator, if the limit of address space (`ulimit -v`)
-/// is too small for one arena each. Call it before other threads start. Without a limit, or with
-/// another C library than glibc, it does nothing.
+/// is too small for one arena for each thread. Call it before other threads start. Without a limit,
+/// or with another C library than glibc, it does nothing.
 pub fn share_arenas_under_a_limit() {
     #[cfg(target_env = "gnu")]
     {
@@ -118,7 +119,7 @@ pub fn share_arenas_under_a_limit() {
             return;
         };
         let processors = std::thread::available_parallelism().map_or(1, NonZero::get) as u64;
-        // The other half of the limit is left for everything else.
+        // Arenas may use half of the limit. The other half is left for all other memory.
         if limit / 2 / ARENA < processors {
             // SAFETY: this sets a parameter of the allocator, which accepts it at any time.
             unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
@@ -126,8 +127,8 @@ pub fn share_arenas_under_a_limit() {
     }
 }
 
-/// The exit status of a program that was refused memory. It is the status of every failure of a
-/// valid call.
+/// The exit status of a program that was refused memory. Every failure of a valid command line has
+/// this exit status.
 const FAILED: libc::c_int = 1;
 
 /// Installs a handler for aborts. An abort of a thread that was refused memory then ends the
@@ -135,7 +136,7 @@ const FAILED: libc::c_int = 1;
 /// needs [`RecordingAllocator`] as the program's allocator.
 ///
 /// # Errors
-/// The system refuses the handler.
+/// The call fails if the system refuses the handler.
 pub fn explain_aborts() -> io::Result<()> {
     // SAFETY: an all-zero `sigaction` is a valid one.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -151,10 +152,11 @@ pub fn explain_aborts() -> io::Result<()> {
     }
 }
 
-/// Set when a thread has begun to report the refusal.
+/// Whether a thread has begun to report the refusal.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Handles SIGABRT. If it returns, `abort` of the C library ends the process by the signal.
+/// Handles SIGABRT. If the handler returns, `abort` of the C library ends the process by the
+/// signal.
 extern "C" fn aborted(_: libc::c_int) {
     let refused = REFUSED.try_with(Cell::get).unwrap_or(0);
     if refused == 0 {
@@ -271,8 +273,8 @@ mod tests {
         });
         assert_eq!(REFUSED.get(), 0);
         let layout = Layout::new::<[u64; 4]>();
-        // SAFETY: the layout's size is not zero; what is allocated is freed with the layout that it
-        // has by then.
+        // SAFETY: the layout's size is not zero; the memory is freed with the layout of its last
+        // allocation.
         unsafe {
             let some = allocator.alloc_zeroed(layout);
             let some = allocator.realloc(some, layout, 64);

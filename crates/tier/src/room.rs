@@ -23,8 +23,8 @@ use crate::BLOCK;
 /// The unit, in bytes, in which the operating system counts a file's blocks.
 const COUNTED: u64 = 512;
 
-/// Reserves blocks for the first `bytes` bytes of a file, without changing its length. `false` if
-/// the file system does not support this.
+/// Reserves blocks for the first `bytes` bytes of a file, without changing its length. The result
+/// is `false` if the file system does not support this.
 #[cfg(target_os = "linux")]
 pub(crate) fn allocate(file: &File, bytes: u64) -> io::Result<bool> {
     loop {
@@ -42,7 +42,7 @@ pub(crate) fn allocate(_: &File, _: u64) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The bytes of the blocks that a file has beyond its end.
+/// The number of bytes of the blocks that a file has beyond its end.
 pub(crate) fn beyond_end(facts: &Stat) -> u64 {
     let blocks = u64::try_from(facts.st_blocks).unwrap_or(0);
     let length = u64::try_from(facts.st_size).unwrap_or(0);

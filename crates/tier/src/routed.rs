@@ -6,9 +6,10 @@
 //!                                             in memory or on a faster device
 //! ```
 //!
-//! The parts of a [`SplitVolume`](crate::SplitVolume) have different files. Here all routes lead to
-//! one set of files. A write by any route is in the volume itself. Listing, syncing and locking use
-//! the volume alone. So the volume is complete without the others.
+//! The parts of a [`SplitVolume`](crate::SplitVolume) have different files. All routes of a
+//! [`RoutedVolume`] lead to the same files. A write by any route is in the volume itself. Listing,
+//! syncing and locking use only the volume itself. So the volume is complete without the other
+//! routes.
 
 use std::fmt;
 use std::sync::Arc;

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! A slot belongs to its wait until the driver has reported it. If the future is dropped before,
-//! the slot is marked as given up, and the driver stops watching, so that it reports the slot soon.
-//! So a report never arrives at a slot that was reused. The kernel writes to no memory of a wait.
+//! the slot is marked as given up. The driver then stops watching, so that it reports the slot
+//! soon. So a report never arrives at a slot that was reused. The kernel writes to no memory of a
+//! wait.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -24,8 +25,8 @@ use crate::reactor::Reactor;
 
 impl Thread {
     /// Waits until a socket has bytes to read, a connection to accept, or has ended, so that a read
-    /// does not block. It may also be a pipe, an `eventfd`, or anything that poll(2) can watch.
-    /// Meanwhile the task sleeps, and the thread runs other tasks.
+    /// does not block. The descriptor may also be a pipe, an `eventfd`, or anything that poll(2)
+    /// can watch. Meanwhile the task sleeps, and the thread runs other tasks.
     ///
     /// If a socket fails, or its peer has closed it, it counts as readable: the read reports the
     /// error. Any number of tasks may wait for one socket.
@@ -51,10 +52,11 @@ impl Thread {
         self.when(socket.as_fd(), libc::POLLIN)
     }
 
-    /// Waits until a socket can take bytes, or is connected, so that a write does not block.
+    /// Waits until a socket is connected or has space for bytes to send, so that a write does not
+    /// block.
     ///
     /// # Errors
-    /// Fails as [`readable`](Thread::readable) does.
+    /// The future fails as the future of [`readable`](Thread::readable) does.
     pub fn writable<'fd>(&self, socket: &'fd impl AsFd) -> SocketReady<'fd> {
         self.when(socket.as_fd(), libc::POLLOUT)
     }
@@ -84,7 +86,7 @@ pub struct SocketReady<'fd> {
     reactor: Rc<Reactor>,
     fd: BorrowedFd<'fd>,
     events: i16,
-    /// The slot of its report, after the watch has begun.
+    /// The slot to which the socket is reported, after the watch has begun.
     slot: Option<u32>,
 }
 
@@ -121,7 +123,7 @@ impl Future for SocketReady<'_> {
         self.slot = None;
         Poll::Ready(match report {
             ..0 => Err(self.failed(io::Error::from_raw_os_error(-report))),
-            // In this way poll(2) reports a closed descriptor.
+            // With `POLLNVAL`, poll(2) reports a closed descriptor.
             _ if report & i32::from(libc::POLLNVAL) != 0 => {
                 Err(self.failed(io::Error::from_raw_os_error(libc::EBADF)))
             }
@@ -157,8 +159,9 @@ enum Slot {
 pub(crate) struct Waits {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// The number of slots that are not reported yet, and how many of them were given up.
+    /// The number of slots that are not reported yet.
     unreported: usize,
+    /// The number of these slots that were given up.
     given_up: usize,
 }
 
@@ -168,7 +171,7 @@ impl Waits {
         self.unreported
     }
 
-    /// How many of these slots no task waits for.
+    /// The number of slots with an outstanding report for which no task waits.
     pub(crate) fn given_up(&self) -> usize {
         self.given_up
     }
@@ -194,7 +197,7 @@ impl Waits {
         self.free.push(slot);
     }
 
-    /// Takes the report of a slot, or registers `waker` to be woken when it arrives.
+    /// Takes the report of a slot, or registers `waker` to be woken when the report arrives.
     fn take(&mut self, slot: u32, waker: &Waker) -> Option<i32> {
         match &mut self.slots[slot as usize] {
             Slot::Waiting(known) => {
@@ -212,7 +215,7 @@ impl Waits {
         }
     }
 
-    /// Marks a slot as given up; `true` if it is not reported yet.
+    /// Marks a slot as given up. The result is `true` if it is not reported yet.
     fn give_up(&mut self, slot: u32) -> bool {
         match self.slots[slot as usize] {
             Slot::Waiting(_) => {

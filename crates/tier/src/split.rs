@@ -13,10 +13,10 @@
 //! names.
 //!
 //! **A volume belongs to one index.** The first lock of a composite writes a mark into each of its
-//! volumes: random digits, and whether the volume is the primary volume or a part. At that time the
-//! other volumes must be empty. Later they must have the digits of the primary volume. So if no
-//! manifest names a file, the file is certainly a leftover of this index. (A copy of the primary
-//! volume includes the mark, so two copies of one index share the other volumes.)
+//! volumes: random digits, and whether the volume is the primary volume or another one. At that
+//! time the other volumes must be empty. Later they must have the digits of the primary volume. So
+//! if no manifest names a file, the file is certainly a leftover of this index. (A copy of the
+//! primary volume includes the mark, so two copies of one index share the other volumes.)
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -59,7 +59,7 @@ impl SplitVolume {
         }
     }
 
-    /// The number of the volume that a file is on, among the other volumes.
+    /// The number of a file's volume among the other volumes; `None` if it is the primary volume.
     fn number(&self, name: &str) -> Option<usize> {
         (self.route)(name).filter(|&number| number < self.others.len())
     }
@@ -81,8 +81,8 @@ impl SplitVolume {
         let marks = self.others.iter().map(|other| mark_of(&**other));
         let marks = marks.collect::<Result<Vec<_>, _>>()?;
         let known = home.as_ref().map(|mark| mark.digits.clone());
-        // The primary volume is marked first. If it has files and no mark, its mark was lost, and
-        // the other volumes still have the digits.
+        // The primary volume is marked first. If it has files and no mark, its mark may be lost.
+        // Then the digits are those in a mark of another volume.
         let lost = match known.is_none() && !self.home.list()?.is_empty() {
             true => marks.iter().flatten().find(|mark| !mark.home),
             false => None,
@@ -122,7 +122,8 @@ struct Mark {
     home: bool,
 }
 
-/// Reads the mark of a volume; `None` if there is none, or a crash left a part of one.
+/// Reads the mark of a volume. The result is `None` if the volume has no mark, or a crash left a
+/// part of a mark.
 fn mark_of(volume: &dyn Volume) -> Result<Option<Mark>, TierError> {
     let text = match volume.read(OWNER) {
         Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
@@ -141,7 +142,7 @@ fn mark_of(volume: &dyn Volume) -> Result<Option<Mark>, TierError> {
     })
 }
 
-/// Writes a mark durably. The volume has no other file yet.
+/// Writes a mark durably.
 fn write_mark(volume: &dyn Volume, digits: &str, home: bool) -> Result<(), TierError> {
     let part = if home { "home" } else { "part" };
     let mut file = volume.create(OWNER)?;
@@ -214,7 +215,7 @@ impl Volume for SplitVolume {
             return Err(TierError::Unsupported {
                 what: format!("renaming {} to {}", self.place(from), self.place(to)),
                 reason:
-                    "they are on different volumes. Write the file again, and remove the old one"
+                    "the two names are on different volumes. Write the file under the new name, and remove the old file"
                         .to_owned(),
             });
         }
@@ -260,8 +261,8 @@ impl Volume for SplitVolume {
             guards.push(other.lock()?);
         }
         self.claim()?;
-        // The primary volume is released last. So if a process waits for it, that process then
-        // finds all volumes unlocked.
+        // The primary volume is unlocked last. So a process that can lock the primary volume finds
+        // all other volumes unlocked.
         guards.reverse();
         Ok(LockGuard::new(guards))
     }

@@ -26,8 +26,8 @@ use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 /// A file that is read with `O_DIRECT` in multiples of 4 KiB, or through the page cache if the file
 /// system refuses `O_DIRECT`.
 ///
-/// It needs only permission to read the file. If the file ends within a block of 4 KiB, that part
-/// cannot be read. Files of an index have no such part.
+/// It needs only permission to read the file. If the file ends within a block of 4 KiB, its bytes
+/// in that block cannot be read. The files of an index end with a whole block.
 #[derive(Clone)]
 pub struct FileTier {
     place: Arc<OpenFile>,
@@ -61,7 +61,7 @@ impl FileTier {
         Self::open_with(name, Arc::new(open))
     }
 
-    /// Opens a file by `open`.
+    /// Opens the file that the function `open` opens.
     pub(crate) fn open_with(name: String, open: Arc<Opening>) -> Result<FileTier, TierError> {
         let failed = |source| TierError::io("open", name.as_str(), 0, 0, source);
         let (file, direct) = match open_direct(&*open).map_err(failed)? {
@@ -97,8 +97,8 @@ fn no_read_ahead(file: &File) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
 }
 
-/// Opens a file with `O_DIRECT`. `None` if the file system refuses that, or requires an alignment
-/// larger than a block.
+/// Opens a file with `O_DIRECT`. The result is `None` if the file system refuses that, or requires
+/// an alignment larger than a block.
 pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Result<Option<File>> {
     match open(OFlags::DIRECT) {
         Ok(file) => {
@@ -110,9 +110,9 @@ pub(crate) fn open_direct(open: &dyn Fn(OFlags) -> io::Result<File>) -> io::Resu
     }
 }
 
-/// Whether blocks of a file can be read directly, according to the kernel (Linux 6.1; not for every
-/// file system). It saves a trial read, which takes longer than all other steps of opening a small
-/// index.
+/// Asks the kernel whether blocks of a file can be read directly. The result is `None` before Linux
+/// 6.1, and for some file systems. An answer saves a trial read, which takes longer than all other
+/// steps of opening a small index.
 fn says_direct(file: &File) -> Option<bool> {
     let mut facts = MaybeUninit::<libc::statx>::zeroed();
     // SAFETY: the descriptor is open, the path is an empty C string, and `facts` has room for the
@@ -146,7 +146,7 @@ fn says_direct(file: &File) -> Option<bool> {
 /// Tries a direct read. Some file systems accept `O_DIRECT` when a file is opened, but refuse the
 /// read or require an alignment of more than 4 KiB.
 fn reads_directly(file: &File) -> bool {
-    // If there is no memory for the buffer, reads use the page cache, which needs none.
+    // If there is no memory for the buffer of the trial, reads use the page cache.
     let Ok(mut block) = BufferPool::default().take(BLOCK) else {
         return false;
     };

@@ -31,9 +31,9 @@ pub struct Request {
 /// A finished read.
 #[derive(Debug)]
 pub struct Completion {
-    /// The tag of its [`Request`].
+    /// The tag of the [`Request`].
     pub tag: u64,
-    /// The bytes, all `len` of them, or the error.
+    /// The `len` bytes of the read, or the error.
     pub result: Result<Block, TierError>,
 }
 
@@ -61,18 +61,18 @@ pub trait Tier: Send + Sync + Debug {
         self.granularity()
     }
 
-    /// Makes all later reads use the file that has the tier's name now. It must have the same
-    /// bytes: a copy may have got the name ([`own`](fn@crate::own)). Open queues use it as well. If
-    /// a tier reads no file, this does nothing.
+    /// Makes all later reads use the file that has the tier's name now, also the reads of open
+    /// queues. This file must have the same bytes. For example, it may be the copy by which
+    /// [`own`](fn@crate::own) replaced the file. If a tier reads no file, the call does nothing.
     ///
     /// # Errors
-    /// The file cannot be opened. Reads then continue from the old file.
+    /// The call fails if the file cannot be opened. Reads then continue from the old file.
     fn reopen(&self) -> Result<(), TierError> {
         Ok(())
     }
 
-    /// Opens a queue of reads from this tier, for one query. It belongs to the thread that opened
-    /// it.
+    /// Opens a queue of reads from this tier, for one query. The queue belongs to the thread that
+    /// opened it.
     fn queue(&self, thread: &Thread) -> Result<Box<dyn ReadQueue>, TierError>;
 }
 
@@ -80,10 +80,12 @@ pub trait Tier: Send + Sync + Debug {
 ///
 /// A read is *in flight* from [`submit`](ReadQueue::submit) until its completion has been taken.
 pub trait ReadQueue {
-    /// Queues a read. It never blocks, and once the queue has grown it allocates nothing.
+    /// Queues a read. The call never blocks. It allocates memory only if more reads are in flight
+    /// than ever before.
     ///
     /// # Errors
-    /// The read is out of range or misaligned. Errors of the device come with the completion.
+    /// The call fails if the read is out of range or misaligned. The completion reports errors of
+    /// the device.
     fn submit(&mut self, request: Request) -> Result<(), TierError>;
 
     /// A hint: the queued reads should start now, since the caller is about to compute. If a thread
@@ -97,9 +99,10 @@ pub trait ReadQueue {
     /// Takes a completion that has arrived already; never waits.
     fn try_next(&mut self) -> Option<Completion>;
 
-    /// A hint: the task continues only after so many completions have arrived. Without the hint the
-    /// number is one. If a thread has no other task, it then sleeps once for all of them. For a
-    /// single completion, which arrives soon, the thread stays awake for a while.
+    /// A hint: the task needs this number of completions before it continues. Without the hint, it
+    /// needs one. A thread without other tasks then sleeps once, until all of them have arrived.
+    /// For a single completion, the thread stays awake for a while, since the completion arrives
+    /// soon.
     fn need(&mut self, completions: usize) {
         let _ = completions;
     }
@@ -107,7 +110,7 @@ pub trait ReadQueue {
     /// Takes a completion, or arranges that the task is woken when one arrives.
     ///
     /// # Panics
-    /// If no read is in flight, since the task would never be woken.
+    /// The call panics if no read is in flight, since the task would never be woken.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Completion>;
 
     /// Discards all reads in flight, so that another query can use the queue. Their buffers stay
@@ -118,12 +121,13 @@ pub trait ReadQueue {
 /// Waits for the next completion of a queue.
 ///
 /// # Panics
-/// If no read is in flight.
+/// The function panics if no read is in flight.
 pub async fn next(queue: &mut dyn ReadQueue) -> Completion {
     poll_fn(|cx| queue.poll_next(cx)).await
 }
 
-/// Waits for the next completion of any of several queues. `None` if no queue has a read in flight.
+/// Waits for the next completion of any of several queues. The result is `None` if no queue has a
+/// read in flight.
 pub async fn next_of(queues: &mut [Box<dyn ReadQueue>]) -> Option<Completion> {
     poll_fn(|cx| {
         let mut waits = false;
@@ -141,7 +145,7 @@ pub async fn next_of(queues: &mut [Box<dyn ReadQueue>]) -> Option<Completion> {
     .await
 }
 
-/// Checks a read, as every tier does before it accepts one.
+/// Checks the range and the alignment of a read. Every tier calls this before it accepts a read.
 pub(crate) fn check(
     place: &str,
     size: u64,

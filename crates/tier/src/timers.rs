@@ -1,5 +1,5 @@
 //! The timers of one thread. A thread sleeps until a plain timer ends, and is awake shortly before
-//! an exact one.
+//! an exact timer ends.
 //!
 //! ```text
 //!   plain   ──────── sleeps ──────────────────────> due, plus the kernel's delay
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! With the kernel's timer slack of 50 µs, a sleeping thread wakes 75 to 89 µs late on the measured
-//! machine (2 virtual cores), and 27 to 40 µs late if the slack is removed. On other machines it
-//! wakes a few microseconds late. A modelled device must complete reads at the right microsecond.
-//! So the thread stays awake for the last part of a wait for such a device. That part is as long as
-//! the earlier wake-up delays of this thread, and at most [`EARLY`].
+//! machine (2 virtual cores), and 27 to 40 µs late if the slack is removed. On other machines, a
+//! thread wakes a few microseconds late. A modelled device must complete reads at the right
+//! microsecond. So the thread stays awake for the last part of a wait for such a device. That part
+//! is a little longer than the recent wake-up delays of this thread, and at most [`EARLY`].
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -19,8 +19,8 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// The longest time for which a thread is awake, and may spin, before an exact timer ends. It is a
-/// little more than the usual delay of a wake-up (see the head of this module). Each thread starts
-/// with this value, and adapts it to its own delays.
+/// little more than the delay of a wake-up on the measured machine without timer slack (see the
+/// head of this module). Each thread starts with this value, and adapts it to its own delays.
 pub(crate) const EARLY: Duration = Duration::from_micros(50);
 
 /// How a thread waits for a timer.
@@ -43,7 +43,7 @@ pub(crate) struct Timers {
     next: u64,
     /// Whether the timer slack of this thread has been removed.
     punctual: bool,
-    /// The time before an exact timer at which the thread should be awake.
+    /// The thread should be awake for this time before an exact timer ends.
     early: Duration,
 }
 
@@ -61,18 +61,18 @@ impl Default for Timers {
 
 impl Timers {
     /// Records how late the thread woke from a sleep until an alarm. A delay above the current
-    /// allowance takes effect at once. A smaller one takes effect slowly.
+    /// allowance takes effect at once. A smaller delay reduces the allowance slowly.
     pub(crate) fn woke(&mut self, late: Duration) {
         let with_room = late + late / 4;
         self.early = (self.early - self.early / 16).max(with_room).min(EARLY);
     }
 
-    /// The time before an exact timer at which the thread should be awake.
+    /// The thread should be awake for this time before an exact timer ends.
     pub(crate) fn early(&self) -> Duration {
         self.early
     }
 
-    /// Registers `waker` for a time, in the timer with the given number or in a new one. Returns
+    /// Registers `waker` for a time, in the timer with the given number or in a new timer. Returns
     /// the number of the timer.
     pub(crate) fn set(
         &mut self,
@@ -151,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    /// A waker that records its number when it is woken.
+    /// A waker that records its number when it is called.
     struct Said(u64, Arc<Mutex<Vec<u64>>>);
 
     impl Wake for Said {
@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(timers.exact_due(), Some(at(1010)));
         assert!(timers.ended(at(999)).is_none());
         assert!(timers.ended(at(1000)).is_some() && timers.ended(at(1000)).is_none());
-        // If wakes are less late, the thread sleeps longer. After one late wake it sleeps for a
-        // shorter time.
+        // If the thread wakes with shorter delays, it sleeps longer. After one long delay, it
+        // sleeps for a shorter time.
         for _ in 0..100 {
             timers.woke(Duration::from_micros(4));
         }

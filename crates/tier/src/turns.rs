@@ -8,14 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 type Then = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// The actions to be performed at the end of the round, while a worker reports ends; `None` at
-    /// any other time.
+    /// While a worker reports the ends of work, the actions that it performs after these reports.
+    /// At any other time, `None`.
     static WAITS: RefCell<Option<Vec<Then>>> = const { RefCell::new(None) };
 }
 
 /// Defers `then` until this worker of a [`WorkerPool`](crate::WorkerPool) has reported all work
-/// that ended in its round ([`Work::ended`](crate::Work::ended)). That is soon, since the worker
-/// waits for no read before it. On any other thread, and at any other time, `then` runs at once.
+/// that ended in its round ([`Work::ended`](crate::Work::ended)). The delay is short, since the
+/// worker waits for no read before that. On any other thread, and at any other time, `then` runs at
+/// once.
 pub fn after_turn(then: impl FnOnce() + 'static) {
     let now = WAITS.with_borrow_mut(|waits| match waits {
         Some(waits) => {

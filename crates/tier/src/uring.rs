@@ -2,9 +2,10 @@
 //! uses.
 //!
 //! The flags of the ring matter most. With `SINGLE_ISSUER` and `DEFER_TASKRUN`, the kernel posts
-//! completions only when this thread enters it, in one batch and without interrupting computation.
-//! With `TASKRUN_FLAG`, the kernel signals in shared memory that it has completions to post. Older
-//! kernels refuse these flags with `EINVAL`, and then get fewer flags.
+//! completions only when this thread calls the kernel, in one batch and without interrupting
+//! computation. With `TASKRUN_FLAG`, the kernel signals in shared memory that it has completions to
+//! post. An older kernel refuses these flags with `EINVAL`. Then the ring is created with fewer
+//! flags.
 //!
 //! Registered files and buffers are not used. In a dozen alternating runs of `examples/randread`,
 //! the processor time of a read did not differ measurably with and without them. Registered buffers
@@ -24,7 +25,7 @@ use crate::reads::RawRead;
 /// The number of entries of the submission queue. When the queue is full, its entries are passed to
 /// the kernel.
 const ENTRIES: u32 = 256;
-/// The number of entries of the completion queue, which is the most reads at the device.
+/// The number of entries of the completion queue, and the maximum number of reads in flight.
 pub(crate) const DEPTH: usize = 1024;
 
 /// A completion: a slot and its result.
@@ -39,7 +40,8 @@ pub(crate) enum Event {
 
 /// Performs the reads of a thread and watches its sockets. Only that thread uses it.
 pub(crate) trait Driver {
-    /// Queues a read. `false`, with no read queued, if the limit of reads in flight is reached.
+    /// Queues a read. The result is `false`, and no read is queued, if the limit of reads in flight
+    /// is reached.
     ///
     /// # Safety
     /// The read's file and buffer must stay valid, and the buffer untouched, until
@@ -49,8 +51,8 @@ pub(crate) trait Driver {
     fn start(&mut self) -> io::Result<()>;
     /// Starts queued entries and waits until `want` completions can be popped, or the timeout ends.
     fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()>;
-    /// Starts queued entries and stays awake until a completion can be popped, and then returns
-    /// true. At the limit it returns false.
+    /// Starts queued entries and stays awake until a completion can be popped. Then it returns
+    /// true. If the time `limit` ends before, it returns false.
     fn spin(&mut self, limit: Duration) -> io::Result<bool> {
         let _ = limit;
         Ok(false)
@@ -61,11 +63,12 @@ pub(crate) trait Driver {
     fn stirs(&mut self) -> bool;
     /// The number of entries that are queued and not started.
     fn queued(&self) -> usize;
-    /// Watches a descriptor for events of poll(2), until [`pop`](Driver::pop) has returned its
-    /// slot, which it does once. The watch does not read or write the descriptor. So if the number
-    /// of the descriptor is reused, that is harmless.
+    /// Watches a descriptor for events of poll(2), until [`pop`](Driver::pop) has returned the
+    /// slot. `pop` returns it once. The watch does not read or write the descriptor. So it is
+    /// harmless if the number of the descriptor is reused.
     fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()>;
-    /// Stops watching a slot. If `pop` has not returned the slot yet, it soon does.
+    /// Stops watching a slot. If [`pop`](Driver::pop) has not returned the slot yet, it returns it
+    /// soon.
     fn unwatch(&mut self, slot: u32) -> io::Result<()>;
     /// A signal that any thread can raise, to end the next [`wait`](Driver::wait).
     fn signal(&mut self) -> io::Result<Arc<dyn Signal>>;
@@ -185,8 +188,8 @@ impl Ring {
     }
 }
 
-/// Ignores an entry to the kernel that was interrupted, or for which the kernel has no resources
-/// now. It is repeated later.
+/// Ignores the error of a call of the kernel that was interrupted, or for which the kernel had no
+/// resources. The call is repeated later.
 fn tolerate(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
@@ -236,7 +239,7 @@ impl Driver for Ring {
                 tolerate(self.ring.submitter().submit_with_args(want, &args))?;
             }
             Some(limit) => {
-                // Before Linux 5.11 this call takes no timeout.
+                // Before Linux 5.11, the system call takes no timeout.
                 tolerate(self.ring.submit())?;
                 std::thread::sleep(limit.min(Duration::from_micros(50)));
             }
@@ -308,7 +311,7 @@ impl Driver for Ring {
 
     fn unwatch(&mut self, slot: u32) -> io::Result<()> {
         // `POLL_REMOVE` is not used: if it finds that the socket has an event, it does not remove
-        // the watch, which may then wait for ever. This operation ends the watch.
+        // the watch, which may then wait for ever. `AsyncCancel` ends the watch.
         let entry = opcode::AsyncCancel::new(SOCKET | u64::from(slot)).build();
         self.add(entry.user_data(UNWATCH))
     }

@@ -27,7 +27,7 @@ pub trait Volume: Send + Sync + Debug {
         format!("{}/{name}", self.name())
     }
 
-    /// Creates an empty file. If another file has the name, that file loses it, and is not
+    /// Creates an empty file. If another file has this name, that file loses the name, and is not
     /// truncated.
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
@@ -45,7 +45,7 @@ pub trait Volume: Send + Sync + Debug {
     fn read(&self, name: &str) -> Result<Vec<u8>, TierError>;
 
     /// Fills `out` with the bytes of a file that begin at `offset`. It is an error if the file ends
-    /// before. Use it for large files, which are read in pieces.
+    /// before `out` is full. Use this call for large files, which are read in pieces.
     fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
 
     /// Opens a file for reading in pieces. The reader stays valid if the file is renamed or
@@ -74,7 +74,7 @@ pub trait Volume: Send + Sync + Debug {
         Ok(false)
     }
 
-    /// Renames a file, atomically. If another file has the new name, it is replaced.
+    /// Renames a file, atomically. If another file has the new name, that file is replaced.
     fn rename(&self, from: &str, to: &str) -> Result<(), TierError>;
 
     /// Removes a file.
@@ -88,45 +88,47 @@ pub trait Volume: Send + Sync + Debug {
 
     /// Reserves `bytes` bytes of storage in an empty file of this name, as blocks beyond its end.
     /// If the file is opened later, writes below that length need no free space, even if the file
-    /// was renamed before. A file that has such a reservation keeps it. If a file of this name is
-    /// not empty, it is replaced. `false`, with nothing reserved, if the file system does not
-    /// support reservations.
+    /// was renamed before. If an empty file of this name has such a reservation already, it keeps
+    /// the reservation. If a file of this name is not empty, a new file replaces it. The result is
+    /// `false`, and nothing is reserved, if the file system does not support reservations.
     ///
     /// # Errors
-    /// [`TierError::NoSpace`] if there is too little free space: an earlier reservation stays. The
-    /// call also fails if the volume fails.
+    /// The call returns [`TierError::NoSpace`] if there is too little free space. An earlier
+    /// reservation stays. The call also fails if an operation of the volume fails.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         let _ = (name, bytes);
         Ok(false)
     }
 
-    /// The bytes that [`keep_room`](Volume::keep_room) reserved for a file beyond its end; 0 if
-    /// there is no such file.
+    /// The number of bytes that [`keep_room`](Volume::keep_room) reserved for a file beyond its
+    /// end; 0 if there is no such file.
     ///
     /// # Errors
-    /// The volume fails.
+    /// The call fails if an operation of the volume fails.
     fn kept_room(&self, name: &str) -> Result<u64, TierError> {
         let _ = name;
         Ok(0)
     }
 
-    /// Locks the volume for writing. [`TierError::InUse`] if it is locked already. Readers need no
-    /// lock.
+    /// Locks the volume for writing. Returns [`TierError::InUse`] if it is locked already. Readers
+    /// need no lock.
     fn lock(&self) -> Result<LockGuard, TierError>;
 
-    /// Describes the lock owner to other processes: a line that names it, and a line with a remedy
-    /// for them. [`TierError::InUse`] reports both. If this handle has not locked the volume, or
-    /// the description cannot be stored, this does nothing.
+    /// Stores a description of the lock owner for other processes: a line that names the owner, and
+    /// a line with the remedy for a user who finds the volume locked. [`TierError::InUse`] reports
+    /// both lines. If this handle has not locked the volume, or the description cannot be stored,
+    /// the call does nothing.
     fn held_as(&self, what: &str, remedy: &str) {
         let _ = (what, remedy);
     }
 
-    /// Checks that the volume, and the lock if this handle has it, still exist under their names.
-    /// Operations that change names perform this check themselves.
+    /// Checks that the volume still exists under its path. If this handle has the lock, the lock
+    /// file must exist under its name too. Operations that change names perform this check
+    /// themselves.
     ///
     /// # Errors
-    /// [`TierError::Replaced`] if the volume or its lock has been removed. [`TierError::Forked`] in
-    /// a process that was forked from the lock owner.
+    /// The call returns [`TierError::Replaced`] if the volume or its lock has been removed. It
+    /// returns [`TierError::Forked`] in a process that was forked from the lock owner.
     fn check_held(&self) -> Result<(), TierError> {
         Ok(())
     }
@@ -135,19 +137,20 @@ pub trait Volume: Send + Sync + Debug {
     /// example scratch files.
     ///
     /// # Errors
-    /// [`TierError::Replaced`] if the path leads elsewhere.
+    /// The call returns [`TierError::Replaced`] if the path leads elsewhere.
     fn check_path(&self, _path: &Path) -> Result<(), TierError> {
         Ok(())
     }
 
-    /// Device and inode of a directory. They identify it as long as it is open, even if it is
-    /// moved. `None` if the volume is no directory.
+    /// The device and the inode of the volume's directory. They identify the directory as long as
+    /// this handle is open, even if the directory is moved. `None` if the volume is not a
+    /// directory.
     fn identity(&self) -> Option<(u64, u64)> {
         None
     }
 
-    /// A value that the lock owner stores with the lock. It is empty at first. `None` if this
-    /// handle has not locked the volume.
+    /// The value that the lock owner stores with the lock. It is empty at first. The result is
+    /// `None` if this handle has not locked the volume.
     fn note(&self) -> Option<Arc<Note>> {
         None
     }
@@ -161,7 +164,8 @@ pub trait VolumeReader: Send + Sync + Debug {
     /// The current length in bytes.
     fn size(&self) -> Result<u64, TierError>;
 
-    /// Fills `out` with the bytes that begin at `offset`. It is an error if the file ends before.
+    /// Fills `out` with the bytes that begin at `offset`. It is an error if the file ends before
+    /// `out` is full.
     fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TierError>;
 
     /// The underlying file of the operating system, if there is one. [`VolumeFile::share`] needs
@@ -173,7 +177,8 @@ pub trait VolumeReader: Send + Sync + Debug {
 
 /// A file that is open for writing.
 pub trait VolumeFile: Send + Debug {
-    /// Writes all of `bytes` at `offset`. A gap before them reads as zeros.
+    /// Writes all of `bytes` at `offset`. If the file ended before `offset`, the gap reads as
+    /// zeros.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TierError>;
 
     /// The length in bytes.
@@ -190,12 +195,12 @@ pub trait VolumeFile: Send + Debug {
     /// Makes the file's bytes and length durable.
     fn sync(&mut self) -> Result<(), TierError>;
 
-    /// Makes this file a reflink of `source`: they share blocks on storage until one of them is
-    /// written to. `false`, with nothing changed, if the file system does not support reflinks. The
-    /// caller must then copy the bytes.
+    /// Makes this file a reflink of `source`: both files share blocks on storage until one of them
+    /// is written to. The result is `false`, and nothing is changed, if the file system does not
+    /// support reflinks. The caller must then copy the bytes.
     ///
     /// # Errors
-    /// This process was forked from the one that opened the file.
+    /// The call fails if this process was forked from the process that opened the file.
     fn share(&mut self, source: &dyn VolumeReader) -> Result<bool, TierError> {
         let _ = source;
         Ok(false)
@@ -214,7 +219,7 @@ pub(crate) fn check_name(volume: &str, name: &str) -> Result<(), TierError> {
     if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
         return Err(TierError::Unsupported {
             what: format!("the file name {name:?} in {volume}"),
-            reason: "a file name in an index has one character or more, and no separators, so its manifest is damaged"
+            reason: "a file name in an index has one character or more and no separators, so the manifest is damaged"
                 .to_owned(),
         });
     }
@@ -226,7 +231,7 @@ pub const LOCK_FILE: &str = "LOCK";
 
 /// A lock of a volume. Its drop releases the lock.
 pub struct LockGuard {
-    /// Its drop releases the lock. For a directory this is the open lock file.
+    /// The value whose drop releases the lock.
     _keeper: Box<dyn Any + Send + Sync>,
 }
 

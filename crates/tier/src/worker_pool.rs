@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Any number of runs may be active at once. If a worker is idle, a share goes to an idle worker.
-//! Otherwise the first worker that checks the queue takes it. A busy worker checks the queue once
-//! in each round in which its own tasks wait for reads. No worker takes two shares of one run.
+//! Otherwise the first worker that checks the queue takes the share. A busy worker checks the queue
+//! once in each round in which its own tasks wait for reads. No worker takes two shares of one run.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -45,8 +45,8 @@ pub trait Work: Send + Sync {
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, share: usize) -> Vec<Task<'t>>;
 
     /// Called once, when all tasks of all shares have ended. `panic` is set if a task panicked. The
-    /// worker that had the last task makes the call, so it should be short. Afterwards the pool
-    /// keeps no reference to the work.
+    /// worker that had the last task makes the call, so the call should be short. Afterwards the
+    /// pool keeps no reference to the work.
     fn ended(self: Arc<Self>, panic: Option<Panic>);
 }
 
@@ -228,7 +228,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Registers a worker, if it is new, and returns the state of its sleep.
+    /// Registers a worker, if it is new, and returns the `Parking` in which it sleeps.
     fn meet(&self, me: usize, thread: &thread::Thread) -> Arc<Parking> {
         let mut state = self.lock();
         let worker = state.workers.entry(me).or_insert_with(|| Worker {
@@ -267,8 +267,8 @@ impl Shared {
         }
     }
 
-    /// Sleeps until there is a share for this worker, which has no tasks. `None` if the pool ends
-    /// and no share is left that the worker may run.
+    /// Sleeps until there is a share for this worker, which has no tasks. The result is `None` if
+    /// the pool ends and no share is left that the worker may run.
     fn rest(&self, me: usize, parking: &Parking) -> Option<Share> {
         let share = Cell::new(None);
         parking.park(None, || {
@@ -277,7 +277,7 @@ impl Shared {
             self.waiting.store(state.queue.len(), Ordering::SeqCst);
             let awake = found.is_some() || state.stop;
             match found {
-                // From now on, this worker is given no share.
+                // From now on, this worker gets no share.
                 None if state.stop => drop(state.workers.remove(&me)),
                 None => state.set(me, Doing::Nothing),
                 found => share.set(found),
@@ -288,8 +288,8 @@ impl Shared {
     }
 }
 
-/// The most shares that a worker takes in one round. Their reads are passed to the kernel together,
-/// and their ends are reported together.
+/// The maximum number of shares that a worker takes in one round. The reads of these shares are
+/// passed to the kernel together, and the ends of these shares are reported together.
 const TAKEN: usize = 8;
 
 /// Worker threads. Each has a context of its own: ring, executor, buffers.
@@ -348,20 +348,20 @@ impl WorkerPool {
         self.workers.len()
     }
 
-    /// The backend that reads files. If the ring of a worker fails later, it changes.
+    /// The backend that reads files. If the ring of a worker fails later, the backend changes.
     pub fn backend(&self) -> Backend {
         self.io.backend()
     }
 
-    /// Calls `job(thread, i)` for each `i < threads`, each on another worker, and returns when all
+    /// Calls `job(thread, i)` for each `i < threads`, each on a different worker. Returns when all
     /// calls have returned.
     ///
     /// At most [`threads()`](WorkerPool::threads) workers take part, and their number is returned.
-    /// If a job computes or waits, its worker runs no tasks of others. So searches use
+    /// While a job computes or waits, its worker runs no other tasks. So searches use
     /// [`run_tasks`](WorkerPool::run_tasks).
     ///
     /// # Panics
-    /// Panics as [`run_tasks`](WorkerPool::run_tasks) does.
+    /// The call panics as [`run_tasks`](WorkerPool::run_tasks) does.
     pub fn run(&self, threads: usize, job: &(dyn Fn(&Thread, usize) + Sync)) -> usize {
         self.run_tasks(threads, &|thread, index| {
             job(thread, index);
@@ -369,8 +369,8 @@ impl WorkerPool {
         })
     }
 
-    /// Runs the tasks that `job(thread, i)` returns for each `i < threads`, each share on another
-    /// worker. Returns when all tasks have ended.
+    /// Runs the tasks that `job(thread, i)` returns for each `i < threads`, each share on a
+    /// different worker. Returns when all tasks have ended.
     ///
     /// At most [`threads()`](WorkerPool::threads) workers take part, and their number is returned.
     /// A worker polls the tasks of several runs in turn, so the runs of several callers progress
@@ -379,8 +379,8 @@ impl WorkerPool {
     /// # Panics
     /// If a job or a task panics, this call panics with the same payload, after the other shares of
     /// this run have ended. Other runs and the pool continue. The call also panics if the caller is
-    /// a job of this pool, since it would wait for itself, and in a process that was forked from
-    /// the pool's process.
+    /// a job of this pool, since the job would wait for itself. It also panics in a process that
+    /// was forked from the pool's process.
     pub fn run_tasks<'a>(
         &self,
         threads: usize,
@@ -419,12 +419,12 @@ impl WorkerPool {
     /// Runs the tasks of `work` on workers, like [`run_tasks`](WorkerPool::run_tasks), but returns
     /// at once. [`Work::ended`] reports the end. Returns the number of workers that take part.
     ///
-    /// Meanwhile the pool may be dropped. It then ends when all submitted work has ended. The drop
-    /// waits for that, unless the dropping thread is a worker of the same pool. If a task panics,
-    /// `ended` gets the panic. Other work and the pool continue.
+    /// The pool may be dropped before the work has ended. Its workers end when all submitted work
+    /// has ended. The drop waits for that end, unless the dropping thread is a worker of the same
+    /// pool. If a task panics, `ended` gets the panic. Other work and the pool continue.
     ///
     /// # Panics
-    /// In a process that was forked from the pool's process.
+    /// The call panics in a process that was forked from the pool's process.
     pub fn submit(&self, threads: usize, work: Arc<dyn Work>) -> usize {
         self.check_process();
         let wanted = threads.clamp(1, self.workers.len());
@@ -446,14 +446,14 @@ impl WorkerPool {
     }
 }
 
-/// Whether the calling thread is a worker of any pool. A worker must not block until other tasks of
-/// its pool have run.
+/// Whether the calling thread is a worker of any pool. A worker must not block to wait for other
+/// tasks of its pool.
 pub fn is_worker() -> bool {
     EMPLOYER.with(Cell::get) != 0
 }
 
-/// A share that a worker has taken. When its tasks are dropped, for whatever reason, the share
-/// counts down.
+/// A share that a worker has taken. When the member is dropped, for whatever reason, its tasks are
+/// dropped and the share counts down.
 struct Member {
     run: Arc<Run>,
     /// The lifetimes were erased: see `WorkerPool::run_tasks`.
@@ -499,14 +499,16 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
     let parking = shared.meet(me, &thread::current());
     loop {
         let thread = Thread::with(io.clone());
-        // Declared after the context, so that tasks are dropped before it.
+        // The members are declared after the context, so that their tasks are dropped before the
+        // context.
         let mut members = Vec::new();
         let served = catch_unwind(AssertUnwindSafe(|| {
             serve(shared, &thread, &parking, me, &mut members);
         }));
         let Err(panic) = served else { return };
-        // The context itself panicked, not a task. All runs with tasks here get the panic. Then a
-        // new context waits for the old reads and starts afresh.
+        // The context itself panicked, not a task. All runs with tasks on this worker get the
+        // panic. Then the drop of the context waits for its reads, and the loop creates a new
+        // context.
         let mut panic = Some(panic);
         for member in &mut members {
             let told = panic
@@ -558,9 +560,10 @@ fn serve(
         for member in members.iter_mut() {
             member.guard(|group| group.iter_mut().for_each(Group::poll));
         }
-        // This is set before the callers learn of the end, since their next request may be assigned
-        // to this worker. It is not set for submitted work, whose end this worker reports itself.
-        // That may take long, and may even wait for a share that would be assigned to this worker.
+        // The state is set before the callers learn of the end, since their next request may be
+        // assigned to this worker. It is not set for submitted work, whose end this worker reports
+        // itself. This report may take long, and may even wait for a share that would be assigned
+        // to this worker.
         if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }

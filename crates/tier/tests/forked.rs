@@ -1,6 +1,6 @@
-//! Tests of a forked process: which resources of its parent it can use. They are the only test of
-//! this program, so that no other thread runs at the time of the fork. A child inherits all locks
-//! that other threads had, and none of the threads.
+//! Tests of a forked process: which resources of its parent it can use. This program has a single
+//! test, so that no other thread runs at the time of the fork. A child inherits all locks that
+//! other threads had, and none of the threads.
 
 use std::fs;
 
@@ -24,7 +24,7 @@ fn it_does_not_share_what_a_device_writes_to() {
     let tier = FileTier::open(&path).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
     // Small buffers are parts of one mapping. Larger buffers are kept for later use. The largest
-    // are unmapped as soon as they are dropped.
+    // buffers are unmapped as soon as they are dropped.
     for len in [BLOCK, 5 * BLOCK, 65 * BLOCK] {
         let (tag, offset, bytes) = (0, 0, len as u32);
         let request = Request {
@@ -34,8 +34,8 @@ fn it_does_not_share_what_a_device_writes_to() {
         };
         queue.submit(request).unwrap();
         let block = thread.block_on(next(queue.as_mut())).result.unwrap();
-        // A device that is still writing must reach the parent's page, whichever process touches
-        // the page first. So the child sees zeros.
+        // A device that is still writing must write to the parent's page, whichever process touches
+        // the page first. So the child has a page of its own, and sees zeros.
         assert!(forked(300, || block.iter().all(|&byte| byte == 0)), "{len}");
         assert!(block.iter().all(|&byte| byte == 7));
     }
@@ -84,7 +84,10 @@ fn it_has_no_lock_and_writes_nothing() {
     // The child closes the lock file when it first runs.
     let begun = std::time::Instant::now();
     while has_lock() {
-        assert!(begun.elapsed().as_secs() < 120, "the child keeps the lock");
+        assert!(
+            begun.elapsed().as_secs() < 120,
+            "the child has not closed the lock file"
+        );
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
     assert!(

@@ -52,7 +52,7 @@ pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     };
     let seconds = start.elapsed().as_secs_f64();
     let peak_rss_bytes = stratann::peak_rss_bytes();
-    // A strategy with merges has no such counts, even if the index accepts direct inserts now.
+    // A strategy with merges has no counts of pages, even if the index accepts direct inserts now.
     let counts = match stats.direct {
         Some(_) => still(&live),
         None => None,
@@ -83,7 +83,7 @@ pub fn many(task: &Task<'_>, breakdown: &Breakdown) -> Result<Found, Failure> {
     Ok(Found::Inserted(Box::new(inserted)))
 }
 
-/// The counts, once background writes have ended.
+/// Waits until background writes have ended, and returns the counts.
 fn still(live: &LiveIndex) -> Option<DirectCounts> {
     let start = Instant::now();
     let mut last = live.stats().direct;

@@ -2,33 +2,33 @@
 //! a run may override.
 //! ```toml
 //! [timeline]                  # inserts and searches at the same time, measured each second
-//! built = 800_000             # rows of the base in the built index; the others are inserted
-//! rate = "half"               # rows a second; 0: as fast as possible; "half": half of the most
-//!                             # that this way to insert reached without searches
+//! built = 800_000             # rows of the base in the built index; the other rows are inserted
+//! rate = "half"               # rows a second; 0: as fast as possible; "half": half of the rate
+//!                             # that this insert strategy reached without searches
 //! insert_threads = 1
 //! search_threads = 1
 //! list = 40
 //! seconds = 60
-//! window = 5                  # seconds of a line of the table
+//! window = 5                  # seconds in one line of the table
 //! alone = 30                  # seconds of searches before the first insert, in whole windows;
 //!                             # they show how steady the machine is
-//! deletes = 0                 # oldest rows to delete each second; "same": one for each insert
+//! deletes = 0                 # oldest rows to delete each second; "same": a row for each insert
 //! merge_at = 20               # seconds after which a merge begins; 0: none
 //! merge_at_logged = 0.06      # or: a merge begins when the vectors that wait for it, or the
-//!                             # deleted ones, are this share of the checkpoint's vectors
+//!                             # deleted vectors, are this share of the checkpoint's vectors
 //!
-//! [breakdown]                 # or: ways to insert in turn, with nothing else running
-//!                             # (OdinANN, Figure 9)
+//! [breakdown]                 # or: several insert strategies, one after the other, without
+//!                             # searches meanwhile (OdinANN, Figure 9)
 //! built = 800_000
-//! rows = 20_000               # to insert
+//! rows = 20_000               # rows to insert
 //! threads = 2
-//! list = 40                   # of the searches after the inserts
+//! list = 40                   # list size of the searches after the inserts
 //! calls = 1_000               # inserts of one row whose latency is measured
 //!
 //! [[run]]
 //! name = "relocate, full pruning"
 //! preset = "odinann"
-//! update = "relocate"         # the preset's way if absent
+//! update = "relocate"         # the insert strategy; if absent, the strategy of the preset
 //! pruning = "full"            # or "delta", the default
 //! writes = "waited"           # pages are written by the insert; or "behind", the default: by
 //!                             # threads in the background
@@ -46,7 +46,7 @@ use stratann::{DirectOptions, Preset, Pruning, Update};
 /// Neighbours of a query in jobs of live updates.
 pub const K: usize = 10;
 
-/// `[timeline]`, and `timeline` of a run.
+/// The table `[timeline]` of a job, and the key `timeline` of a run.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimelineKeys {
@@ -63,7 +63,7 @@ pub struct TimelineKeys {
     merge_at_logged: Option<f64>,
 }
 
-/// `[breakdown]`, and `breakdown` of a run.
+/// The table `[breakdown]` of a job, and the key `breakdown` of a run.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BreakdownKeys {
@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for NumberOrWord {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rate {
-    /// As many rows as possible.
+    /// As many rows a second as possible.
     Most,
     /// Half of the rate that a run without searches reached.
     Half,
@@ -125,19 +125,19 @@ pub enum Rate {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Deletes {
-    /// None.
+    /// No rows are deleted.
     None,
-    /// One for each insert.
+    /// One row for each insert.
     Same,
     /// Rows a second.
     Rows(f64),
 }
 
-/// When a merge begins.
+/// The time when a merge begins.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MergeAt {
-    /// Never.
+    /// No merge begins.
     Never,
     /// Once, after this many seconds.
     Second(f64),
@@ -147,8 +147,9 @@ pub enum MergeAt {
 }
 
 impl MergeAt {
-    /// Whether a merge begins now. `changing`: the time since the first insert; `merges`: the
-    /// merges so far; `share`: the waiting or deleted share of the checkpoint.
+    /// Whether a merge begins now. `changing` is the time since the first insert, and `merges` is
+    /// the number of merges so far. `share` is the number of waiting or of deleted vectors, as a
+    /// share of the checkpoint's vectors.
     pub fn is_due(self, changing: Duration, merges: usize, share: f64) -> bool {
         match self {
             MergeAt::Never => false,
@@ -203,7 +204,7 @@ pub struct Breakdown {
 pub enum Kind {
     /// Figures over time.
     Timeline(Timeline),
-    /// Totals.
+    /// Inserts without searches, in total.
     Breakdown(Breakdown),
 }
 
@@ -271,7 +272,7 @@ impl LiveRun {
     }
 }
 
-/// The measurement of a run of live updates; `None` in a job of searches.
+/// Returns the measurement of a run of live updates; `None` in a job of searches.
 pub fn planned(said: &Said<'_>) -> Result<Option<LiveRun>, String> {
     let kind = match (said.timeline, said.breakdown) {
         (Some(_), Some(_)) => {
@@ -336,7 +337,7 @@ fn refuse(key: &str, given: bool, table: &str) -> Result<(), String> {
     }
 }
 
-/// A number that is required and above 0.
+/// Returns a required number, which must be above 0.
 fn needed(key: &str, value: Option<usize>) -> Result<usize, String> {
     match value {
         Some(0) => Err(format!("{key} = 0 is too small. Give at least 1")),
@@ -392,7 +393,7 @@ impl TimelineKeys {
             Some(NumberOrWord::Number(rows)) if amount(*rows) => Rate::Rows(*rows),
             Some(other) => {
                 return Err(format!(
-                    "rate = {other} is no rate. Give rows a second, 0 for as many as possible, or \"half\" of these"
+                    "rate = {other} is not a rate. Give rows a second, 0 for as many as possible, or \"half\" for half of that rate"
                 ));
             }
         };
@@ -402,7 +403,7 @@ impl TimelineKeys {
             Some(NumberOrWord::Number(rows)) if amount(*rows) => Deletes::Rows(*rows),
             Some(other) => {
                 return Err(format!(
-                    "deletes = {other} is no rate. Give rows a second, 0 for none, or \"same\" for one an insert"
+                    "deletes = {other} is not a rate. Give rows a second, 0 for none, or \"same\" for one row for each insert"
                 ));
             }
         };
@@ -414,13 +415,13 @@ impl TimelineKeys {
             (Some(second), None) if amount(second) => MergeAt::Second(second),
             (Some(second), None) => {
                 return Err(format!(
-                    "merge_at = {second} is no time. Give seconds, or 0 for no merge"
+                    "merge_at = {second} is not a time. Give seconds, or 0 for no merge"
                 ));
             }
             (None, Some(share)) if share > 0.0 && share <= 1.0 => MergeAt::Logged(share),
             (None, Some(share)) => {
                 return Err(format!(
-                    "merge_at_logged = {share} is no share. Give a number above 0 and up to 1, such as 0.06"
+                    "merge_at_logged = {share} is not a share. Give a number above 0 and up to 1, such as 0.06"
                 ));
             }
         };
@@ -428,7 +429,7 @@ impl TimelineKeys {
         let alone = self.alone.unwrap_or(0);
         if !alone.is_multiple_of(window) {
             return Err(format!(
-                "alone = {alone} is no multiple of window = {window}. Give whole windows"
+                "alone = {alone} is not a multiple of window = {window}. Give a multiple of {window}"
             ));
         }
         Ok(Timeline {

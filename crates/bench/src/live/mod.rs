@@ -1,5 +1,6 @@
-//! Jobs of live updates. One kind measures searches during inserts, deletes and merges in each
-//! second. The other kind measures several insert strategies, one after the other.
+//! Jobs of live updates. A job with `[timeline]` measures, in each second, searches during inserts,
+//! deletes and merges. A job with `[breakdown]` measures several insert strategies, one after the
+//! other.
 //!
 //! ```text
 //! keys.rs       the keys of a job
@@ -283,8 +284,8 @@ fn take(
         .ok_or_else(|| Failure::Failed("the stratann process of a step measured nothing".into()))
 }
 
-/// The insert strategy that an index really uses. If its layout or metric allows no direct inserts,
-/// vectors wait for a merge.
+/// The insert strategy that an index really uses. If the layout or the metric of the index allows
+/// no direct inserts, vectors wait for a merge.
 fn way(live: &LiveRun, run: &PlannedRun, stats: &stratann::Stats) -> Result<String, Failure> {
     let asked = live.update(&run.preset);
     match (&stats.direct, asked) {

@@ -19,9 +19,9 @@ pub enum Live {
 /// The activity in one time span.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// Seconds since the start.
+    /// The start of the span, in seconds since the start of the measurement.
     pub from: f64,
-    /// Seconds since the start.
+    /// The end of the span, in seconds since the start of the measurement.
     pub to: f64,
     /// Rows that were inserted.
     pub inserts: u64,
@@ -32,7 +32,7 @@ pub struct Span {
     /// The median latency of the queries in microseconds. All latencies are 0 if there were no
     /// queries.
     pub p50_us: f64,
-    /// The latency that 90 % did not exceed.
+    /// The latency that 90 % of the queries did not exceed.
     pub p90_us: f64,
     /// The latency that 99 % did not exceed.
     pub p99_us: f64,
@@ -49,7 +49,7 @@ pub struct Span {
     pub pages_written: Option<u64>,
     /// Whether a merge was running.
     pub merging: bool,
-    /// Whether there were rows to insert during the whole span.
+    /// Whether the base had rows to insert during the whole span.
     pub inserting: bool,
     /// Whether the span ended before the first insert.
     pub alone: bool,
@@ -65,7 +65,7 @@ impl Span {
 /// A merge.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Merge {
-    /// Seconds since the start.
+    /// The time when the merge began, in seconds since the start of the measurement.
     pub began: f64,
     /// Vectors in the new checkpoint.
     pub vectors: u64,
@@ -86,7 +86,7 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// A merge that began `began` seconds after the start.
+    /// Creates the record of a merge that began `began` seconds after the start.
     pub fn of(began: f64, report: &CompactReport) -> Merge {
         Merge {
             began,
@@ -115,11 +115,11 @@ pub struct OverTime {
     pub rate: Option<f64>,
     /// How pages were read.
     pub backend: String,
-    /// Queries whose answers were judged, in each pass over the queries.
+    /// The number of queries whose results were judged, in each pass over the queries.
     pub recall_of: usize,
-    /// Seconds until all rows of the base had been inserted.
+    /// Seconds until all rows of the base had been inserted; null if some rows were not inserted.
     pub rows_out: Option<f64>,
-    /// Vectors at the end.
+    /// The number of vectors at the end.
     pub vectors: u64,
     /// Results whose vector had been deleted before their search began; must be 0.
     pub stale: u64,
@@ -130,13 +130,13 @@ pub struct OverTime {
     /// The smallest and the largest P50 of the windows before the first insert, except the first
     /// window. They show the variation due to the machine.
     pub alone_p50_us: Option<[f64; 2]>,
-    /// Peak memory.
+    /// Peak memory in bytes.
     pub peak_rss_bytes: u64,
     /// The merges.
     pub merges: Vec<Merge>,
     /// The windows of the table.
     pub windows: Vec<Span>,
-    /// Each second.
+    /// A span for each second.
     pub seconds: Vec<Span>,
 }
 
@@ -145,16 +145,16 @@ pub struct OverTime {
 pub struct Inserted {
     /// How vectors were inserted.
     pub way: String,
-    /// Number of rows.
+    /// The number of rows.
     pub rows: u64,
-    /// The time until all were durable.
+    /// Seconds until all rows were durable.
     pub seconds: f64,
     /// The merge, if the insert strategy has merges.
     pub merge: Option<Merge>,
     /// Rows a second, with the merge.
     pub inserts_a_second: f64,
-    /// Pages read to find neighbours, for each insert. This figure and the next two are null with a
-    /// merge, which does not count them.
+    /// Pages read to find neighbours, for each insert. This figure and the next three are null with
+    /// a merge, which does not count them.
     pub pages_read: Option<f64>,
     /// Pages written for each insert.
     pub pages_written: Option<f64>,
@@ -162,13 +162,13 @@ pub struct Inserted {
     pub lists_changed: Option<f64>,
     /// For each insert, how often old nodes of a list had to be compared with each other.
     pub fallbacks: Option<f64>,
-    /// Peak memory of the inserts and of the merge.
+    /// Peak memory of the inserts and of the merge, in bytes.
     pub peak_rss_bytes: u64,
     /// Bytes on storage after the inserts, including the log.
     pub storage_bytes: u64,
     /// Seconds to close the index. The close writes the data that waits in memory.
     pub close_seconds: f64,
-    /// Bytes on storage after closing.
+    /// Bytes on storage after the close.
     pub closed_bytes: u64,
     /// Searches after the inserts.
     pub searches: Point,
@@ -188,7 +188,7 @@ impl Inserted {
 /// Calls that inserted one row each.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Calls {
-    /// Number of calls.
+    /// The number of calls.
     pub calls: usize,
     /// Mean latency in microseconds.
     pub mean_us: f64,

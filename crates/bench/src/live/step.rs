@@ -29,7 +29,7 @@ pub struct Step {
     pub folder: PathBuf,
     /// The ground truth for recall.
     pub truth: PathBuf,
-    /// Rows a second; `None`: as many as possible.
+    /// The target rate in rows a second; `None` for as many rows as possible.
     pub rate: Option<f64>,
 }
 
@@ -52,7 +52,7 @@ pub enum What {
 pub struct Task<'a> {
     /// The job.
     pub plan: &'a Plan,
-    /// Its run.
+    /// The run of the job.
     pub run: &'a PlannedRun,
     /// The run's keys for updates.
     pub live: &'a LiveRun,
@@ -131,7 +131,7 @@ impl Step {
 
 const INDEX: &str = "index";
 
-/// The folder of a job's copies, removed at the end.
+/// The folder of a job's copies. It is removed at the end.
 #[derive(Debug)]
 pub struct Work(PathBuf);
 
@@ -179,7 +179,7 @@ impl Drop for Work {
     }
 }
 
-/// Bytes of all files in a folder and its subfolders.
+/// The number of bytes of all files in a folder and its subfolders.
 pub fn bytes_in(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let bytes = entries.map(|entry| match entry.metadata() {

@@ -183,8 +183,8 @@ fn summary(runs: &[(&str, &OverTime)]) -> String {
         (result.settings.search_threads, result.settings.list)
     });
     format!(
-        "\n{}{stale}p50: latency of searches in the windows with inserts; alone: the same in the windows before the inserts, without the first window; searches: list size {list}, {search} at once;\n\
-         recall: of each window, of {sample} queries among the rows that were live at the search; memory and storage: at the end of the window\n",
+        "\n{}{stale}least and most p50: the extremes of the median latency of searches over the windows with inserts; alone: the same over the windows before the first insert, without the first window; searches: list size {list}, {search} at once;\n\
+         recall: of up to {sample} queries in a pass, among the rows that were live during the search; memory and storage: at the end of the window\n",
         table.render()
     )
 }
@@ -234,8 +234,8 @@ fn breakdown(runs: &[(&str, &BrokenDown)]) -> String {
     let settings = runs.first().map(|(_, result)| &result.settings);
     let words = settings.map_or_else(String::new, |settings| {
         format!(
-            "inserts/s: {} rows into an index of {}, {} threads, including the merge if there is one; calls: one row each, one thread; pages and lists: for each \
-             insert;\nsearches after the inserts: list size {}, one in flight; closed: after the changes in memory were written to storage\n",
+            "inserts/s: {} rows into an index of {} rows, {} threads, including the merge if there is one; call: an insert of one row, on one thread; pages and lists: for each \
+             insert;\nsearches after the inserts: list size {}, one query in flight; closed: after the changes in memory were written to storage\n",
             size::count(settings.rows as u64),
             size::count(settings.built as u64),
             settings.threads,

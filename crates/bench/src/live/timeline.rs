@@ -3,7 +3,7 @@
 //! ```text
 //!   inserting ── high: rows inserted so far ──┐
 //!   deleting ─── low: rows deleted so far ────┼─> searching: latencies, and true answers
-//!   merging   (from time to time)             └─> each second: the work done since the last
+//!   merging   (from time to time)             └─> each second: the work since the last second
 //! ```
 //!
 //! With the key `alone`, searches first run without changes. This shows how much their latency
@@ -33,11 +33,12 @@ use crate::live::truth::{Judged, Truth};
 use crate::live::way;
 use crate::measured::percentile;
 
-/// Rows of a call, for each inserting thread.
+/// The number of rows of a call, for each inserting thread.
 const ROWS: usize = 16;
-/// Queries of a call, for each of several searching threads. With one thread, a call has one query.
+/// The number of queries of a call, for each of several searching threads. With one thread, a call
+/// has one query.
 const QUERIES: usize = 16;
-/// How long the maximum insert rate is measured.
+/// The time for which the maximum insert rate is measured.
 const MOST: Duration = Duration::from_secs(5);
 /// The interval at which a thread checks whether it must stop.
 const NAP: Duration = Duration::from_millis(20);
@@ -52,7 +53,8 @@ pub fn options(task: &Task<'_>, threads: usize) -> WriteOptions {
     }
 }
 
-/// Rows of a call. At a low rate a call has few rows, so that inserts are spread evenly over time.
+/// The number of rows of a call. At a low rate a call has few rows, so that inserts are spread
+/// evenly over time.
 fn batch(threads: usize, rate: Option<f64>) -> usize {
     let most = ROWS * threads;
     rate.map_or(most, |rate| ((rate / 20.0) as usize).clamp(1, most))
@@ -118,9 +120,11 @@ impl Progress for Interruptible {
 #[derive(Debug, Default)]
 struct Searched {
     latencies_us: Vec<f32>,
-    /// Queries whose results were judged, and the number of their correct results.
+    /// The number of queries whose results were judged.
     judged: usize,
+    /// The number of correct results of these queries.
     hits: usize,
+    /// The number of results with rows that were not live during the search.
     stale: usize,
 }
 
@@ -146,16 +150,19 @@ struct Shared<'a> {
     truth: &'a Truth,
     start: Instant,
     stop: AtomicBool,
-    /// Rows before `low` have been deleted. Rows before `going` may have been.
+    /// Rows before this row have been deleted.
     low: AtomicUsize,
+    /// Rows before this row may have been deleted.
     going: AtomicUsize,
-    /// Rows before `high` have been inserted. Rows before `coming` may have been.
+    /// Rows before this row have been inserted.
     high: AtomicUsize,
+    /// Rows before this row may have been inserted.
     coming: AtomicUsize,
     searched: Mutex<Searched>,
 }
 
-/// If its thread ends early by an error or a panic, stops the other threads.
+/// Stops all threads when it is dropped. A thread drops it only if it ends early, by an error or a
+/// panic.
 struct StopOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopOthers<'_> {
@@ -195,7 +202,7 @@ impl Shared<'_> {
         self.start.elapsed().saturating_sub(self.alone())
     }
 
-    /// The time of searches alone.
+    /// The time of searches before the first insert.
     fn alone(&self) -> Duration {
         Duration::from_secs(self.timeline.alone as u64)
     }
@@ -248,7 +255,7 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Searches for all queries, and repeats until the end.
+    /// Searches for all queries, again and again until the end.
     fn search(&self) -> Result<(), Failure> {
         let threads = self.timeline.search_threads;
         let options = SearchOptions {
@@ -376,7 +383,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
         searched: Mutex::default(),
     };
     let measured = std::thread::scope(|scope| {
-        // The threads end in any case, and then the scope ends.
+        // When this closure returns, the threads are stopped in any case, so the scope can end.
         let _stop = StopOthers(&shared.stop);
         let threads = [
             started(scope, || shared.guarded(Shared::insert))?,
@@ -397,8 +404,8 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
                 .is_some_and(|(_, merge)| merge.is_finished())
                 && let Some(merge) = merging.take()
             {
-                // The vectors that were waiting at the last record may have been merged just now,
-                // so the next record decides.
+                // This merge may have included the vectors that were waiting at the last record. So
+                // the next record decides whether another merge begins.
                 watch.merges.push(joined(merge)?);
             } else if merging.is_none() && watch.merge_is_due() && !watch.is_over() {
                 let merge = started(scope, || live.compact(&Interruptible))?;
@@ -440,7 +447,7 @@ pub fn run(task: &Task<'_>, timeline: &Timeline) -> Result<Found, Failure> {
     })))
 }
 
-/// A running merge, and when it began.
+/// A running merge, and the second at which it began.
 type Merging<'scope> = (
     f64,
     ScopedJoinHandle<'scope, Result<CompactReport, stratann::Error>>,
@@ -451,7 +458,7 @@ fn joined((began, merge): Merging<'_>) -> Result<Merge, Failure> {
     Ok(Merge::of(began, &report))
 }
 
-/// A thread of the benchmark.
+/// Starts a thread of the benchmark.
 fn started<'scope, T: Send + 'scope>(
     scope: &'scope std::thread::Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
@@ -484,7 +491,7 @@ struct Watch<'a> {
     window: Making,
     /// Pages read and written since the window began.
     window_pages: (u64, u64),
-    /// Vectors of the last checkpoint, for `MergeAt::Logged`.
+    /// The number of vectors of the last checkpoint, for `MergeAt::Logged`.
     checkpoint: u64,
     share: f64,
     stale: usize,
@@ -548,7 +555,8 @@ impl<'a> Watch<'a> {
                 .direct
                 .map(|counts| (counts.pages_read, counts.pages_written)),
         };
-        // Vectors that wait or are deleted, relative to the vectors of the last checkpoint.
+        // The share is the number of vectors that wait, or that are deleted, relative to the last
+        // checkpoint's number of vectors.
         if let Some(merge) = self.merges.last() {
             self.checkpoint = merge.vectors;
         }

@@ -3,8 +3,8 @@
 //! The live rows are always a range of the base: the oldest rows are deleted, and the next rows are
 //! inserted. So the exact neighbours at any time can be computed in advance. They are the nearest
 //! rows of the whole base, without the rows that are not live at that time. For this, the ground
-//! truth needs a multiple of k neighbours per query. It costs one brute-force search before the
-//! clock starts, and almost nothing during the measurement.
+//! truth needs a multiple of k neighbours per query. The ground truth costs one brute-force search
+//! before the measurement, and almost no time during it.
 
 use std::ops::Range;
 use std::path::Path;
@@ -17,8 +17,8 @@ use crate::live::keys::K;
 
 /// The maximum number of queries whose results are judged.
 const SAMPLE: usize = 1_000;
-/// By which share the distance of a result may exceed the true k-th distance, since the order of
-/// summation may differ.
+/// The share by which the distance of a result may exceed the true k-th distance, since the order
+/// of summation may differ.
 const TOLERANCE: f32 = 1e-6;
 
 /// The first rows of a file.
@@ -111,7 +111,7 @@ impl Truth {
         })
     }
 
-    /// Number of judged queries.
+    /// The number of judged queries.
     pub fn queries(&self) -> usize {
         self.nearest.queries
     }
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_is_live_decides() {
-        // One query, 30 rows at distances 0, 1, 2, ..
+        // The truth has one query, and 30 rows at distances 0, 1, 2, ..
         let truth = Truth {
             stride: 2,
             nearest: GroundTruth {
@@ -180,15 +180,15 @@ mod tests {
         let judged = |hits, stale| Some(Judged { hits, stale });
         assert_eq!(judge(0..10, 0..30, 0..30), judged(10, 0));
         assert_eq!(judge(5..15, 0..30, 0..30), judged(5, 0));
-        // The first five are deleted.
+        // The first five rows are deleted.
         assert_eq!(judge(5..15, 5..30, 5..30), judged(10, 0));
         assert_eq!(judge(0..10, 5..30, 5..30), judged(5, 5));
-        // Two of them were deleted during the search, which is no error.
+        // Rows 3 and 4 were deleted during the search, so a result may have them.
         assert_eq!(judge(3..13, 5..30, 3..30), judged(10, 0));
-        // Too few known neighbours are live; and a query outside the sample.
+        // First too few known neighbours are live. Then the query is outside the sample.
         assert_eq!(judge(0..10, 25..30, 25..30), None);
         assert_eq!(truth.judge(1, &[], &[], &(0..30), &(0..30)), None);
-        // A repeated id counts once, and the placeholder for a missing answer counts not at all.
+        // A repeated id counts once, and the placeholder for a missing result does not count.
         let twice = truth.judge(0, &[1, 1, u64::MAX], &[1.0, 1.0, 1.0], &(0..30), &(0..30));
         assert_eq!(twice, judged(1, 0));
     }

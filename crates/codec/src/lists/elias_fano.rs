@@ -1,9 +1,9 @@
-//! Elias–Fano codes (section 3.2 of the DecoupleVS paper). They need no particular order of nodes.
+//! Elias–Fano codes (section 3.2 of the DecoupleVS paper). The bound of their length is valid for
+//! any numbering of the nodes.
 //!
 //! Each of n ascending node numbers below N is split after its `l` lowest bits. The low parts are
 //! stored one after the other. The high parts do not decrease, so only their increases are stored.
-//! For each number, the increase over the previous high part is written as that many 0 bits,
-//! followed by a 1 bit.
+//! An increase of the high part by i is written as i zeros, followed by a one.
 //!
 //! ```text
 //! bit 0       n*l                    n*l + n + (last >> l)
@@ -12,18 +12,17 @@
 //!
 //! With `l = floor(log2(N / n))` ([`low_bits`]) the code takes at most `2n + n * ceil(log2(N / n))`
 //! bits. This is the bound of the paper's section 3.4, which sizes the slots of its cache
-//! ([`slot_bytes`]). The number n and `l` are in the list's header, before the code (see
+//! ([`slot_bytes`]). The header of the list, which precedes the code, has n and `l` (see
 //! [`ListModel`](super::ListModel)).
 
 use crate::bits::{BitWriter, WINDOW, window};
 use crate::error::CodecError;
 
-/// The number of bits of the upper part that are examined together: the whole bytes that fit a
-/// window.
+/// The number of bits of the high parts that one window gives the decoder: whole bytes only.
 const STEP: usize = 56;
 
-/// The number of low bits of a node number that are stored unchanged, 0 to 31, for a list of
-/// `count` neighbours below `nodes`.
+/// The number of low bits of each node number that are stored unchanged, 0 to 31. The list has
+/// `count` neighbours, with node numbers below `nodes`.
 pub fn low_bits(count: usize, nodes: u32) -> u32 {
     match (nodes as usize).checked_div(count) {
         None | Some(0) => 0,
@@ -39,8 +38,9 @@ pub(super) fn bits(ids: &[u32], low: u32) -> usize {
     }
 }
 
-/// The paper's bound in bits for a list of `degree` (R) neighbours below `nodes` (N):
-/// `2R + R * ceil(log2(N / R))`, with R at most N. No list of at most R neighbours takes more bits.
+/// The paper's bound in bits for a list of `degree` (R) neighbours with node numbers below `nodes`
+/// (N): `2R + R * ceil(log2(N / R))`, with R at most N. No list of at most R neighbours takes more
+/// bits.
 pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     let degree = degree.min(nodes as usize);
     if degree == 0 {
@@ -54,10 +54,10 @@ pub fn bound_bits(degree: usize, nodes: u32) -> usize {
     degree * (2 + ceil)
 }
 
-/// The bytes of a cache slot that fits the code of any list of at most `degree` neighbours below
-/// `nodes`, with its header. It fits the codes of
-/// [`ListModel::elias_fano`](super::ListModel::elias_fano), and so the codes of every model with
-/// the same number of nodes.
+/// The size in bytes of a cache slot for lists of at most `degree` neighbours with node numbers
+/// below `nodes`. The slot fits the header and the code of any such list by
+/// [`ListModel::elias_fano`](super::ListModel::elias_fano). No model with the same number of nodes
+/// makes a code longer than that code.
 pub fn slot_bytes(degree: usize, nodes: u32) -> usize {
     super::header_bytes(degree) + bound_bits(degree, nodes).div_ceil(8)
 }
@@ -83,7 +83,8 @@ pub(super) fn encode(ids: &[u32], low: u32, out: &mut Vec<u8>) {
 }
 
 /// Decodes `out.len()` neighbours from the start of `bytes`. Returns the number of bytes of the
-/// code. Whatever the bytes are, the decoded node numbers ascend.
+/// code. If the result is not an error, the decoded node numbers ascend, even if the bytes are
+/// damaged.
 pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, CodecError> {
     const WHAT: &str = "adjacency list, Elias-Fano";
     let count = out.len();
@@ -103,7 +104,7 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     let taken = 'windows: loop {
         let mut ones = window(bytes, at) & ((1 << STEP) - 1);
         while ones != 0 {
-            // The high part is the number of zeros before this one bit.
+            // The high part is the number of 0 bits before this 1 bit.
             let place = at - upper + ones.trailing_zeros() as usize;
             ones &= ones - 1;
             out[done] = (place - done) as u32;
@@ -145,8 +146,8 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
     Ok(taken)
 }
 
-/// Combines the high parts in `out` with the low parts at the start of `bytes`. A window must hold
-/// `TOGETHER` low parts.
+/// Combines the high parts in `out` with the low parts at the start of `bytes`. `TOGETHER` low
+/// parts must fit into a window.
 #[inline(always)]
 fn add_low_parts<const TOGETHER: usize>(bytes: &[u8], low: u32, out: &mut [u32]) {
     let mask = (1u32 << low) - 1;

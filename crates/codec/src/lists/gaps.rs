@@ -1,12 +1,14 @@
 //! Codes an adjacency list by gaps outward from the node's own number, for graphs with nodes
 //! numbered in locality order.
 //!
-//! In such a graph many neighbours of a node have numbers close to its own. The code goes from the
-//! own number downwards, and then from the own number upwards. For each neighbour it stores the
-//! distance to the previous neighbour. A distance is split into the position of its leading one
-//! bit, 0 to 31, which is Huffman-coded, and the bits below it, which are stored unchanged. The
-//! positions (called places) of 64 distances are stored before their bits. So one look-up decodes
-//! up to three places, and the bits are read without waiting for a look-up.
+//! In such a graph many neighbours of a node have numbers close to its own. The code has the
+//! neighbours below the own number in descending order, and then the neighbours above it in
+//! ascending order. For each neighbour it stores the distance to the previous neighbour. For the
+//! first neighbour of each direction, it stores the distance to the own number. A distance is split
+//! at its leading 1 bit. The position of this bit, 0 to 31, is called its *place* and is
+//! Huffman-coded. The bits below the leading 1 bit are stored unchanged. The places of 64 distances
+//! are stored before the unchanged bits of these distances. So one look-up decodes up to three
+//! places, and the unchanged bits are read without waiting for a look-up.
 //!
 //! ```text
 //! own number 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
@@ -20,21 +22,21 @@
 //! A file has up to [`MAX_TABLES`] Huffman tables. The training groups a sample of lists by the
 //! table that codes them best. A list's header has the number of its table. One table cannot suit
 //! both lists of near neighbours and lists of far ones. On a graph over a million SIFT descriptors,
-//! the codes by four tables take 2 % less space than by one table, and 32 tables save another 0.7 %
-//! (`examples/ratios.rs`).
+//! codes with four tables take 2 % less space than codes with one table. With 32 tables, they take
+//! another 0.7 % less (`examples/ratios.rs`).
 
 use crate::bits::{BitWriter, WINDOW, bit_length, window};
 use crate::error::CodecError;
 use crate::model::Reader;
 use crate::prefix::{PrefixCode, Triples};
 
-/// The most tables of a model.
+/// The maximum number of tables of a model.
 pub const MAX_TABLES: usize = 32;
-/// The most bits of a word. With this limit, a table of triples takes 4 KiB.
+/// The maximum number of bits of a word. With this limit, a table of triples takes 4 KiB.
 const LIMIT: u32 = 10;
-/// The number of possible positions of a leading one.
+/// The number of possible places of a leading 1 bit.
 const PLACES: usize = 32;
-/// The most neighbours whose places are stored together.
+/// The maximum number of neighbours whose places are stored together.
 const BLOCK: usize = 64;
 
 const WHAT: &str = "adjacency list, gaps";
@@ -46,7 +48,8 @@ pub(super) struct Table {
     triples: Triples<{ 1 << LIMIT }>,
 }
 
-/// The number of occurrences of each place in a list, and the total of bits below the leading ones.
+/// The number of occurrences of each place in a list, and the total number of bits below the
+/// leading 1 bits.
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
     places: [u32; PLACES],
@@ -54,8 +57,8 @@ pub(super) struct Profile {
 }
 
 impl Profile {
-    /// Returns the profile of a list. It is `None` if the node is its own neighbour, since a
-    /// distance of 0 has no leading one.
+    /// Returns the profile of a list. The result is `None` if the node is its own neighbour, since
+    /// a distance of 0 has no leading 1 bit.
     pub(super) fn new(own: u32, ids: &[u32]) -> Option<Profile> {
         let mut profile = Profile {
             places: [0; PLACES],
@@ -69,8 +72,8 @@ impl Profile {
         Some(profile)
     }
 
-    /// The bits of the list's code with `table`; `None` if the table has no word for one of the
-    /// places.
+    /// The number of bits of the list's code with `table`; `None` if the table has no word for one
+    /// of the places.
     pub(super) fn bits(&self, table: &Table) -> Option<usize> {
         let count: u32 = self.places.iter().sum();
         let mut bits = bit_length(count) as usize + self.raw;
@@ -111,7 +114,7 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
         return Vec::new();
     }
     let tables = tables.clamp(1, MAX_TABLES);
-    // At first, lists are grouped by the total length of their distances.
+    // At first, lists are grouped by the number of their unchanged bits.
     let mut ranked: Vec<usize> = (0..profiles.len()).collect();
     ranked.sort_by_key(|&i| profiles[i].raw);
     let mut group = vec![0; profiles.len()];
@@ -129,7 +132,8 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
         trained = counts
             .iter_mut()
             .map(|counts| {
-                // Every possible distance gets a word, so that the table can code later lists.
+                // Every possible place gets a word, so that the table can code lists outside the
+                // sample.
                 for count in &mut counts[..=nodes.max(1).ilog2() as usize] {
                     *count = (*count).max(1);
                 }
@@ -145,8 +149,8 @@ pub(super) fn train(profiles: &[Profile], nodes: u32, tables: usize) -> Vec<Tabl
     trained
 }
 
-/// Calls `each` with the distances, first downwards, then upwards. Returns `None` if `own` is among
-/// the neighbours.
+/// Calls `each` with the distances, first downwards, then upwards. Returns the number of neighbours
+/// below `own`; `None` if `own` is among the neighbours.
 fn outward(own: u32, ids: &[u32], mut each: impl FnMut(u32)) -> Option<usize> {
     let below = ids.partition_point(|&id| id < own);
     if ids.get(below) == Some(&own) {
@@ -184,7 +188,8 @@ pub(super) fn encode(own: u32, ids: &[u32], table: &Table, out: &mut Vec<u8>) {
 }
 
 /// Decodes `out.len()` neighbours from the start of `bytes`. Returns the number of bytes of the
-/// code. Whatever the bytes are, the decoded node numbers ascend.
+/// code. If the result is not an error, the decoded node numbers ascend, even if the bytes are
+/// damaged.
 pub(super) fn decode(
     own: u32,
     bytes: &[u8],
@@ -204,7 +209,7 @@ pub(super) fn decode(
     let mut bit = field as usize;
     let (down, up) = out.split_at_mut(below);
     // Node numbers are computed in 64 bits and checked once at the end. Distances are positive, so
-    // the last number in each direction is the least or the largest.
+    // the last number downwards is the least, and the last number upwards is the largest.
     let (mut lower, mut upper) = (i64::from(own), u64::from(own));
     let mut done = 0;
     while done < count {
@@ -275,15 +280,15 @@ fn read_places(
             }
         }
     }
-    // The bits of the places that the last look-up decoded in excess do not count as read.
+    // The last look-up may have decoded more than `count` places. Their words are not consumed.
     for &place in &places[count..have.min(BLOCK + 4)] {
         bit -= table.triples.length(place) as usize;
     }
     bit
 }
 
-/// Reads the bits of distances below their leading ones, and stores the node number
-/// `step(distance)` for each to `ids`.
+/// Reads the bits below the leading 1 bit of each distance. Stores the node number `step(distance)`
+/// of each distance in `ids`.
 #[inline(always)]
 fn read_distances<'a>(
     bytes: &[u8],
@@ -326,7 +331,7 @@ fn read_distances<'a>(
     }
 }
 
-/// The value of the leading one at each place.
+/// The value of the leading 1 bit at each place.
 const LEADING: [u64; PLACES] = {
     let mut leading = [0; PLACES];
     let mut place = 0;

@@ -6,12 +6,13 @@
 //!      0     1  tag: bits 0..5  parameter: low bits (Elias–Fano) or number of the table (gaps)
 //!                    bits 5..7  codec: 0 Elias–Fano, 1 gaps
 //!                    bit  7     the list has the usual length, which the model records
-//!      1   0-5  length of the list, unless usual: 7 bits a byte, lowest first; bit 7: more follow
+//!      1   0-5  length of the list, absent if usual: 7 bits a byte, lowest first; bit 7: another
+//!               byte follows
 //!      .     .  the code of the list; see elias_fano and gaps
 //! ```
 //!
 //! A decoder finds the end of a code without knowing its length. Decoding is faster if the slice
-//! continues for at least 8 bytes after the code, like a slice of a page.
+//! has at least 8 more bytes after the code, as the slice of a page usually has.
 
 pub mod elias_fano;
 pub mod gaps;
@@ -30,7 +31,7 @@ const MAX_HEADER: usize = 6;
 pub enum ListCodec {
     /// The codec of the DecoupleVS paper, see [`elias_fano`].
     EliasFano = 0,
-    /// Huffman-coded gaps from the node's own id, see [`gaps`].
+    /// Huffman-coded gaps, starting at the node's own number, see [`gaps`].
     Gaps = 1,
 }
 
@@ -51,7 +52,7 @@ pub struct ListModel {
     tables: Vec<gaps::Table>,
 }
 
-/// The most bytes of a list's header, for lists of at most `degree` neighbours.
+/// The maximum number of bytes of a list's header, for lists of at most `degree` neighbours.
 fn header_bytes(degree: usize) -> usize {
     1 + count_bytes(degree)
 }
@@ -79,16 +80,18 @@ impl ListTrainer {
         }
     }
 
-    /// Adds the ascending neighbours of node `own` to the sample. Each list takes 136 bytes until
-    /// [`ListTrainer::finish`]. Ten thousand lists from all parts of the graph are enough.
+    /// Adds the ascending neighbours of node `own` to the sample. Each list takes 136 bytes of
+    /// memory until [`ListTrainer::finish`]. Ten thousand lists from all parts of the graph are
+    /// enough.
     pub fn add(&mut self, own: u32, ids: &[u32]) -> Result<(), CodecError> {
         check_ascending(ids)?;
         self.profiles.extend(gaps::Profile::new(own, ids));
         Ok(())
     }
 
-    /// Makes a model with `tables` tables, at most [`gaps::MAX_TABLES`]; 4 is a good number.
-    /// Without a sample the model has no tables, and equals [`ListModel::elias_fano`].
+    /// Makes a model with `tables` tables, at most [`gaps::MAX_TABLES`]; 4 tables are a good
+    /// choice. If the sample is empty, the model has no tables, and equals
+    /// [`ListModel::elias_fano`].
     pub fn finish(self, tables: usize) -> ListModel {
         ListModel {
             nodes: self.nodes,
@@ -115,10 +118,10 @@ impl ListModel {
         self.nodes
     }
 
-    /// Appends the code of the neighbours of node `own`, which must ascend, to `out`. Returns the
-    /// codec, which is the shortest for this list. If all neighbours are below
-    /// [`nodes`](Self::nodes), the code takes at most [`elias_fano::slot_bytes`] of the list's
-    /// length and this number.
+    /// Appends the code of the neighbours of node `own` to `out`. The node numbers in `ids` must
+    /// ascend. Returns the codec with the shortest code for this list, which was used. If all
+    /// neighbours are below [`nodes`](Self::nodes), the code takes at most
+    /// [`slot_bytes`](elias_fano::slot_bytes) for the list's length and this number of nodes.
     pub fn encode(
         &self,
         own: u32,
@@ -162,9 +165,10 @@ impl ListModel {
         Ok(codec)
     }
 
-    /// Decodes the list at the start of `bytes` into `out`, replacing its contents. Returns the
-    /// number of bytes of the code. Whatever the bytes are, the decoded numbers ascend. So if the
-    /// last number is a node of the graph, all are.
+    /// Decodes the list at the start of `bytes`, and replaces the contents of `out` with it.
+    /// Returns the number of bytes of the code. If the result is not an error, the decoded numbers
+    /// ascend, even if the bytes are damaged. So if the last number is a node of the graph, all
+    /// are.
     #[inline]
     pub fn decode(&self, own: u32, bytes: &[u8], out: &mut Vec<u32>) -> Result<usize, CodecError> {
         let header = self.header(bytes)?;

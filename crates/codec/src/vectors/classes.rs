@@ -1,15 +1,15 @@
 //! A codec for bytes. A byte's position and the vector's *group* select one of a few Huffman
 //! tables.
 //!
-//! The bytes of image descriptors are small in some positions and large in others. These positions
-//! differ from vector to vector. So a model has several kinds of vectors, the groups. A group gives
-//! each position a *class*, which is the number of a table. A vector is coded with the group that
-//! makes its code shortest. The number of the group is at the front of the code.
+//! The bytes of image descriptors are small in some positions and large in others. The positions of
+//! small bytes differ from vector to vector. So a model has several kinds of vectors, the *groups*.
+//! A group gives each position a *class*, which is the number of a table. A vector is coded with
+//! the group that makes its code shortest. The number of the group is at the front of the code.
 //!
 //! ```text
 //! offset  size  contents (vector)
 //!      0     1  group; 255: the unchanged vector follows
-//!      1     .  bytes in two streams (see lanes), each coded with the table of its class
+//!      1     .  bytes in two streams (see lanes), each byte coded with the table of its class
 //!
 //! offset   size  contents (model)
 //!      0      1  groups g, 1 to 128
@@ -18,9 +18,9 @@
 //!      .  g*n/2  classes of the n positions in each group, a nibble each, rounded up to bytes
 //! ```
 //!
-//! Training starts with groups by k-means, and classes by the groups' mean bytes. Then each of a
-//! few rounds chooses tables for the classes, classes for the tables, and groups for both. Each
-//! choice minimises the length of the code.
+//! Training starts with groups by k-means, with classes by the mean bytes of each group, and with
+//! tables for these classes. Then each of a few rounds chooses new groups, new classes and new
+//! tables, in this order. Each choice minimises the total length of the codes.
 //!
 //! Words have at most 10 bits, and bytes that would need longer words are escaped. So each table
 //! takes 2 KiB, and all tables fit the processor's first-level cache.
@@ -30,8 +30,9 @@ use crate::error::CodecError;
 use crate::model::Reader;
 use crate::prefix::{BYTE_SYMBOLS, ESCAPE, PrefixCode};
 
-/// The most groups and tables.
+/// The maximum number of groups.
 pub(super) const MAX_GROUPS: usize = 128;
+/// The maximum number of tables.
 pub(super) const TABLES: usize = 8;
 /// The fewest vectors from which groups can be trained.
 pub(super) const FEWEST_SAMPLES: usize = 1024;
@@ -41,8 +42,8 @@ const SIZE: usize = 1 << LIMIT;
 const STORED: u8 = 255;
 const WHAT: &str = "vector, classes";
 
-/// The bit that marks the entry of an escape. It is above the six bits of an entry that are a
-/// shift.
+/// The bit that marks the entry of an escape. It is above the six bits of an entry that are the
+/// length of a word.
 const ESCAPED: u16 = 0x40;
 
 /// The groups and tables of a segment.
@@ -51,9 +52,9 @@ pub(super) struct Classes {
     vector_bytes: usize,
     codes: Vec<PrefixCode>,
     /// An entry for each class and each value of the next bits. An entry has the length of the
-    /// word, `ESCAPED` if the word is the escape, and from bit 8 on the byte.
+    /// word, the bit `ESCAPED` if the word is the escape, and the byte from bit 8 on.
     tables: Box<[[u16; SIZE]; TABLES]>,
-    /// The bits that each byte takes in each class.
+    /// The number of bits that code each byte, for each class.
     costs: Box<[[u8; 256]; TABLES]>,
     /// The class of each position, group after group.
     classes: Vec<u8>,
@@ -245,7 +246,7 @@ struct Trainer<'a> {
 
 impl Classes {
     /// Trains a model for vectors that resemble the sample, with at most `groups` groups. Returns
-    /// `None` if there are too few vectors.
+    /// `None` if the sample has fewer than `FEWEST_SAMPLES` vectors.
     pub(super) fn train(
         element: Element,
         vector_bytes: usize,
@@ -292,10 +293,11 @@ impl Trainer<'_> {
             .zip(self.sample.chunks_exact(self.vector_bytes))
     }
 
-    /// Groups vectors by nearest centroid. Returns the centroids, group after group.
+    /// Assigns each vector to the group of its nearest centroid. Returns the centroids, group after
+    /// group.
     fn k_means(&mut self, element: Element, groups: usize) -> Vec<f32> {
         const ROUNDS: usize = 5;
-        // Maps signed bytes to unsigned ones of the same order.
+        // XOR with `flip` maps signed bytes to unsigned bytes in the same order.
         let flip = if element == Element::I8 { 0x80 } else { 0 };
         let n = self.vector_bytes;
         let count = self.groups.len();
@@ -353,7 +355,8 @@ impl Trainer<'_> {
         Classes::new(self.vector_bytes, codes, classes)
     }
 
-    /// Chooses the best classes for these tables. Groups without vectors keep their classes.
+    /// Chooses the best classes for the tables of `model`. Groups without vectors keep their
+    /// classes.
     fn reclass(&self, model: &Classes) -> Vec<u8> {
         // The bits that the bytes of each group and position would take in each class.
         let mut bits = vec![[0u32; TABLES]; model.classes.len()];
@@ -376,7 +379,7 @@ impl Trainer<'_> {
             .collect()
     }
 
-    /// Chooses the best groups for this model.
+    /// Assigns each vector to the group that codes it in the fewest bits.
     fn regroup(&mut self, model: &Classes) {
         for (group, vector) in self
             .groups

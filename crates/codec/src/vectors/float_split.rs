@@ -11,11 +11,12 @@
 //! offset  size  contents (vector)
 //!      0     1  0: coded; 1: the unchanged vector follows
 //!      1   dim  high plane
-//!      .     .  low plane: u16 each for all 16 bits of f32, else packed
+//!      .     .  low plane: for f32 with z = 0 a u16 for each float, else packed bits
 //!      .     .  exponents, to the end
 //!
 //! offset  size  contents (model)
-//!      0     1  z: lowest mantissa bits that are zero in the whole sample, at most 16 or 3
+//!      0     1  z: number of lowest mantissa bits that are zero in the whole sample,
+//!               at most 16 (f32) or 3 (f16)
 //!      1   129  code of the exponents
 //! ```
 //!
@@ -50,7 +51,7 @@ fn low_plane_bits(half: bool) -> u32 {
     if half { 3 } else { 16 }
 }
 
-/// The bits of the floats of a vector, as u32. Sign, exponent and mantissa keep their own widths.
+/// The bits of each float of a vector, as u32. The bits of an f16 are the lower half of the u32.
 fn floats(half: bool, vector: &[u8]) -> impl Iterator<Item = u32> {
     vector
         .chunks_exact(if half { 2 } else { 4 })
@@ -164,9 +165,9 @@ impl FloatSplit {
         let (high, rest) = rest.split_at_checked(self.dim).ok_or(truncated)?;
         let (low, exponents) = rest.split_at_checked(self.low_bytes()).ok_or(truncated)?;
         // The exponents are decoded to the end of `out`, and the floats then overwrite them from
-        // the front. Float i is written to bytes up to s*(i+1). Its exponent is at (s-1)*dim + i.
-        // That position is at or after s*(i+1) - 1 for each i below dim, so no exponent is
-        // overwritten before it is read.
+        // the front. Let s be the size of a float in bytes. Float i is written to the bytes from
+        // s*i to s*(i+1) - 1. Its exponent is at byte (s-1)*dim + i. That byte is at or after byte
+        // s*(i+1) - 1 for each i below dim, so no exponent is overwritten before it is read.
         let at = out.len() - self.dim;
         lanes::decode(WHAT, exponents, 0, &self.triples, &mut out[at..])?;
         if self.half {

@@ -3,7 +3,8 @@
 //! [XOR](super::xor_delta).
 //!
 //! ```text
-//! bit 0 of byte 0     0: coded   1: byte 0 is 1, then the unchanged vector (if its code is longer)
+//! bit 0 of byte 0     0: coded   1: byte 0 is 1, then the unchanged vector (if coding makes it
+//!                     longer)
 //! bits from 1 on      words of the first half of the bytes
 //! backward from end   words of the second half
 //!

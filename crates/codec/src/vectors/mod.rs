@@ -12,7 +12,7 @@
 //! ```
 //!
 //! The code of a vector does not show where it ends. Codes differ in length, so the storage must
-//! record the length. No code is longer than the vector by more than one byte.
+//! record the length of each code. A code is longer than its vector by at most one byte.
 
 mod classes;
 mod float_split;
@@ -115,15 +115,15 @@ impl Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum VectorCodec {
-    /// The vectors are stored unchanged, because every codec would make them longer or save
-    /// nothing.
+    /// The vectors are stored unchanged. [`SegmentModel::train`] chooses this codec if no other
+    /// codec makes the vectors at least 1 % shorter.
     Stored = 0,
     /// One Huffman table, with or without a base vector for each chunk: the codec of the DecoupleVS
     /// paper.
     Huffman = 1,
-    /// Huffman-coded exponents, raw signs and mantissas.
+    /// The exponents are Huffman-coded. Signs and mantissas are stored unchanged.
     FloatSplit = 2,
-    /// Huffman tables by group and position.
+    /// The group of the vector and the position of a byte select one of a few Huffman tables.
     Classes = 3,
 }
 
@@ -145,12 +145,13 @@ enum Codec {
 impl SegmentModel {
     /// Chooses the codec with the shortest codes for vectors that resemble the sample. All codecs
     /// that suit the element type are trained on seven of eight vectors and measured on the eighth.
-    /// A codec that decodes more slowly than another is chosen only if its codes are shorter by 1
-    /// %. `sample` has whole vectors, one after the other, from all parts of the segment. About 4
-    /// MiB are enough, and no more bytes are used.
+    /// A codec that decodes more slowly than another is chosen only if its codes are at least 1 %
+    /// shorter. `sample` has whole vectors, one after the other, from all parts of the segment. A
+    /// sample of about 4 MiB is enough. Of a larger sample, the function uses about 4 MiB.
     pub fn train(shape: Shape, sample: &[u8]) -> SegmentModel {
         let (training, held_out) = split(shape.vector_bytes(), sample);
-        // If the sample is small, all of its vectors are used for training.
+        // A sample of fewer than eight vectors has no vectors for measuring. Then the codecs are
+        // measured on the training vectors.
         let measured = if held_out.is_empty() {
             &training
         } else {
@@ -162,7 +163,7 @@ impl SegmentModel {
         };
         let mut least = measured.len();
         let mut code = Vec::new();
-        // The codec that decodes fastest comes first.
+        // The codecs are sorted by the speed of decoding, fastest first.
         let candidates = match shape.element {
             Element::F32 | Element::F16 => [
                 VectorCodec::FloatSplit,
@@ -192,10 +193,10 @@ impl SegmentModel {
     }
 
     /// Whether it is worth training the codec `classes` fully, which takes longer than all other
-    /// steps. For floats, a test trains few groups on few vectors. It checks that the codes of
-    /// other vectors become slightly shorter than with this model. On package-text, the result with
-    /// few and with many groups differs by less than a thousandth. For bytes, `classes` usually
-    /// gives shorter codes.
+    /// steps. For floats, the function trains a few groups on a few vectors, and codes other
+    /// vectors with them. The result is true if these codes are slightly shorter than the codes by
+    /// this model. On the dataset package-text, the lengths of codes with few and with many groups
+    /// differ by less than 0.1 %. For bytes, `classes` usually gives shorter codes.
     fn classes_may_win(&self, training: &[u8]) -> bool {
         const FEW: usize = 8;
         const VECTORS: usize = 4 * classes::FEWEST_SAMPLES / 3 + 1;
@@ -207,7 +208,7 @@ impl SegmentModel {
         if vectors <= VECTORS {
             return true;
         }
-        // The vectors come from all parts of the sample. Every fourth vector is measured, and the
+        // These vectors are from all parts of the sample. Every fourth vector is measured, and the
         // others are used for training.
         let some = (0..VECTORS).map(|i| &training[i * vectors / VECTORS * bytes..][..bytes]);
         let (mut trained, mut measured) = (Vec::new(), Vec::new());
@@ -288,7 +289,7 @@ impl SegmentModel {
         }
     }
 
-    /// The bytes of the longest code: one byte more than the vector.
+    /// The size of the longest code in bytes: one byte more than the vector.
     pub fn max_encoded_bytes(&self) -> usize {
         self.shape.vector_bytes() + 1
     }
@@ -345,7 +346,7 @@ impl SegmentModel {
         }
         match base {
             Some(_) if !matches!(self.codec, Codec::Huffman(_)) => Err(CodecError::Base(
-                "a base was given, and the codec of the segment uses none",
+                "a base vector was given, but the codec of the segment uses no base vector",
             )),
             Some(base) if base.len() != expected => Err(CodecError::Length {
                 what: "base vector",
@@ -396,7 +397,7 @@ impl SegmentModel {
 /// The number of groups with which classes are trained.
 const GROUPS: usize = 128;
 
-/// The most bytes that are used of a sample.
+/// The approximate number of bytes of a larger sample that are used.
 const MAX_SAMPLE: usize = 4 << 20;
 
 /// Splits a sample into vectors for training and an eighth of the vectors for measuring. Both parts
@@ -455,10 +456,10 @@ mod tests {
             .collect();
         let best = SegmentModel::train_on(shape, VectorCodec::FloatSplit, &sample).unwrap();
         assert!(!best.classes_may_win(&sample));
-        // The sample is too small for this decision.
+        // For so few vectors, the function returns true without a trial.
         assert!(best.classes_may_win(&sample[..1_000 * 128]));
-        // In these vectors, each position has its own few bytes. Only the codec `classes` makes use
-        // of that.
+        // In these vectors, each position has its own few bytes. Of all codecs, only `classes`
+        // makes use of this regularity.
         let sample: Vec<u8> = (0..4_000 * 32)
             .flat_map(|i| [i as u8 / 8 * 8 + (i / 32 % 3) as u8; 4])
             .collect();

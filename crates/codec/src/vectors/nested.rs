@@ -3,46 +3,48 @@
 //!
 //! A step is a power of two. The *step number* n of an element that is not negative is the number
 //! of whole steps in the element. A negative float gets the number -1 - n, where n is the step
-//! number of its magnitude. So the step number has the sign of a float, and its bits from the
-//! leading one on. The step number alone determines how many bits of the element are left. The
-//! leading part has, for each element, the Huffman-coded difference of its step number and the
-//! median step number of its dimension. A reader of the leading part alone takes each element to be
-//! in the middle of its step. The trailing part has the remaining bits of each element:
+//! number of its magnitude. So the step number of a float has the sign of the float, and the
+//! highest bits of its magnitude. The step number alone determines how many bits of an element of
+//! one step or more are left for the trailing part. For each element, the leading part has the
+//! difference between its step number and the median step number of its dimension. This difference
+//! is Huffman-coded. A reader of the leading part alone takes each element to be in the middle of
+//! its step. The trailing part has the remaining bits of each element:
 //!
 //! ```text
 //!   element                       leading                 trailing
-//!   float, one step or more       step number, n bits     all but the first n - 1 bits of mantissa
+//!   float, one step or more       step number, b bits     all but the first b - 1 bits of mantissa
 //!   float, below a step           0, or -1 if negative    exponent (Huffman), all bits of mantissa
 //!   byte                          its higher bits         its lower bits
 //!   too far from the median       -128 or 127 *           nothing *
 //!
-//!   * stored unchanged at the end of the leading part; if that is full, in the trailing part
+//!   * element unchanged at the end of the leading part; if that is full, in the trailing part
 //!
 //! bits   contents (leading part)
-//!    1   0: coded; 1: the step numbers follow from byte 1 on, a byte each
+//!    1   0: coded; 1: the step numbers less the medians follow from byte 1 on, a byte each
 //!    1   1: an element is too far from the median
-//!    1   1: such elements are stored at the end; 0: one may be over half a step from its middle
+//!    1   1: such elements are stored at the end; 0: their decoded values may be wrong
 //!    .   step numbers less the medians, as bytes, in two streams (see lanes)
-//!    .   if stored here: for each such element its dimension u16, its bytes; then their count u16
+//!    .   if stored here: for each such element its dimension u16 and its bytes; then the number of
+//!        these elements u16
 //!
 //! bits   contents (trailing part)
-//!    2   0: coded, without bits that are zero in the whole sample; 1: with them; 2: the vector
-//!        follows unchanged from byte 1 on
+//!    2   0: coded without the bits that are zero in the whole sample; 1: coded with these bits;
+//!        2: the unchanged vector follows from byte 1 on
 //!    .   the remaining bits of each element
 //!
 //! offset  size  contents (a model)
 //!      0     1  version, 1
 //!      1     1  element code
-//!      2     1  step: of floats its biased exponent; of bytes the number of lower bits
-//!      3     1  z: lowest mantissa bits that are zero in the whole sample
+//!      2     1  for floats the biased exponent of a step; for bytes the number of lower bits
+//!      3     1  number of lowest mantissa bits that are zero in the whole sample
 //!      4     4  dimension
 //!      8     .  median step number of each dimension, i16
 //!      .   129  code of step numbers
 //!      .   129  code of exponents below a step
 //! ```
 //!
-//! Both parts together are about as long as the codes of the other codecs for floats. The bits of a
-//! mantissa are random, so a mantissa bit takes the same space in either part.
+//! For floats, both parts together are about as long as the code of a vector by another codec. The
+//! bits of a mantissa are random, so a mantissa bit takes the same space in either part.
 
 mod division;
 
@@ -58,15 +60,17 @@ const MODEL: &str = "model of nested vectors";
 const LEADING: &str = "vector, leading part";
 const TRAILING: &str = "vector, trailing part";
 const LIMIT: u32 = 12;
-/// The number of bits before the step numbers. The constants below are the meanings of these bits.
+/// The number of bits before the step numbers in a leading part. The three constants below are
+/// masks of these bits.
 const MODE: u32 = 3;
 const STORED: u8 = 1;
 const FAR: u8 = 2;
 const GIVEN: u8 = 4;
-/// The bytes of the dimension, which is stored before each element that is stored explicitly.
+/// The size in bytes of the number of a dimension. This number precedes each element that is stored
+/// unchanged in the leading part.
 const DIMENSION: usize = 2;
-/// The largest median. If elements are farther from zero, their distance from the median is
-/// inaccurate.
+/// The largest absolute value of a median in a model. If the true median is farther from zero, this
+/// value replaces it.
 const MOST_MEDIAN: i32 = 1 << 14;
 /// The number of elements that one step of the decoder assembles.
 const BATCH: usize = 64;
@@ -79,7 +83,7 @@ pub struct NestedModel {
     division: Division,
     zeros: u32,
     medians: Vec<i16>,
-    /// The offset from a coded number of each dimension to the middle of its step.
+    /// For each dimension, the offset from a coded number to the middle of its step, in steps.
     middles: Vec<f32>,
     numbers: PrefixCode,
     triples: Triples<{ 1 << LIMIT }>,
@@ -148,8 +152,8 @@ impl NestedModel {
 
     /// Returns the steps that are worth a trial for vectors that resemble the sample: at least one,
     /// coarsest first. For floats, the first step is about half the standard deviation of an
-    /// element from the mean of its dimension. Each next step is half of the step before, down to a
-    /// sixteenth of the first step. With finer steps some elements would be too far from the
+    /// element from the mean of its dimension. Each next step is half of the step before, down to
+    /// an eighth of the first step. With steps below that, some elements would be too far from the
     /// median. The deviation is the median over all dimensions, since a few dimensions may be much
     /// wider.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
@@ -178,7 +182,7 @@ impl NestedModel {
         variances.sort_by(f64::total_cmp);
         let variance = variances.get(variances.len() / 2).copied().unwrap_or(0.0);
         let (bias, most) = if half { (15, 30) } else { (127, 236) };
-        // For equal vectors the variance is 0, and its logarithm is the least number.
+        // If all vectors are equal, the variance is 0, and its logarithm becomes the least `i32`.
         let coarsest = (variance.sqrt().log2().floor() as i32).saturating_add(bias - 1);
         let mut steps: Vec<u8> = (0..4)
             .map(|finer| coarsest.saturating_sub(finer).clamp(2, most) as u8)
@@ -237,12 +241,12 @@ impl NestedModel {
         }
     }
 
-    /// The bytes of the longest leading part: one byte for each element, and one more.
+    /// The size of the longest leading part in bytes: one byte for each element, and one more.
     pub fn max_leading_bytes(&self) -> usize {
         self.shape.dim() + 1
     }
 
-    /// The bytes of the longest trailing part: one byte more than the vector.
+    /// The size of the longest trailing part in bytes: one byte more than the vector.
     pub fn max_trailing_bytes(&self) -> usize {
         self.shape.vector_bytes() + 1
     }
@@ -268,8 +272,8 @@ impl NestedModel {
         Ok(())
     }
 
-    /// Appends the leading part of a vector. Returns whether it contains the elements that are too
-    /// far from the median, if there are any.
+    /// Appends the leading part of a vector. Returns true if elements are too far from the median
+    /// and this part stores them unchanged.
     fn encode_leading(&self, vector: &[u8], coded: &[i8], out: &mut Vec<u8>) -> bool {
         let (start, size) = (out.len(), self.shape.element().size());
         let far = |&i: &usize| is_far(coded[i]);
@@ -280,8 +284,8 @@ impl NestedModel {
             };
             lanes::encode(coded.len(), (mode.into(), MODE), put, out);
         };
-        // If an element is not finite, the vector cannot be used for ranking, so no elements are
-        // stored for it.
+        // If an element is not finite, the vector cannot be ranked. So its leading part stores no
+        // elements unchanged.
         let mut all = elements(size, vector);
         if !far.is_empty() && all.all(|bits| self.division.is_finite(bits)) {
             encode(FAR | GIVEN, out);
@@ -350,15 +354,15 @@ impl NestedModel {
         }
     }
 
-    /// Decodes a leading part, which is all of `leading`, into a vector whose elements are in the
-    /// middle of their steps. `out` must have the vector's length. Returns whether all elements are
-    /// within [`error`](Self::error) of the true ones, like [`is_near`](Self::is_near). After an
-    /// error the contents of `out` are unspecified.
+    /// Decodes `leading`, a whole leading part, into a vector whose elements are in the middle of
+    /// their steps. `out` must have the vector's length. Returns whether all elements are within
+    /// [`error`](Self::error) of the true ones, like [`is_near`](Self::is_near). After an error the
+    /// contents of `out` are unspecified.
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
-        // The step numbers are decoded to the end of `out`, and the elements then overwrite them
-        // from the front, as in `float_split`.
+        // The step numbers are decoded into the last bytes of `out`. The elements then overwrite
+        // them from the front, as in `float_split`.
         let given = self.numbers(leading, out)?;
         match self.division {
             Division::Float { mantissa: 23, .. } => self.middles_f32(out),
@@ -383,15 +387,16 @@ impl NestedModel {
     }
 
     /// Whether a leading part gives all elements to within [`error`](Self::error). The result is
-    /// false only if the part has no space for all elements that are very far from the median of
-    /// their dimension.
+    /// false if elements are too far from the median of their dimension, and the part does not
+    /// store them unchanged. The part does not store them if it has no space for all of them, or if
+    /// an element is not finite.
     #[inline]
     pub fn is_near(leading: &[u8]) -> bool {
         (leading.first()).is_some_and(|mode| mode & (FAR | GIVEN) != FAR)
     }
 
-    /// Decodes the coded step numbers to the end of `out`. Returns the elements that are stored
-    /// explicitly.
+    /// Decodes the coded step numbers into the last bytes of `out`. Returns the elements that the
+    /// leading part stores unchanged.
     #[inline(always)]
     fn numbers<'a>(&self, leading: &'a [u8], out: &mut [u8]) -> Result<&'a [u8], CodecError> {
         let &mode = leading.first().ok_or_else(|| truncated(LEADING, leading))?;
@@ -407,7 +412,7 @@ impl NestedModel {
         Ok(given)
     }
 
-    /// Splits the explicitly stored elements off the end of a leading part.
+    /// Splits off the elements that a leading part stores unchanged at its end.
     #[cold]
     fn split_given<'a>(&self, leading: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), CodecError> {
         let element = DIMENSION + self.shape.element().size();
@@ -448,8 +453,8 @@ impl NestedModel {
         }
     }
 
-    /// Decodes the vector whose parts are all of `leading` and all of `trailing` into `out`, which
-    /// must have the vector's length. After an error the contents of `out` are unspecified.
+    /// Decodes a vector from both of its whole parts into `out`, which must have the vector's
+    /// length. After an error the contents of `out` are unspecified.
     pub fn decode(
         &self,
         leading: &[u8],
@@ -502,8 +507,8 @@ impl NestedModel {
         Ok(())
     }
 
-    /// Returns the element with a coded step number. Its remaining bits start at `bit`. The result
-    /// is `None` if there is no such element.
+    /// Returns the element with a coded step number. The remaining bits of the element start at
+    /// `bit`. The result is `None` if there is no such element.
     #[inline(always)]
     fn element(
         &self,
@@ -614,7 +619,7 @@ impl NestedModel {
 }
 
 /// Subtracts the median of the dimension from a step number. The result is clamped to the two
-/// values that mean "too far".
+/// values that mean "too far from the median".
 fn coded(number: i32, median: i16) -> i8 {
     (number - i32::from(median)).clamp(-128, 127) as i8
 }
@@ -625,7 +630,7 @@ fn is_far(coded: i8) -> bool {
     coded == i8::MIN || coded == i8::MAX
 }
 
-/// The dimension and the bytes of an element that is stored explicitly.
+/// The dimension and the bytes of an element that the leading part stores unchanged.
 #[inline(always)]
 fn given_element(bytes: &[u8]) -> (usize, &[u8]) {
     let (dimension, element) = bytes.split_at(DIMENSION);

@@ -7,14 +7,12 @@
 //! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The only Huffman table of a
 //! segment is trained on the vectors after the XOR ([`ByteCounts`]).
 
-/// The divisor of a chunk's vectors that gives the number of vectors examined for the decision.
+/// One in this number of a chunk's vectors is examined for the decision whether the chunk gets a
+/// base vector.
 const SAMPLE: usize = 10;
 
 /// Returns the most frequent byte of each position, in a chunk of vectors of `vector_bytes` bytes.
-/// Of equally frequent bytes, the smallest counts.
-///
-/// # Panics
-/// If `vector_bytes` is zero.
+/// If several bytes are equally frequent, the function takes the smallest.
 pub fn base_vector(chunk: &[u8], vector_bytes: usize) -> Vec<u8> {
     (0..vector_bytes)
         .map(|position| {
@@ -31,7 +29,7 @@ pub fn base_vector(chunk: &[u8], vector_bytes: usize) -> Vec<u8> {
 /// Returns the base vector of a chunk if it lowers the entropy of the sample, and `None` otherwise.
 ///
 /// # Panics
-/// If `vector_bytes` is zero.
+/// The function panics if `vector_bytes` is zero.
 pub fn choose_base(chunk: &[u8], vector_bytes: usize) -> Option<Vec<u8>> {
     let base = base_vector(chunk, vector_bytes);
     let vectors = chunk.len() / vector_bytes;
@@ -78,8 +76,8 @@ impl ByteCounts {
         }
     }
 
-    /// Returns the entropy in bits a byte. No code over single bytes is shorter. Without bytes, the
-    /// entropy is 0.
+    /// Returns the entropy in bits a byte. No code of single bytes takes fewer bits a byte. If no
+    /// bytes were counted, the entropy is 0.
     pub fn entropy(&self) -> f64 {
         let total: u64 = self.0.iter().sum();
         self.0
@@ -107,8 +105,8 @@ mod tests {
 
     #[test]
     fn a_chunk_has_a_base_only_where_it_lowers_the_entropy() {
-        // Each of the eight positions has a byte of its own. Without a base, the chunk has eight
-        // different bytes. After XOR with the base, all bytes are equal.
+        // Each of the eight positions has a byte of its own. Without a base vector, the chunk has
+        // eight different bytes. After XOR with the base vector, all bytes are equal.
         let alike: Vec<u8> = (0..8000u32).map(|i| (i % 8) as u8 * 31).collect();
         assert_eq!(
             choose_base(&alike, 8),

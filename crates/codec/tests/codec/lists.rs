@@ -1,11 +1,11 @@
-//! Tests of adjacency lists. Decoding restores the lists, and their codes have at most the
-//! documented size.
+//! Tests of adjacency lists. Decoding restores the lists, and no code is longer than the documented
+//! bound.
 
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 use stratann_codec::{CodecError, ListCodec, ListModel, ListTrainer, elias_fano};
 
-/// Neighbours that are mostly near `own`, as in a graph in locality order.
+/// Returns neighbours that are mostly near `own`, as in a graph in locality order.
 fn near(own: u32, nodes: u32, degree: usize, seed: u64) -> Vec<u32> {
     let mut state = seed;
     let mut ids = std::collections::BTreeSet::new();
@@ -35,7 +35,7 @@ fn trained(nodes: u32, usual: u32, tables: usize) -> ListModel {
 }
 
 fn round_trip(model: &ListModel, own: u32, ids: &[u32]) -> (usize, ListCodec) {
-    // Other bytes stand before and after the code, as on a page.
+    // Other bytes precede and follow the code, as on a page.
     let mut bytes = vec![0xa5; 3];
     let codec = model.encode(own, ids, &mut bytes).unwrap();
     let end = bytes.len();
@@ -102,7 +102,7 @@ fn a_list_takes_the_shorter_code() {
         let (plain_bytes, _) = round_trip(&plain, 500_000, ids);
         assert!(bytes <= plain_bytes && plain_bytes <= slot);
     }
-    // A node that is its own neighbour has no distance to itself.
+    // If a node is its own neighbour, its list cannot be coded by gaps.
     assert_eq!(round_trip(&model, local[0], &local).1, ListCodec::EliasFano);
 }
 

@@ -1,5 +1,5 @@
-//! Tests of nested precision. Both parts together restore the bits of any vector. The leading part
-//! alone is within half a step of the vector.
+//! Tests of nested precision. Both parts together restore the bits of any vector. The elements of
+//! the leading part alone are within half a step of the vector's elements.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -18,7 +18,8 @@ fn numbers(seed: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Numbers of a bell curve of this width. Their lowest bits are as random as in measured numbers.
+/// Returns numbers of a bell curve of this width. Their lowest bits are as random as in measured
+/// numbers.
 fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
     let (mut terms, mut noise) = (numbers(seed), numbers(seed + 1));
     std::iter::from_fn(move || {
@@ -32,7 +33,7 @@ fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
 }
 
 fn f16_bits(value: f32) -> u16 {
-    // Valid only for numbers of normal size; the lower mantissa bits are cut off.
+    // This conversion is valid only for numbers that are normal as f16. It truncates the mantissa.
     let bits = value.to_bits();
     let exponent = (bits >> 23 & 255) as i32 - 127 + 15;
     (bits >> 16 & 0x8000) as u16
@@ -40,7 +41,8 @@ fn f16_bits(value: f32) -> u16 {
         | (bits >> 13 & 0x3ff) as u16
 }
 
-/// Vectors of an element type that resemble embeddings: some dimensions are far from zero.
+/// Returns vectors of an element type that resemble embeddings: the elements of some dimensions are
+/// far from zero.
 fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
     let values = bell(3, 0.05)
         .take(dim * count)
@@ -58,7 +60,8 @@ fn shape(element: Element, dim: usize) -> Shape {
     Shape::new(element, dim).unwrap()
 }
 
-/// Models of all proposed steps, and of further steps, including the smallest and the largest.
+/// Trains a model for each proposed step, and for further steps, including the smallest and the
+/// largest.
 fn models(shape: Shape, sample: &[u8]) -> Vec<NestedModel> {
     let mut steps = NestedModel::steps(shape, sample);
     steps.extend([1, 2, 7, 30, 127, 236]);
@@ -148,8 +151,8 @@ fn both_parts_give_back_every_dimension() {
     }
 }
 
-/// Floats of every exponent, with the smallest and the largest mantissa and either sign, without
-/// NaN.
+/// Returns floats of every exponent, with either sign, and with mantissas that include the smallest
+/// and the largest. None is NaN.
 fn of_every_exponent(element: Element) -> Vec<u8> {
     match element {
         Element::F32 => (0..=0xff)
@@ -174,8 +177,8 @@ fn any_exponent_comes_back() {
         let extremes = of_every_exponent(element);
         let dim = extremes.len() / element.size();
         let shape = shape(element, dim);
-        // Models trained on these vectors, on ordinary vectors, on no vector, and on only one
-        // float.
+        // The models are trained on these vectors, on ordinary vectors, on no vectors, and on
+        // vectors that repeat one float.
         let ones = vec![0x3c; extremes.len()];
         for rows in [
             extremes.repeat(3),
@@ -187,7 +190,8 @@ fn any_exponent_comes_back() {
                 round_trip(&model, &extremes);
                 round_trip(&model, &vec![0; extremes.len()]);
                 round_trip(&model, &vec![0xff; extremes.len()]);
-                // Vectors that repeat one float, so that no float is stored because of another.
+                // All elements of these vectors are equal, so no element is stored unchanged
+                // because of another element.
                 for float in extremes.chunks_exact(element.size()).step_by(5) {
                     round_trip(&model, &float.repeat(dim));
                 }
@@ -242,7 +246,7 @@ fn floats_that_once_were_shorter_lose_their_zeros() {
                 .map(|(leading, trailing)| leading + trailing)
                 .sum();
             assert!(bytes as f64 <= rows.len() as f64 * f64::from(28 - zeros) / 32.0);
-            // A vector with more bits than the sample had.
+            // This vector has ones in mantissa bits that are zero in the whole sample.
             let full: Vec<u8> = bell(9, 0.05).take(128).flat_map(f32::to_le_bytes).collect();
             round_trip(&model, &full);
         }
@@ -308,7 +312,7 @@ fn what_is_too_far_is_given_or_said_to_be() {
     let rows = sample(Element::F32, 64, 200);
     let step = NestedModel::steps(shape, &rows)[2];
     let model = NestedModel::train(shape, step, &rows).unwrap();
-    // Random bytes, which resemble no sample.
+    // The elements are random bits, so they are unlike the sample.
     let noise: Vec<u8> = numbers(7).take(256).map(|x| x as u8 & 0xbf).collect();
     round_trip(&model, &noise);
 }
@@ -343,7 +347,7 @@ fn what_does_not_fit_the_model_is_refused() {
     assert_eq!(NestedModel::steps(shape(Element::F32, 4), &[0; 160]), [2]);
 }
 
-/// Models of every element, trained once.
+/// Returns models of every element type, which are trained once.
 fn all_models() -> &'static [NestedModel] {
     static MODELS: OnceLock<Vec<NestedModel>> = OnceLock::new();
     MODELS.get_or_init(|| {
@@ -425,8 +429,8 @@ proptest! {
             let bit = flip.index(8 * bytes.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(damaged) = NestedModel::from_bytes(&bytes) {
-                // The damage may have changed the shape; vectors of that shape must still be
-                // restored.
+                // The damage may have changed the shape of the model. Vectors of the changed shape
+                // must still be restored.
                 let vector = vec![3; damaged.shape().vector_bytes()];
                 round_trip(&damaged, &vector);
             }

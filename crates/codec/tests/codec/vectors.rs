@@ -23,7 +23,7 @@ fn numbers(seed: u64) -> impl Iterator<Item = u32> {
     })
 }
 
-/// Numbers of a bell curve of this width.
+/// Returns numbers of a bell curve of this width.
 fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
     let mut numbers = numbers(seed);
     std::iter::from_fn(move || {
@@ -36,7 +36,7 @@ fn bell(seed: u64, width: f32) -> impl Iterator<Item = f32> {
 }
 
 fn f16_bits(value: f32) -> u16 {
-    // Valid only for numbers of normal size; the lower mantissa bits are cut off.
+    // This conversion is valid only for numbers that are normal as f16. It truncates the mantissa.
     let bits = value.to_bits();
     let exponent = (bits >> 23 & 255) as i32 - 127 + 15;
     (bits >> 16 & 0x8000) as u16
@@ -44,7 +44,7 @@ fn f16_bits(value: f32) -> u16 {
         | (bits >> 13 & 0x3ff) as u16
 }
 
-/// Vectors of an element type that resemble embeddings and descriptors.
+/// Returns vectors of an element type that resemble embeddings and descriptors.
 fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
     let values = bell(3, 0.1).take(dim * count);
     match element {
@@ -57,7 +57,8 @@ fn sample(element: Element, dim: usize, count: usize) -> Vec<u8> {
         Element::U8 | Element::I8 => values
             .enumerate()
             .map(|(i, x)| {
-                // The width depends on the position, and on which of two kinds the vector has.
+                // The width depends on the position, and on the kind of the vector. Vectors of two
+                // kinds alternate.
                 let kind = i / dim % 2 * dim / 2;
                 (x * (4 * ((i + kind) % dim) + 3) as f32 / dim as f32 * 100.0) as i8 as u8
             })
@@ -163,7 +164,7 @@ fn extreme_vectors_come_back() {
             vec![255; size],
         ];
         let mut samples = vec![sample(element, 64, 2000), Vec::new()];
-        // Segments that repeat a single vector.
+        // Each of these samples repeats a single vector.
         samples.extend(extremes.iter().map(|vector| vector.repeat(1100)));
         for rows in samples {
             for model in models(shape, &rows) {
@@ -234,7 +235,7 @@ fn floats_that_once_were_shorter_lose_their_zeros() {
             "{zeros}: {coded} of {}",
             rows.len()
         );
-        // A vector with more bits than the sample had.
+        // This vector has ones in mantissa bits that are zero in the whole sample.
         let full: Vec<u8> = bell(9, 0.05).take(dim).flat_map(f32::to_le_bytes).collect();
         let bytes = round_trip(&model, &full, None);
         assert_eq!(bytes == full.len() + 1, zeros > 0);
@@ -264,8 +265,8 @@ fn what_does_not_fit_the_model_is_refused() {
                 ..
             })
         ));
-        // The code must fill the slice. With another length the bytes may be the code of another
-        // vector.
+        // A code must fill its slice. If the slice has another length, decoding gives an error or
+        // another vector.
         for other in [&bytes[..bytes.len() - 1], &[&bytes[..], &[0]].concat()] {
             let outcome = model.decode(other, None, &mut out);
             assert!(outcome.is_err() || out != rows[..32]);
@@ -295,12 +296,12 @@ fn what_does_not_fit_the_model_is_refused() {
         assert!(Shape::new(Element::F32, dim).is_err());
     }
     assert!(Shape::new(Element::F32, 65_536).is_ok());
-    // No floats, too few vectors.
+    // `FloatSplit` needs floats, and `Classes` needs more vectors.
     assert!(SegmentModel::train_codec(shape32, VectorCodec::FloatSplit, &rows).is_none());
     assert!(SegmentModel::train_codec(shape32, VectorCodec::Classes, &rows[..3200]).is_none());
 }
 
-/// Models of every codec and element, trained once.
+/// Returns models of every codec and element type, which are trained once.
 fn all_models() -> &'static [SegmentModel] {
     static MODELS: OnceLock<Vec<SegmentModel>> = OnceLock::new();
     MODELS.get_or_init(|| {
@@ -376,8 +377,8 @@ proptest! {
             let bit = flip.index(8 * bytes.len());
             bytes[bit / 8] ^= 1 << (bit % 8);
             if let Ok(damaged) = SegmentModel::from_bytes(&bytes) {
-                // The damage may have changed the shape; vectors of that shape must still be
-                // restored.
+                // The damage may have changed the shape of the model. Vectors of the changed shape
+                // must still be restored.
                 let vector = vec![3; damaged.shape().vector_bytes()];
                 round_trip(&damaged, &vector, None);
             }

@@ -12,16 +12,16 @@
 //! CONTENT identifies its checkpoint (a hash of its MANIFEST). So two processes that open one index
 //! share a folder, and different indexes or checkpoints have different folders.
 //!
-//! **Removal.** When a process opens a folder, unused folders of the same owner are removed. If a
-//! process gets the exclusive lock of IN-USE, no other process has the folder open. A lock ends
-//! with its process, so after a crash the folder can still be removed.
+//! **Removal.** When a process opens a folder, unused folders of the same owner are removed. A
+//! process that gets the exclusive lock of IN-USE knows that no other process has the folder open.
+//! A lock ends with its process, so after a crash the folder can still be removed.
 //!
 //! **Concurrent copies.** A copy is made under a lock of the folder. If a second process opens the
 //! same index, it waits and then uses the copy.
 //!
 //! **Permissions.** A place must be a directory of this user that no other user can write to. A
-//! folder in it must be unreadable for other users. So no other user can add files there or read
-//! them.
+//! folder in it must be unreadable for other users. So no other user can add files to the folder or
+//! read its files.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -44,13 +44,14 @@ pub(super) const IN_USE: &str = "IN-USE";
 pub(super) const PREFIX: &str = "stratann-";
 /// A part of the name of an unfinished copy.
 pub(super) const UNFINISHED: &str = ".copy-";
-/// If another process removes the folder while it is being opened, opening is tried so many times.
+/// The maximum number of attempts to open a folder, if other processes remove it while it is being
+/// opened.
 const TRIES: usize = 100;
 
 /// The lifetime of a folder's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// Copies stay for processes that open the index in the same state later.
+    /// Copies stay for processes that later open the index with the same checkpoint.
     ForOthers,
     /// Copies change with the index, and are removed when the handle is dropped.
     ForNow,
@@ -155,8 +156,9 @@ impl CopyFolder {
     /// other user can write to it.
     ///
     /// # Errors
-    /// [`TierError::NotPrivate`]. The call also fails if `place` is a device, would be created
-    /// among devices, or cannot be created.
+    /// The call returns [`TierError::NotPrivate`] if another user owns the directory or can write
+    /// to it. The call also fails if `place` is a device, would be created among devices, or cannot
+    /// be created.
     pub fn prepare(place: &Path) -> Result<(), TierError> {
         check_beside_devices(place)?;
         make(place)?;
@@ -165,10 +167,11 @@ impl CopyFolder {
     }
 
     /// Opens the folder of `owner` and `content` at a place, and creates it if it is missing.
-    /// Removes unused folders of the same owner. Both names consist of letters and digits.
+    /// Removes unused folders of the same owner. `owner` and `content` consist of letters and
+    /// digits.
     ///
     /// # Errors
-    /// Fails as [`prepare`](CopyFolder::prepare) does.
+    /// The call fails as [`prepare`](CopyFolder::prepare) does.
     pub fn open(
         place: &Path,
         owner: &str,
@@ -191,7 +194,7 @@ impl CopyFolder {
         })
     }
 
-    /// Opens a folder and takes its lock; `None` if the folder was removed meanwhile.
+    /// Opens a folder and takes its lock. The result is `None` if the folder was removed meanwhile.
     fn enter(path: &Path, kept: Kept) -> Result<Option<CopyFolder>, TierError> {
         let directory = match Directory::open_private(path) {
             Err(TierError::Missing { .. }) => return Ok(None),
@@ -213,7 +216,7 @@ impl CopyFolder {
             }
             Ok(file) => file,
         };
-        // This process got the exclusive lock, so it may remove unfinished copies.
+        // If this process gets the exclusive lock, it may remove unfinished copies.
         let alone = flock(&in_use, FlockOperation::NonBlockingLockExclusive).is_ok();
         let folder = CopyFolder {
             directory,
@@ -231,7 +234,7 @@ impl CopyFolder {
         Ok(folder.is_there().then_some(folder))
     }
 
-    /// Whether the name of the lock file still leads to this file.
+    /// Whether the name of the lock file still leads to the locked file.
     fn is_there(&self) -> bool {
         let here = fstat(&self.in_use).map(|facts| identity(&facts));
         let there = statat(
@@ -245,7 +248,7 @@ impl CopyFolder {
     fn remove_unfinished(&self) {
         for name in self.directory.list().unwrap_or_default() {
             if name.contains(UNFINISHED) {
-                // If the file cannot be removed, it takes space, and does no other harm.
+                // A file that cannot be removed takes space, and does no other harm.
                 let _ = self.directory.remove(&name);
             }
         }
@@ -266,8 +269,8 @@ impl CopyFolder {
         self.kept
     }
 
-    /// Waits until no other process or thread makes a copy in this folder, and excludes them until
-    /// the returned value is dropped.
+    /// Waits until no other process or thread makes a copy in this folder. Excludes all others
+    /// until the returned value is dropped.
     pub(super) fn make_alone(&self) -> Result<MakingAlone, TierError> {
         // The lock is on the directory itself, through a descriptor of its own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -304,7 +307,7 @@ impl CopyFolder {
     }
 }
 
-/// The lock of a folder for making copies. It ends when the descriptor is closed.
+/// The lock of a folder for making copies. The lock ends when the descriptor is closed.
 pub(super) struct MakingAlone(#[expect(dead_code, reason = "held, not looked at")] File);
 
 impl Drop for CopyFolder {
@@ -331,8 +334,8 @@ fn sweep(place: &Path, prefix: &str, but: &str) {
     }
 }
 
-/// Removes a folder unless another process has it open. `own` is the lock of the caller, which is
-/// released.
+/// Removes a folder unless another process has it open. If the caller has the folder open, `own` is
+/// its lock file, whose shared lock becomes exclusive.
 pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
     let Ok(directory) = Directory::open_private(path) else {
         return;
@@ -359,8 +362,8 @@ pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
             let _ = directory.remove(&name);
         }
     }
-    // The lock file is removed last. If another process waits for its lock, it then finds that the
-    // name no longer leads to the file.
+    // The lock file is removed last. A process that waits for this lock then finds that the name no
+    // longer leads to the file.
     let _ = unlinkat(directory.fd(), IN_USE, AtFlags::empty());
     let _ = std::fs::remove_dir(path);
 }

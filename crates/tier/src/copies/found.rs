@@ -10,7 +10,7 @@ use crate::directory::Directory;
 use crate::error::TierError;
 use crate::volume::Volume;
 
-/// A folder of copies, as it was found.
+/// A folder of copies, in its state when it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundCopies {
     /// The path of the folder.
@@ -21,7 +21,7 @@ pub struct FoundCopies {
     pub content: String,
     /// The number of files.
     pub files: u64,
-    /// The bytes of all files.
+    /// The total size of all files in bytes.
     pub bytes: u64,
     /// Whether a process has the folder open.
     pub in_use: bool,
@@ -31,7 +31,7 @@ impl FoundCopies {
     /// Removes the folder, unless a process has it open. Returns whether the folder is gone.
     ///
     /// # Errors
-    /// The path cannot be looked up.
+    /// The call fails if the path cannot be looked up.
     pub fn remove(&self) -> Result<bool, TierError> {
         remove_unused(&self.path, None);
         let there = self.path.try_exists();
@@ -47,10 +47,10 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> TierE
 }
 
 impl CopyFolder {
-    /// The folders of copies at a place, by name. Folders that other users can access are omitted.
+    /// Lists the folders of copies at a place, sorted by path.
     ///
     /// # Errors
-    /// The place cannot be listed.
+    /// The call fails if the place cannot be listed.
     pub fn found_at(place: &Path) -> Result<Vec<FoundCopies>, TierError> {
         let mut found = Vec::new();
         for entry in std::fs::read_dir(place).map_err(failed("list", place))? {
@@ -62,7 +62,7 @@ impl CopyFolder {
             let Some((owner, content)) = parts else {
                 continue;
             };
-            // A folder that is removed meanwhile is skipped.
+            // A folder that was removed meanwhile is skipped.
             let Ok(directory) = Directory::open_private(&entry.path()) else {
                 continue;
             };

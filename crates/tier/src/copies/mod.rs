@@ -1,6 +1,6 @@
 //! A volume that reads some of its files from copies in a folder. The folder may be on a faster
-//! disk, or in memory that processes share. It may also be on a file system on memory that is
-//! slower than DRAM but has smaller blocks than an SSD.
+//! disk, or in memory that processes share. It may also be on a file system with DAX, on memory
+//! that is slower than DRAM but has smaller blocks than an SSD.
 //!
 //! ```text
 //!   open_tier(name) ── whole copy there? ── no ──> copy, sync, compare, rename ─┐
@@ -15,8 +15,8 @@
 //! read back and compared, so an unfinished copy is never read.
 //!
 //! Copies that are kept for other processes ([`Kept::ForOthers`]) never change. If they are mapped,
-//! reads return the mapped memory without a copy. If an index takes changes, it has copies of its
-//! own ([`Kept::ForNow`]). Each write goes to the volume first, and then to the copy.
+//! reads return slices of the mapping. An index that is open for changes has copies of its own
+//! ([`Kept::ForNow`]). Each write goes to the volume first, and then to the copy.
 
 mod folder;
 mod found;
@@ -38,9 +38,9 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 /// How copies in a folder are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadBy {
-    /// Mapped into the process.
+    /// Copies are mapped into the process.
     Mapping,
-    /// Read from the device, like files on an SSD.
+    /// Copies are read from the device, like files on an SSD.
     Device,
 }
 
@@ -50,15 +50,14 @@ pub struct MirrorVolume {
     home: Arc<dyn Volume>,
     folder: Arc<CopyFolder>,
     read_by: ReadBy,
-    /// The folder as a volume. If its files are mapped and may change, they are read through
-    /// memory.
+    /// The folder as a volume. If its files are mapped and may change, it is a [`MemoryVolume`].
     copies: Arc<dyn Volume>,
     /// The files whose copies are complete. This lock is held while a copy is made, so no two
     /// threads make the same copy.
     whole: Mutex<HashSet<String>>,
 }
 
-/// The bytes that are copied and compared with one call.
+/// The number of bytes that are copied or compared with one call.
 const PIECE: usize = 1 << 20;
 /// The number of attempts to copy a file that changes meanwhile.
 const TRIES: u32 = 3;
@@ -70,8 +69,8 @@ pub(crate) fn copy_of(copy: &str, original: &str) -> String {
 
 impl MirrorVolume {
     /// Wraps a volume, with a folder for the copies of its files. Every file that is opened through
-    /// it gets a copy. So open only files through it that are to be read from there (see
-    /// [`RoutedVolume`](crate::RoutedVolume)).
+    /// this volume gets a copy. So open only files through it that searches read from the folder
+    /// (see [`RoutedVolume`](crate::RoutedVolume)).
     pub fn new(home: Arc<dyn Volume>, folder: CopyFolder, read_by: ReadBy) -> MirrorVolume {
         let directory = folder.directory().clone();
         let copies: Arc<dyn Volume> = match (read_by, folder.kept()) {
@@ -92,7 +91,7 @@ impl MirrorVolume {
         self.whole.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a copy of a file, unless there is one.
+    /// Makes a copy of a file, unless the folder has a copy of it.
     fn ensure(&self, name: &str) -> Result<(), TierError> {
         let mut whole = self.whole();
         if whole.contains(name) {
@@ -100,7 +99,7 @@ impl MirrorVolume {
         }
         let len = self.home.len(name)?;
         // Copies are kept for other processes only if their files never change while the folder has
-        // its name, except by growing.
+        // its name, except by growing. So a copy with the same length is current.
         let kept = self.folder.kept() == Kept::ForOthers;
         let is_there = || kept && matches!(self.copies.len(name), Ok(there) if there == len);
         if !is_there() {
@@ -175,7 +174,8 @@ impl MirrorVolume {
         Ok(Box::new(Writer { home, copy, folder }))
     }
 
-    /// Returns an error if copies are kept for other processes, which no process may write to.
+    /// Returns an error if copies are kept for other processes, since no process may write to such
+    /// copies.
     fn check_own(&self, name: &str) -> Result<(), TierError> {
         match self.folder.kept() {
             Kept::ForNow => Ok(()),
@@ -237,7 +237,7 @@ impl std::fmt::Debug for MirrorVolume {
 impl Volume for MirrorVolume {
     leave_to!(home: name len exists list sync lock);
 
-    /// The name in messages of the copy, which is read, and of its original. Either of them may be
+    /// The name in messages names the copy, which is read, and its original. Either of them may be
     /// damaged.
     fn place(&self, name: &str) -> String {
         copy_of(&self.copies.place(name), &self.home.place(name))
@@ -325,8 +325,8 @@ struct Writer {
 }
 
 impl Writer {
-    /// Checks the free space for the copy before the file is written to. If the copy has no space,
-    /// nothing is written to either.
+    /// Checks the free space for the copy before the file is written to. If the device has no space
+    /// for the copy, neither the file nor the copy is written to.
     fn check_room(&self, end: u64) -> Result<(), TierError> {
         match end.checked_sub(self.copy.len()) {
             None | Some(0) => Ok(()),
@@ -363,7 +363,7 @@ mod tests {
     use super::*;
     use crate::directory::Directory;
 
-    /// A volume whose files change each time they are opened.
+    /// A volume whose files change each time that they are opened.
     #[derive(Debug)]
     struct Restless {
         directory: Directory,
@@ -442,7 +442,7 @@ mod tests {
             "{error}"
         );
         assert!(error.place().starts_with(path.to_str().unwrap()), "{error}");
-        // All parts of the copy are removed.
+        // All parts of the copy were removed. Only the file IN-USE is left.
         let left: Vec<_> = std::fs::read_dir(path).unwrap().flatten().collect();
         assert_eq!(left.len(), 1, "{left:?}");
     }
@@ -526,7 +526,7 @@ mod tests {
             TierError::NoRoom { .. }
         ));
         assert_eq!(home.len("pages-1").unwrap(), 12288);
-        // A merge, which writes a file from its start.
+        // A merge writes a new file from its start.
         let mut merged = mirror.create("pages-2").unwrap();
         assert!(matches!(
             merged.append(&[1; 20_000]).unwrap_err(),

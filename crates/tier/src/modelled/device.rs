@@ -10,10 +10,10 @@
 //!               └─ engine  time of each piece and each block ─┘
 //! ```
 //!
-//! The link limits the throughput of large requests, and the engine limits the number of small
-//! ones. If all requests have one size, the slower resource determines the bandwidth of Figure 6.
-//! If sizes are mixed, each resource works off its own sum. So small requests cost only the engine
-//! time that large ones leave unused, as in Figure 7.
+//! The link limits the throughput of large requests, and the engine limits the rate of small
+//! requests. If all requests have one size, the slower resource determines the bandwidth of Figure
+//! 6. If sizes are mixed, each resource needs the sum of its own times. So small requests first use
+//!    the engine time that large requests leave unused, as in Figure 7.
 //!
 //! | | SSD | RDMA | CXL | NVM | from |
 //! |---|---|---|---|---|---|
@@ -24,25 +24,25 @@
 //! | requests of 5 and 21 KB | slower | not slower | not slower | not slower | Figure 6 |
 //! | slowdown, % (below) | 4.6, 83.3 | at most 48.8 | none | at most 37.5 | Figure 7 |
 //!
-//! The slowdown is measured with 10 % and with 90 % of requests of 128 bytes. A single value holds
-//! for both.
+//! The slowdown is measured with 10 % and with 90 % of requests of 128 bytes. A single value is
+//! valid for both shares.
 //!
 //! The engine's times come from these sources:
 //!
-//! - **SSD**: the pieces are flash pages of 4 KiB. A request that is not aligned to them touches
-//!   more pages. The time that 4 KiB take on the link is the unit: a piece of a whole page takes
-//!   .9691 of it, and a piece of one block takes .7448. With these two numbers, 10 % small requests
-//!   slow the device down by 4.6 %, 90 % by 83.3 %, and 50 % by 39.8 % (the paper has "up to 43
-//!   %").
+//! - **SSD**: the pieces are flash pages of 4 KiB. A request that is not aligned to flash pages
+//!   touches more of them. The unit is the time that 4 KiB take on the link. A piece of a whole
+//!   page takes 0.9691 units, and a piece of one block takes 0.7448 units. With these two numbers,
+//!   10 % of small requests slow the device down by 4.6 %, 90 % by 83.3 %, and 50 % by 39.8 % (the
+//!   paper has "up to 43 %").
 //! - **RDMA**: a request of 4 KiB takes the link's time for 4 KiB, and a request of 128 bytes takes
-//!   .1669 of that. This gives a fixed 22.9 ns for the protocol and 2.2 ns a block. With up to 90 %
-//!   of small requests, the slowdown is then at most 48.8 %. In the paper the slowdown is largest
-//!   at 50 % of small requests, and smaller with more of them. A device that serves requests in
-//!   order cannot behave so. At 50 %, this model loses 11.6 %. So small requests cost less in it
-//!   than on the measured card.
+//!   0.1669 of that time. This gives 22.9 ns for the protocol of each request, and 2.2 ns for each
+//!   block. With up to 90 % of small requests, the slowdown is then at most 48.8 %. In the paper
+//!   the slowdown is largest at 50 % of small requests, and smaller with more of them. A device
+//!   that serves requests in order cannot behave so. At 50 %, the slowdown of this model is 11.6 %.
+//!   So small requests cost less in this model than on the measured card.
 //! - **CXL**: a request takes at least the link's time for 128 bytes.
 //! - **NVM**: only the blocks count. A request of 128 bytes wastes the other half of its block. The
-//!   paper does not give the length of its other requests. If these have 768 bytes, 90 % of small
+//!   paper does not give the length of its large requests. If they have 768 bytes, 90 % of small
 //!   requests slow the device down by 37.5 %.
 //!
 //! The paper's figures are plots. The model was fitted only to the numbers in the paper's text and
@@ -70,7 +70,7 @@ impl DeviceKind {
     /// All kinds of devices.
     pub const ALL: [DeviceKind; 4] = [Self::Ssd, Self::Rdma, Self::Cxl, Self::Nvm];
 
-    /// The name: `ssd`, `rdma`, `cxl`, `nvm`.
+    /// The name of the kind: `ssd`, `rdma`, `cxl` or `nvm`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ssd => "ssd",
@@ -141,13 +141,13 @@ impl FromStr for DeviceKind {
 pub struct DeviceModel {
     /// The bandwidth of the link, in MB (10^6 bytes) per second; not zero.
     pub bandwidth: u64,
-    /// The time between a request's passage of both resources and its answer.
+    /// The time from the moment at which a request has passed both resources to its answer.
     pub latency: Duration,
-    /// The smallest transfer in bytes. A request transfers all blocks that it touches. A power of
-    /// two, at most 4096.
+    /// The smallest transfer in bytes. A request transfers all blocks that it touches. The size is
+    /// a power of two, at most 4096.
     pub block: u32,
-    /// The bytes of the pieces into which the engine divides a request. Pieces begin at multiples
-    /// of this size. `None` means that a request is one piece.
+    /// The size in bytes of the pieces into which the engine divides a request. Pieces begin at
+    /// multiples of this size. `None` means that a request is one piece.
     pub piece: Option<u32>,
     /// The engine time for each piece, in picoseconds.
     pub engine_fixed: u64,
@@ -229,8 +229,8 @@ impl Device {
         }
     }
 
-    /// The one device of a kind in this process. All tiers on it share it, as they would share a
-    /// real device.
+    /// Returns the one device of this kind in this process. All tiers on it share its bandwidth, as
+    /// they would share a real device.
     pub fn shared(kind: DeviceKind) -> Device {
         static DEVICES: [OnceLock<Device>; DeviceKind::ALL.len()] =
             [const { OnceLock::new() }; DeviceKind::ALL.len()];
@@ -238,12 +238,12 @@ impl Device {
         device.clone()
     }
 
-    /// The name in messages.
+    /// The name of the device in messages.
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// The parameters.
+    /// The parameters of the device.
     pub fn model(&self) -> &DeviceModel {
         &self.inner.model
     }
@@ -275,8 +275,8 @@ impl Device {
 mod tests {
     use super::*;
 
-    /// The bandwidth of a device, in bytes a nanosecond (GB/s). It gets so many reads of each
-    /// length at once, with the lengths in turn.
+    /// Returns the bandwidth of a device, in bytes a nanosecond (GB/s). The device gets the reads
+    /// of `mixture` at once: for each length, the given number of reads.
     fn bandwidth(kind: DeviceKind, mixture: &[(u64, u32)]) -> f64 {
         let model = kind.model();
         let mut clock = Clock::default();
@@ -290,7 +290,8 @@ mod tests {
         bytes as f64 / (end as f64 / 1000.0)
     }
 
-    /// The share of its bandwidth that a device loses if this share of its reads has 128 bytes.
+    /// Returns the part of its bandwidth that a device loses if `share` percent of its reads have
+    /// 128 bytes. All other reads have `others` bytes.
     fn slowdown(kind: DeviceKind, others: u32, share: u64) -> f64 {
         let mixed = bandwidth(kind, &[(100 - share, others), (share, 128)]);
         1.0 - mixed / bandwidth(kind, &[(100, others)])
@@ -325,7 +326,7 @@ mod tests {
 
     #[test]
     fn figure_6_requests_that_are_no_multiple_of_a_page_slow_down_the_ssd_alone() {
-        // The lengths of reads of graphs and clusters in the paper.
+        // These are the lengths of reads of graphs and clusters in the paper.
         for len in [5 << 10, (77 << 10) / 10, 21 << 10] {
             let ssd = bandwidth(DeviceKind::Ssd, &[(1000, len)]);
             assert!(ssd < 0.98 * 5.3, "{len}: {ssd}");
@@ -391,7 +392,7 @@ mod tests {
         assert_eq!(covering(511, 2, 512), 2);
         assert_eq!(covering(u64::MAX - 1, 1, 4096), 1);
         let ssd = DeviceKind::Ssd.model();
-        // 4 KiB across two flash pages, and nine blocks.
+        // These 4 KiB touch two flash pages and nine blocks.
         let across = ssd.cost(100, 4096);
         assert_eq!(across.engine, 2 * ssd.engine_fixed + 9 * ssd.engine_block);
         assert_eq!(across.link, 9 * 512 * 1_000_000 / 5300);

@@ -7,16 +7,17 @@
 //! ```
 //!
 //! [`DeviceModel`] determines the duration of a read ([`device`](self::device) gives the sources of
-//! its numbers). All reads of this process on one [`Device`] share it, across threads, queries and
-//! indexes. A completion is never delivered before its time. If the underlying tier is slower than
-//! the model, or the thread is busy with other tasks, it is delivered later.
+//! its numbers). All reads of this process on one [`Device`] share its bandwidth, across threads,
+//! queries and indexes. A completion is never delivered before its time. If the underlying tier is
+//! slower than the model, or the thread is busy with other tasks, the completion is delivered
+//! later.
 //!
 //! **The cost of waiting.** While a task waits for its read, other tasks of its thread run. If no
 //! task can run, the thread sleeps until shortly before the next completion, and then stays awake.
-//! It is awake for at most 50 µs, or less if the kernel's recent wake-ups of this thread were less
-//! late (`timers.rs`). So on the model of an SSD (75 µs), a thread with one query sleeps for a part
-//! of each read. The delays of RDMA, CXL and NVM (0.3 to 2.8 µs) are too short for a system call.
-//! On the models of these devices, a thread stays awake, like a processor that waits for the
+//! It is awake for at most 50 µs. This time is shorter if the thread's recent wake-ups had shorter
+//! delays (`timers.rs`). So on the model of an SSD (75 µs), a thread with one query sleeps for a
+//! part of each read. The delays of RDMA, CXL and NVM (0.3 to 2.8 µs) are too short for a system
+//! call. On the models of these devices, a thread stays awake, like a processor that waits for the
 //! device.
 //!
 //! Only reads through a [`ReadQueue`] are delayed. Builds, loads into memory and writes have the
@@ -42,7 +43,7 @@ use crate::reactor::Reactor;
 use crate::tier::{Completion, ReadQueue, Request, Tier};
 use crate::timers::Precision;
 
-/// A tier whose reads complete when they would complete on a device.
+/// A tier whose reads complete at the times at which they would complete on a device.
 #[derive(Clone, Debug)]
 pub struct ModelledTier {
     inner: Arc<dyn Tier>,
@@ -94,16 +95,18 @@ impl Tier for ModelledTier {
 struct Waiting {
     tag: u64,
     due: Instant,
-    /// The answer of the underlying tier, if it has arrived. It may be early.
+    /// The answer of the underlying tier, if it has arrived. The answer may arrive before the read
+    /// is due.
     answer: Option<Completion>,
 }
 
 struct ModelledQueue {
-    /// Its tags are positions in `waiting`, counted from the first read.
+    /// The queue of the underlying tier. The tag of a read in it is the number of the read, counted
+    /// from the first read of this queue.
     inner: Box<dyn ReadQueue>,
     device: Device,
     reactor: Rc<Reactor>,
-    /// The reads in the order of submission, which is the order of their times.
+    /// The reads in the order of submission. They are due in the same order.
     waiting: VecDeque<Waiting>,
     /// The number of the first read in `waiting`.
     first: u64,
@@ -197,7 +200,7 @@ impl ReadQueue for ModelledQueue {
                 return Poll::Pending;
             }
         }
-        // The time has come, but the underlying tier may not have finished.
+        // The read is due, but the underlying tier may not have finished it.
         self.sleep = None;
         loop {
             if let Some(completion) = self.take() {

@@ -17,7 +17,8 @@ pub struct ModelledVolume {
 }
 
 impl ModelledVolume {
-    /// Makes a volume's tiers answer like `device`, which they share with all other tiers on it.
+    /// Makes a volume's tiers answer like `device`. They share its bandwidth with all other tiers
+    /// on this device.
     pub fn new(inner: Arc<dyn Volume>, device: Device) -> ModelledVolume {
         ModelledVolume { inner, device }
     }

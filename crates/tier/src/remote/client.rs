@@ -1,5 +1,5 @@
-//! A connection with one request at a time. It puts files on a server, opens them and checks them.
-//! Searches do not use it.
+//! A client that sends one request at a time. It puts files on a server, opens them and checks
+//! them. Searches do not use it.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -32,8 +32,8 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A file on a server. The server keeps it as long as it has its name, or the client that opened it
-/// is connected.
+/// A file on a server. The server keeps the file as long as the file has its name, or the client
+/// that opened it is connected.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
     pub(super) client: Client,
@@ -42,13 +42,13 @@ pub struct RemoteFile {
     pub(super) len: u64,
 }
 
-/// If a server has sent so many bytes, it counts as having made progress.
+/// A connection that has carried this number of bytes counts as having made progress.
 pub(super) const OF_USE: usize = 64 << 10;
-/// The most bytes of a refusal's text.
+/// The maximum number of bytes of a refusal's text.
 pub(super) const MOST_TEXT: u32 = 4 << 10;
 
-/// To give a file its name, a server may take so many times its patience, plus the time for its
-/// bytes. The device of a folder syncs only after all its earlier writes.
+/// To reserve or sync a file, a server may take this number of times the patience, plus the time
+/// for the bytes of the file. A device syncs only after all its earlier writes.
 const WORK: u32 = 12;
 /// The assumed rate of syncs, in bytes per second.
 const SYNCED: u64 = 16 << 20;
@@ -57,8 +57,9 @@ struct Connection {
     transport: Transport,
     /// The seal of the greetings, if there is a secret.
     seal: Option<Seal>,
-    /// How long the client waits for the current request, and for the next one.
+    /// How long the client waits in the current request.
     patience: Duration,
+    /// How long the client waits in requests without much work for the server.
     usual: Duration,
     next_tag: u64,
 }
@@ -144,8 +145,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// The fault behind a failed read or write of the socket. The socket was given its full
-    /// patience.
+    /// The fault behind a failed read or write of the socket. A timeout means that the full
+    /// patience has passed.
     fn failed(&self, error: &io::Error) -> Fault {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => Fault::Stalled(self.patience),
@@ -202,8 +203,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a request. The answer's body must fill `out` exactly; it is empty if `out` is. `work`
-    /// is the number of bytes that the server must reserve or sync.
+    /// Sends a request. The body of the answer must have the length of `out`, and is stored in
+    /// `out`. `work` is the number of bytes that the server must reserve or sync.
     fn ask(
         &mut self,
         frame: Frame,
@@ -326,7 +327,8 @@ impl Client {
     /// Opens a file; `None` if the server has no file of that name.
     ///
     /// # Errors
-    /// [`TierError::Server`].
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn open(&self, name: &str) -> Result<Option<RemoteFile>, TierError> {
         let answer = self.ask(name, Frame::new(Kind::Open, 0), name.as_bytes(), &mut []);
         match answer {
@@ -357,8 +359,8 @@ impl Client {
     /// file.
     ///
     /// # Errors
-    /// [`TierError::Server`], also if the server has no space, and the errors of `read`. The server
-    /// then keeps no part of the file.
+    /// The call returns [`TierError::Server`], also if the server has no space. An error of
+    /// `read` is returned. The server then keeps no part of the file.
     pub fn put(
         &self,
         name: &str,
@@ -406,7 +408,8 @@ impl Client {
     /// The hash of all bytes of a file, which the server computed when it received them.
     ///
     /// # Errors
-    /// [`TierError::Server`].
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn hash(&self, file: &RemoteFile) -> Result<blake3::Hash, TierError> {
         let frame = Frame {
             file: file.id,
@@ -417,21 +420,23 @@ impl Client {
         Ok(hash.into())
     }
 
-    /// Removes the names of all files that begin with `prefix`, except those that begin with
-    /// `stays`. A client that has such a file open can continue to read it.
+    /// Removes all names of files that begin with `prefix`, except names that begin with `stays`. A
+    /// client that has such a file open can continue to read it.
     ///
     /// # Errors
-    /// [`TierError::Server`].
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn sweep(&self, prefix: &str, stays: &str) -> Result<(), TierError> {
         let body = [prefix.as_bytes(), &[0], stays.as_bytes()].concat();
         self.ask_for(Some(0), prefix, Frame::new(Kind::Sweep, 0), &body, &mut [])?;
         Ok(())
     }
 
-    /// The files whose names begin with `prefix`, by name.
+    /// Lists the files whose names begin with `prefix`, sorted by name.
     ///
     /// # Errors
-    /// [`TierError::Server`].
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn list(&self, prefix: &str) -> Result<Vec<Listed>, TierError> {
         let mut all: Vec<Listed> = Vec::new();
         loop {
@@ -460,16 +465,18 @@ impl Client {
     /// Removes the names of all files that begin with `prefix`.
     ///
     /// # Errors
-    /// [`TierError::Server`].
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn remove(&self, prefix: &str) -> Result<(), TierError> {
-        // No name has this prefix.
+        // No name begins with `/`, so no name stays.
         self.sweep(prefix, "/")
     }
 
-    /// The free bytes of the server.
+    /// The number of free bytes of the server.
     ///
     /// # Errors
-    /// [`TierError::Server`].
+    /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the
+    /// request.
     pub fn room(&self) -> Result<u64, TierError> {
         Ok(self
             .ask("", Frame::new(Kind::Room, 0), &[], &mut [])?
@@ -483,7 +490,7 @@ impl RemoteFile {
         format!("{}/{}", self.client.server.name(), self.name)
     }
 
-    /// Length in bytes.
+    /// The length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }

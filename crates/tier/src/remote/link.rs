@@ -8,8 +8,8 @@
 //! ```
 //!
 //! No thread runs in the background: each waiting queue pumps. The socket is watched as long as a
-//! queue waits. So if a queue is dropped or reset, it wakes the others, and one of them watches the
-//! socket again.
+//! queue waits. So if a queue is dropped or reset, it wakes the other queues, and one of them
+//! watches the socket again.
 //!
 //! Incoming bytes are accepted only as the answer to a request. A frame must answer a read in
 //! flight, have the length of that read, and have a correct checksum. Otherwise the connection
@@ -34,8 +34,8 @@ use crate::tier::{Completion, Request};
 /// trusted certificates.
 pub(crate) type Links = HashMap<ServerKey, Rc<Link>>;
 
-/// After this time the connection is read even if its socket has no event: a ring has no event when
-/// the other end is gone.
+/// After this time the connection is read even if its socket has no event, since a ring signals no
+/// event when the other end is gone.
 const SILENT: Duration = Duration::from_millis(50);
 
 /// The completions of a queue that wait to be taken.
@@ -43,7 +43,7 @@ const SILENT: Duration = Duration::from_millis(50);
 pub(super) struct Letters {
     /// The name of the file on the server.
     pub(super) name: Rc<str>,
-    /// Incremented by a reset. Answers to earlier requests are then discarded.
+    /// A reset increments the epoch. Answers to requests of earlier epochs are discarded.
     pub(super) epoch: Cell<u64>,
     pub(super) in_flight: Cell<usize>,
     ready: RefCell<VecDeque<Completion>>,
@@ -128,8 +128,8 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    /// The thread's connection to a server. If there is none, or it has ended, a new one is
-    /// created.
+    /// Returns the thread's connection to a server. If the thread has no connection to it, or the
+    /// connection has ended, a new connection is created.
     pub(super) fn of(reactor: &Reactor, server: &Server) -> Rc<Link> {
         let key = server.inner.key;
         let known = reactor.links.borrow().get(&key).cloned();
@@ -159,7 +159,7 @@ impl Link {
         matches!(self.state.borrow().stage, Stage::Over(_))
     }
 
-    /// Requests bytes of a file. They are delivered to `letters`.
+    /// Requests bytes of a file. The completion is delivered to `letters`.
     pub(super) fn submit(&self, letters: &Rc<Letters>, file: u64, request: Request, block: Block) {
         letters.in_flight.set(letters.in_flight.get() + 1);
         let mut state = self.state.borrow_mut();
@@ -212,7 +212,7 @@ impl Link {
     }
 
     /// Writes and reads as much as possible without waiting, and delivers the completions.
-    /// Afterwards the caller checks whether its own has arrived.
+    /// Afterwards the caller checks whether its own completion has arrived.
     pub(super) fn pump(&self) {
         self.pump_if(true);
     }
@@ -265,8 +265,8 @@ impl Link {
         }
     }
 
-    /// Registers a task to be woken by the next event, after it has pumped. Returns when to check
-    /// next whether the server has stalled.
+    /// Registers a task to be woken by the next event. The task must have pumped before. Returns
+    /// the time of the next check whether the server has stalled.
     pub(super) fn wait(
         &self,
         reactor: &Rc<Reactor>,

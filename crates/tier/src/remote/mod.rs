@@ -1,8 +1,9 @@
-//! The client's side of memory servers: the memory of another process, on this or another machine.
-//! It is read over TCP, through a ring in shared memory ([`ring`]), or through UCX ([`ucx`]).
-//! [`Server::connect`] uses the same three transports to reach the servers of DistVS, for any
-//! protocol. The server itself is `stratann memory-server` (crate `stratann-node`), and [`wire`]
-//! defines the bytes between them.
+//! The client's side of memory servers of files. Such a server offers its memory to other
+//! processes, on the same or another machine. Clients read it over TCP, through a ring in shared
+//! memory ([`ring`]), or through UCX ([`ucx`]). [`Server::connect`] uses the same three transports
+//! to reach the servers of DistVS, for any protocol. The server of files is
+//! `stratann memory-server` (crate `stratann-node`), and [`wire`] defines the bytes between client
+//! and server.
 //!
 //! ```text
 //!   RemoteTier ── queue ──┐
@@ -19,16 +20,17 @@
 //! server's threads copy the bytes and do nothing else. A server is trusted no more than a disk:
 //! frames have checksums, and so have pages, which the reader verifies.
 //!
-//! **No wait is unbounded.** A server counts as stalled if it is asked, and in [`Server::PATIENCE`]
-//! sends less than 64 KiB and completes no answer. If a server stalls, sends an invalid answer, or
-//! closes the connection, all reads in flight fail ([`Fault`]), and the next read connects again.
-//! Time in which this process did not check does not count. While a server reserves or syncs a
-//! file, it may take twelve times as long, plus a second for each 16 MiB.
+//! **No wait is unbounded.** A server counts as stalled if a request is outstanding, and within
+//! [`Server::PATIENCE`] the server sends less than 64 KiB and completes no answer. If a server
+//! stalls, sends an invalid answer, or closes the connection, all reads in flight fail ([`Fault`]),
+//! and the next read connects again. Time in which this process did not check the connection does
+//! not count. To reserve or sync a file, a server may take twelve times as long, plus a second for
+//! each 16 MiB.
 //!
 //! **Authentication.** Client and server share a secret (`STRATANN_SECRET_FILE`, a file that only
 //! its owner may read, or `STRATANN_SECRET`). Both prove that they know it, and it is never sent. A
 //! client with a secret refuses a server that does not know it. If no secret is given, processes of
-//! one user on one machine share one (`own.rs`). Later bytes are encrypted only with TLS
+//! one user on one machine share a secret (`own.rs`). Later bytes are encrypted only with TLS
 //! (`transport.rs`).
 
 mod client;
@@ -75,7 +77,7 @@ pub enum Fault {
     /// There is no connection to the server.
     #[error("cannot be reached ({0}). Start it there, or check address and port")]
     Unreachable(String),
-    /// The server was asked, and sent too little in its time.
+    /// A request was outstanding, and the server sent too little in the given time.
     #[error(
         "sent no usable answer for {span}; it hangs, is overloaded, or the network is down. Try again, or restart it",
         span = Span(*.0)
@@ -177,7 +179,7 @@ fn split_way(name: &str) -> Option<(&'static str, &str)> {
 }
 
 impl Server {
-    /// How long a server may send too little while it is asked.
+    /// The time for which a server may send too little while a request is outstanding.
     pub const PATIENCE: Duration = Duration::from_secs(5);
     /// The prefix of the name of a server that is reached through a ring.
     pub const RING: &str = "shm:";
@@ -185,8 +187,8 @@ impl Server {
     /// its whole protocol.
     pub const UCX: &str = "ucx:";
 
-    /// Suggests a name in place of one with an invalid prefix: for `UCX:` in capitals, or for two
-    /// prefixes (the last is kept). `None` if the prefix is valid.
+    /// Suggests a valid name for a name with an invalid prefix: a prefix with capitals (`UCX:`), or
+    /// several prefixes (the last one is kept). The result is `None` if the prefix is valid.
     pub fn meant(name: &str) -> Option<String> {
         let (way, mut rest) = split_way(name)?;
         if name.starts_with(way) && split_way(rest).is_none() {
@@ -199,14 +201,14 @@ impl Server {
         Some(format!("{meant}{rest}"))
     }
 
-    /// A server at `host:port`, at `shm:/path` (a socket for rings), or at `ucx:host:port` (reads
-    /// of files, or the whole protocol, go through UCX). A host name is looked up now. Nothing is
-    /// sent yet.
+    /// Creates a handle to a server at `host:port`, at `shm:/path` (a socket for rings), or at
+    /// `ucx:host:port` (reads of files, or the whole protocol, go through UCX). The call looks up a
+    /// host name, and sends nothing to the server.
     ///
     /// # Errors
-    /// The host name is unknown, the prefix is invalid, or UCX is not available.
+    /// The call fails if the host name is unknown, the prefix is invalid, or UCX is not available.
     pub fn new(name: &str, secret: Option<Secret>, tls: Option<Tls>) -> Result<Server, TierError> {
-        // The role of the server is unknown before it is asked.
+        // The role of the server is unknown before the greetings.
         let failed = |why: String| TierError::Server {
             place: name.to_owned(),
             protocol: None,
@@ -215,7 +217,7 @@ impl Server {
         if let Some(meant) = Self::meant(name) {
             return Err(TierError::Unsupported {
                 what: format!("the server {name}"),
-                reason: format!("its prefix is not a valid one. Did you mean {meant}?"),
+                reason: format!("its prefix is not valid. Did you mean {meant}?"),
             });
         }
         if let Some(path) = name.strip_prefix(Self::RING) {
@@ -304,8 +306,8 @@ impl Server {
         Self::at(name, way, secret.clone(), tls.clone(), *patience)
     }
 
-    /// The addresses, beginning with the one that worked last. Empty if the server is reached
-    /// through a ring.
+    /// The addresses, beginning with the one that worked last. The list is empty if the server is
+    /// reached through a ring.
     fn addresses(&self) -> Vec<SocketAddr> {
         let (Way::Tcp(addresses) | Way::Ucx(addresses)) = &self.inner.way else {
             return Vec::new();
@@ -327,7 +329,8 @@ impl Server {
         }
     }
 
-    /// How long one address is tried. All addresses together take at most the server's patience.
+    /// The time for which one address is tried. All addresses together take at most the server's
+    /// patience.
     fn patience_each(&self) -> Duration {
         let addresses = self.addresses().len().max(1);
         self.inner.patience / u32::try_from(addresses).unwrap_or(u32::MAX)
@@ -364,14 +367,15 @@ impl Server {
     /// later bytes belong to the protocol. Later reads and writes wait without a limit.
     ///
     /// # Errors
-    /// No server is reachable, or the server has another protocol or version, or does not know the
-    /// secret.
+    /// The call fails if no server is reachable, or the server has another protocol or version, or
+    /// does not know the secret.
     pub fn connect(&self, protocol: Protocol) -> Result<Transport, Fault> {
         client::connect(self, protocol)
     }
 
-    /// `Some` if the bytes after the greetings go through UCX, with whether the server is on this
-    /// machine. Reads of files go through UCX beside a connection.
+    /// Returns `Some` if the bytes after the greetings go through UCX. The value is true if the
+    /// server is on this machine. For files the result is `None`, since reads go through UCX beside
+    /// a connection.
     fn streams(&self, protocol: Protocol) -> Option<bool> {
         match &self.inner.way {
             Way::Ucx(all) if protocol.is_role() => {
@@ -425,7 +429,7 @@ impl Server {
         })
     }
 
-    /// Checks whether the server accepted the client, and knows its secret.
+    /// Checks that the server accepted the client, and knows the client's secret.
     fn check(
         &self,
         greeting: &Greeting,
@@ -475,7 +479,7 @@ impl Secret {
     /// [`VARIABLE`](Secret::VARIABLE).
     ///
     /// # Errors
-    /// Fails as [`read`](Secret::read) does, and if the variable is too short.
+    /// The call fails as [`read`](Secret::read) does, and if the variable is too short.
     pub fn of_environment() -> Result<Option<Secret>, TierError> {
         let of = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(path) = of(Self::FILE) {
@@ -490,12 +494,12 @@ impl Secret {
         }
     }
 
-    /// Reads the secret from a file. Only its owner, who must be this user or root, may have access
-    /// to it.
+    /// Reads the secret from a file. Only the owner of the file may have access to it. The owner
+    /// must be this user or root.
     ///
     /// # Errors
-    /// The file cannot be read, other users have access to it, or it is shorter than
-    /// [`LEAST_BYTES`](Secret::LEAST_BYTES).
+    /// The call fails if the file cannot be read, other users have access to it, or it is shorter
+    /// than [`LEAST_BYTES`](Secret::LEAST_BYTES).
     pub fn read(path: &std::path::Path) -> Result<Secret, TierError> {
         use std::io::Read;
         let place = path.display().to_string();

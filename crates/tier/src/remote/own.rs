@@ -1,9 +1,10 @@
 //! The secret that all processes of one user on a machine share. Local servers use it if no other
 //! secret is given.
 //!
-//! All users of a machine can connect to its ports, so a local server always has a secret. If none
-//! is given, it is in a file that only this user can read. The first process creates the file:
-//! `$XDG_STATE_HOME/stratann/secret`, or `~/.local/state/stratann/secret`.
+//! All users of a machine can connect to its ports, so a local server always has a secret. If no
+//! secret is given, the server uses the secret in a file that only this user can read. The first
+//! process creates the file: `$XDG_STATE_HOME/stratann/secret`, or
+//! `~/.local/state/stratann/secret`.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -28,12 +29,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 type Link = fn(&Path, &Path) -> io::Result<()>;
 
 impl Secret {
-    /// The given secret, if there is one. Otherwise, if the server is only on this machine (by its
-    /// name or address), the secret of this user, which is created if it is missing. `None` for a
-    /// server on another machine without a given secret.
+    /// Returns the given secret, if there is one. Otherwise, if the server is only on this machine
+    /// (by its name or address), returns the secret of this user, and creates it if it is missing.
+    /// For any other server without a given secret, the result is `None`.
     ///
     /// # Errors
-    /// There is no place for the file, it cannot be created or read, or other users can read it.
+    /// The call fails if there is no place for the file, it cannot be created or read, or other
+    /// users can read it.
     pub fn given_or_own(given: Option<&Secret>, name: &str) -> Result<Option<Secret>, TierError> {
         match given {
             Some(secret) => Ok(Some(secret.clone())),
@@ -71,7 +73,7 @@ impl Secret {
 /// The folder that keeps a user's secret.
 struct Place {
     folder: PathBuf,
-    /// The home folder that contains it, if there is one.
+    /// The home folder, if the folder is in it.
     home: Option<PathBuf>,
 }
 
@@ -175,7 +177,8 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Creates the file with random bytes. If another process was faster, its file stays. The file has
-/// all its bytes when it gets its name. On a file system without links, it is empty for a moment.
+/// all its bytes when it gets its name. On a file system without hard links, the file is empty for
+/// a moment.
 fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -200,7 +203,7 @@ fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     made
 }
 
-/// Writes a new file for this user alone, and removes it again if that fails.
+/// Writes a new file for this user alone. If the write fails, removes the file again.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
@@ -239,7 +242,7 @@ mod tests {
         let folder = root.path().join("stratann");
         let path = folder.join("secret");
         let first = Secret::kept_in(&place(&folder), no_links).unwrap();
-        // Another process has found no secret either.
+        // Another process, which had found no secret either, tries to create one.
         make(&folder, &path, no_links).unwrap();
         let again = Secret::kept_in(&place(&folder), no_links).unwrap();
         assert_eq!(again.fingerprint(), first.fingerprint());
@@ -274,7 +277,7 @@ mod tests {
         }
         let home = Path::new("/home/me");
         check_owner(home, 1000, 1000).unwrap();
-        // The home folder in a container whose user has no name.
+        // In a container whose user has no name, root may own the home folder.
         check_owner(home, 0, 1000).unwrap();
         let text = check_owner(home, 1000, 0).unwrap_err().to_string();
         assert!(

@@ -13,8 +13,8 @@
 //! Each ring has one writer and one reader, and no lock. The writer publishes its head after it has
 //! written bytes, and the reader its tail after it has read them. An end that has nothing to do
 //! sets a flag in the memory, checks once more, and waits for its eventfd. After an end has written
-//! or read, it checks that flag of the other end, and rings the other's eventfd if the flag is set.
-//! So a busy connection makes no system calls, and an idle one uses no processor time.
+//! or read, it checks the flag of the other end. If the flag is set, it signals the eventfd of the
+//! other end. So a busy connection makes no system calls, and an idle one uses no processor time.
 //!
 //! | offset | | |
 //! |---|---|---|
@@ -54,19 +54,19 @@ use rustix::net::{
     socket_with,
 };
 
-/// Bytes of a ring.
+/// The size of a ring in bytes.
 const RING: usize = 1 << 20;
 /// The offset of the first ring.
 const RINGS: usize = 4096;
-/// Bytes of the whole memory.
+/// The size of the whole memory in bytes.
 const ALL: usize = RINGS + 2 * RING;
-/// Bytes from the numbers of one ring to the numbers of the other.
+/// The distance in bytes between the numbers of the first ring and the numbers of the second ring.
 const NUMBERS: usize = 256;
-/// Bytes from one number to the next: each has a cache line of its own.
+/// The distance in bytes between two numbers of a ring. Each number has a cache line of its own.
 const LINE: usize = 64;
 /// The message that accompanies the descriptors.
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
-/// How long a waiting end spins before it sleeps. Waking a sleeping reader takes several
+/// The time for which a waiting end spins before it sleeps. Waking a sleeping reader takes several
 /// microseconds, and a server that is awake answers within this time.
 pub(super) const SPIN: Duration = Duration::from_micros(20);
 /// The interval at which a non-blocking end checks whether the other end still exists.
@@ -118,7 +118,8 @@ impl Memory {
     }
 }
 
-/// The numbers of a ring.
+/// The indexes of a ring's numbers: two positions, then the flag of the reader and the flag of the
+/// writer.
 const HEAD: usize = 0;
 const TAIL: usize = 1;
 const READER: usize = 2;
@@ -187,19 +188,19 @@ impl End {
         Ok(count)
     }
 
-    /// Sets the flag that this end waits. Afterwards the caller must check once more: either it
-    /// sees the other end's earlier action, or the other end sees the flag.
+    /// Sets the flag that this end waits. Afterwards the caller must check the ring once more. Then
+    /// either the caller sees the other end's earlier action, or the other end sees the flag.
     fn waits(&self, flag: usize) {
         self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
     }
 
-    /// Whether the other end's flag was set; clears it.
+    /// Clears the other end's flag. Returns whether it was set.
     fn waited_for(&self, flag: usize) -> bool {
         self.memory.flag(self.ring, flag).swap(0, Ordering::SeqCst) == 1
     }
 }
 
-/// Rings an eventfd.
+/// Signals an eventfd.
 pub(super) fn ring(theirs: &OwnedFd) {
     // If the counter is full, or the other end is gone, the write fails. Both are noticed
     // elsewhere.
@@ -218,8 +219,8 @@ pub(super) fn is_over(mut socket: impl Read) -> bool {
 /// A connection through shared memory. It reads and writes like a socket, with time limits or
 /// without blocking.
 pub struct RingStream {
-    /// Declared before the socket, since the end of the socket tells the other side that the
-    /// connection has ended.
+    /// The ends are declared before the socket, since the end of the socket tells the other side
+    /// that the connection has ended.
     input: End,
     output: End,
     mine: OwnedFd,
@@ -250,11 +251,11 @@ fn check_user(socket: &UnixStream) -> io::Result<()> {
 }
 
 impl RingStream {
-    /// Connects to a server's socket. This never waits: the server accepts the rings later, and
-    /// they can be written to at once.
+    /// Connects to a server's socket. The call never waits: the server accepts the rings later, and
+    /// the client can write to them at once.
     ///
     /// # Errors
-    /// No process listens there, or a process of another user does.
+    /// The call fails if no process listens there, or a process of another user does.
     pub fn connect(path: &Path) -> io::Result<RingStream> {
         // If too many clients connect at the same time, this fails instead of waiting.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -367,7 +368,7 @@ impl RingStream {
         &self.socket
     }
 
-    /// Rings the other end.
+    /// Signals the eventfd of the other end.
     fn ring(&self) {
         ring(&self.theirs);
     }
@@ -383,7 +384,8 @@ impl RingStream {
         is_over(&self.socket)
     }
 
-    /// Calls `act` until it returns more than 0, which means that it could do something.
+    /// Calls `act` until it reads or writes bytes, and returns their number. Between two calls it
+    /// spins, and then sleeps until the other end signals this end.
     fn when(
         &mut self,
         flag: usize,
@@ -440,8 +442,8 @@ impl RingStream {
 #[derive(Debug)]
 pub struct RingReader(RingStream);
 
-/// The writing half of a connection. If the ring is full, it checks at an interval, since the
-/// eventfd belongs to the reader.
+/// The writing half of a connection. If the ring is full, the writer checks it at an interval,
+/// since the eventfd belongs to the reader.
 pub struct RingWriter {
     output: End,
     theirs: OwnedFd,
@@ -449,14 +451,14 @@ pub struct RingWriter {
     limit: Option<Duration>,
 }
 
-/// The interval of these checks, if the ring of 1 MiB is full.
+/// The interval at which a [`RingWriter`] checks a full ring for space.
 const NO_ROOM: Duration = Duration::from_micros(100);
 
 impl RingStream {
     /// Splits the stream into its two directions. Both block, up to their time limits.
     ///
     /// # Errors
-    /// No more descriptors are available.
+    /// The call fails if no more descriptors are available.
     pub fn split(mut self) -> io::Result<(RingReader, RingWriter)> {
         let writer = RingWriter {
             // The reading half has the same end, and no longer uses it.
@@ -586,8 +588,8 @@ impl RingListener {
     /// replaced.
     ///
     /// # Errors
-    /// The path has another kind of file, another process listens there, or the socket cannot be
-    /// created.
+    /// The call fails if the path has another kind of file, another process listens there, or the
+    /// socket cannot be created.
     pub fn bind(path: &Path) -> io::Result<RingListener> {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt};
         if let Ok(facts) = path.symlink_metadata() {
@@ -604,7 +606,7 @@ impl RingListener {
                 Ok(_) => {
                     return Err(io::Error::new(
                         ErrorKind::AddrInUse,
-                        "two servers listen at one path",
+                        "another server listens at this path",
                     ));
                 }
                 Err(error) => return Err(error),
@@ -624,19 +626,19 @@ impl RingListener {
         &self.path
     }
 
-    /// Accepts the next client. Nothing is known of it yet.
+    /// Accepts the next client. The client is not checked yet.
     ///
     /// # Errors
-    /// Fails as [`UnixListener::accept`] does.
+    /// The call fails as [`UnixListener::accept`] does.
     pub fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept()?.0)
     }
 
-    /// The rings of an accepted client. Their reads and writes block.
+    /// Receives the rings of an accepted client. Reads and writes of the stream block.
     ///
     /// # Errors
-    /// The client belongs to another user, sends no rings within the time limit, or sends invalid
-    /// ones.
+    /// The call fails if the client belongs to another user, sends no rings within the time limit,
+    /// or sends invalid rings.
     pub fn greet(socket: UnixStream, patience: Duration) -> io::Result<RingStream> {
         RingStream::accepted(socket, patience)
     }

@@ -28,7 +28,7 @@ use crate::error::TierError;
 use crate::reactor::Reactor;
 use crate::sockets::SocketReady;
 
-/// The most bytes that are read from the socket before they are processed.
+/// The maximum number of bytes that are read from the socket before they are processed.
 const TAKEN: usize = 256 << 10;
 
 /// The receiver of an answer.
@@ -74,15 +74,16 @@ pub(super) struct State {
     /// The UCX lane for reads, if reads do not go through the connection itself.
     pub(super) lane: Option<Lane>,
     transport: Option<Transport>,
-    /// The address to which it is connecting, followed by the addresses to try next.
+    /// The address to which the client is connecting, followed by the addresses to try next.
     addresses: VecDeque<SocketAddr>,
-    /// The time when it began to connect.
+    /// The time when the client began to connect to this address.
     begun: Instant,
     pub(super) stage: Stage,
-    /// The bytes to send, and how many of them have been sent. Requests wait in `later` until the
-    /// server has accepted the client.
+    /// The bytes to send.
     pub(super) out: Vec<u8>,
+    /// The number of bytes of `out` that have been sent.
     sent: usize,
+    /// Requests that wait until the server has accepted the client.
     pub(super) later: Vec<u8>,
     input: Vec<u8>,
     /// The buffer for reads of the socket.
@@ -90,14 +91,18 @@ pub(super) struct State {
     coming: Option<Coming>,
     pub(super) slots: Vec<Option<Asked>>,
     pub(super) free: Vec<u32>,
-    /// The number of requests so far, which is the upper half of their tags.
+    /// The number of requests so far. The upper half of a tag is this number, when the request was
+    /// made.
     number: u32,
     numbers: Vec<u32>,
-    /// When something useful arrived last, and the number of bytes that arrived since.
+    /// The time from which the silence of the server is counted. It is reset when an answer is
+    /// complete, or [`OF_USE`] bytes have arrived.
     pub(super) quiet_since: Instant,
+    /// The number of bytes that arrived since then.
     pub(super) of_use: usize,
-    /// The time of the last pump, and of the last read.
+    /// The time of the last pump.
     pub(super) looked: Instant,
+    /// The time of the last pump that read the socket.
     pub(super) read_at: Instant,
 }
 
@@ -149,7 +154,7 @@ impl State {
     /// Begins to connect to the next address that can be tried.
     fn connect(&mut self, server: &Server) -> Result<(), Fault> {
         let unreachable = |why: String| Fault::Unreachable(why);
-        // The wait belongs to the previous transport.
+        // The wait borrows the descriptor of the previous transport.
         self.armed = None;
         self.transport = None;
         self.begun = Instant::now();
@@ -579,7 +584,7 @@ fn broken(error: &io::Error) -> Fault {
     }
 }
 
-/// Begins to connect.
+/// Begins to connect to an address, without waiting.
 fn begin(address: SocketAddr, tls: Option<&Tls>) -> io::Result<Transport> {
     let family = match address.is_ipv4() {
         true => AddressFamily::INET,

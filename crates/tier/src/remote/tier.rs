@@ -73,7 +73,7 @@ struct RemoteQueue {
     link: Rc<Link>,
     reactor: Rc<Reactor>,
     letters: Rc<Letters>,
-    /// Ends at the next check whether the server has stalled.
+    /// The sleep until the next check whether the server has stalled.
     sleep: Option<Sleep>,
 }
 

@@ -12,18 +12,19 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-/// The silence after which a peer is probed, the interval of the probes, and the number of probes
-/// after which the peer counts as gone.
+/// The silence after which the system probes a peer.
 const SILENT: Duration = Duration::from_secs(60);
+/// The interval of the probes.
 const ASKED_EVERY: Duration = Duration::from_secs(15);
+/// After this number of unanswered probes, the peer counts as gone.
 const ASKED: u32 = 4;
 
 /// Makes the system notice within two minutes if a peer has vanished silently (its machine lost
-/// power, or a router forgot the connection). Otherwise a server would keep the peer's slot and
+/// power, or a router forgot the connection). Without this, a server would keep the peer's slot and
 /// files for ever.
 ///
 /// # Errors
-/// An error of the system.
+/// The call fails if the system refuses a setting of the socket.
 pub fn notice_when_gone(socket: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, SILENT)?;
@@ -34,7 +35,7 @@ pub fn notice_when_gone(socket: &TcpStream) -> io::Result<()> {
 /// A socket with a deadline for all its waits.
 pub struct Timed {
     socket: TcpStream,
-    /// `None`: waits are unlimited. A non-blocking socket never waits.
+    /// The deadline of all waits; `None` if they are unlimited. A non-blocking socket never waits.
     until: Option<Instant>,
 }
 
@@ -61,7 +62,7 @@ impl Timed {
     /// [`ErrorKind::TimedOut`]. `None` removes the limit.
     ///
     /// # Errors
-    /// An error of the system.
+    /// The call fails if the system refuses a setting of the socket.
     pub fn limit(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.until = limit.map(|limit| Instant::now() + limit);
         match limit {

@@ -39,13 +39,13 @@ impl Tls {
     /// The environment variable that names a file with the certificates (PEM) that clients trust.
     pub const AUTHORITY: &str = "STRATANN_TLS_CA";
 
-    /// Creates settings for a server at `host`. The server's certificate must be for that name. It
-    /// must be in the file that [`AUTHORITY`](Tls::AUTHORITY) names, or be signed by a certificate
-    /// in it.
+    /// Creates settings for a server at `host`. The server's certificate must be for that name. The
+    /// certificate must be in the file that [`AUTHORITY`](Tls::AUTHORITY) names, or be signed by a
+    /// certificate in that file.
     ///
     /// # Errors
-    /// If the variable is not set, the file cannot be read or has no certificate, or the name is
-    /// invalid for a certificate.
+    /// The call fails if the variable is not set, the file cannot be read or has no certificate, or
+    /// the name is invalid for a certificate.
     pub fn of_environment(host: &str) -> Result<Tls, TierError> {
         match std::env::var_os(Self::AUTHORITY).filter(|path| !path.is_empty()) {
             Some(path) => Self::new(host, path.as_ref()),
@@ -62,7 +62,7 @@ impl Tls {
     /// Like [`of_environment`](Tls::of_environment), with the certificates in the given file.
     ///
     /// # Errors
-    /// Fails as [`of_environment`](Tls::of_environment) does.
+    /// The call fails as [`of_environment`](Tls::of_environment) does.
     pub fn new(host: &str, authority: &Path) -> Result<Tls, TierError> {
         let failed = |reason: String| TierError::Unsupported {
             what: format!(
@@ -113,7 +113,7 @@ pub(super) fn garbled(error: &io::Error) -> Fault {
         Some(rustls::Error::InvalidMessage(_)) => Fault::Protocol(format!(
             "does not use TLS ({error}). Connect without TLS, or start the server with a certificate"
         )),
-        // This error has no variant of its own.
+        // The library has no variant for this error.
         Some(rustls::Error::InvalidCertificate(CertificateError::Other(why)))
             if why.to_string().contains("CaUsedAsEndEntity") =>
         {
@@ -150,7 +150,7 @@ impl Transport {
         ))))
     }
 
-    /// Whether a connection is established that was begun without waiting.
+    /// Whether a connection that was begun without waiting is established.
     pub(super) fn is_connected(&self) -> io::Result<bool> {
         let socket = match self {
             Transport::Plain(socket) => socket,
@@ -231,7 +231,7 @@ impl Transport {
         }
     }
 
-    /// The events for poll(2). `more` tells whether there are more bytes to write. A ring and UCX
+    /// The events for poll(2). `more` is true if there are more bytes to write. A ring and UCX
     /// signal space and bytes in the same way.
     pub(super) fn events(&self, more: bool) -> i16 {
         let more = match self {

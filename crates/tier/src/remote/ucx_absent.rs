@@ -1,4 +1,4 @@
-//! Stands in for [`ucx`](super::ucx) in a build without UCX. None of its types can be constructed.
+//! Replaces [`ucx`](super::ucx) in a build without UCX. None of its types can be constructed.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,7 @@ use crate::error::TierError;
 /// Reports that UCX is not available.
 ///
 /// # Errors
-/// Always.
+/// The call always fails.
 pub fn available() -> Result<(), String> {
     let why = "this program was built without UCX. Build the command with `--features ucx` (the Python package \
                never has it), or leave out `ucx:` to reach the server over TCP";
@@ -34,15 +34,15 @@ impl Target {
     /// Reports that UCX is not available.
     ///
     /// # Errors
-    /// Always.
+    /// The call always fails.
     pub fn start(_loopback: bool) -> Result<Target, TierError> {
-        Err(unsupported("reads through UCX"))
+        Err(unsupported("reading through UCX"))
     }
 
     /// Never called.
     ///
     /// # Errors
-    /// None.
+    /// The call never returns.
     pub fn allocate(&self, _len: usize) -> Result<Region, TierError> {
         match *self {}
     }
@@ -50,7 +50,7 @@ impl Target {
     /// Never called.
     ///
     /// # Errors
-    /// None.
+    /// The call never returns.
     pub fn reach(&self, _region: &Region) -> Result<Vec<u8>, TierError> {
         match *self {}
     }
@@ -106,15 +106,15 @@ impl Streams {
     /// Reports that UCX is not available.
     ///
     /// # Errors
-    /// Always.
+    /// The call always fails.
     pub fn new(_loopback: bool) -> Result<Streams, TierError> {
-        Err(unsupported("connections through UCX"))
+        Err(unsupported("a connection through UCX"))
     }
 
     /// Reports that UCX is not available.
     ///
     /// # Errors
-    /// Always.
+    /// The call always fails.
     pub fn serving(loopback: bool) -> Result<Streams, TierError> {
         Self::new(loopback)
     }
@@ -122,7 +122,7 @@ impl Streams {
     /// Never called.
     ///
     /// # Errors
-    /// None.
+    /// The call never returns.
     pub fn over(&self, _: TcpStream, _: Side, _: &Seal, _: Duration) -> io::Result<UcxStream> {
         match *self {}
     }

@@ -7,8 +7,8 @@
 //!                                └── yes ───────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Every client that knows the secret of a server may put files there under any name, also by
-//! mistake. So an existing copy is read only if its bytes equal the file of the index. To check
+//! Every client that knows the secret of a server may put files on the server under any name, also
+//! by mistake. So an existing copy is read only if its bytes equal the file of the index. To check
 //! this, the file is read once, and the server sends the hash of the copy.
 
 use std::collections::HashMap;
@@ -23,11 +23,11 @@ use crate::forward::leave_to;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// Bytes of a file that are read in one step for its hash.
+/// The number of bytes of a file that are read in one step for its hash.
 const PIECE: u64 = 1 << 20;
 
-/// A volume, and copies of its files on a server. Tiers are opened and bytes are read there. It is
-/// for programs that only search: if a file were written through it, the file would differ from its
+/// A volume, and copies of its files on a server. Tiers and reads use the copies. The volume is for
+/// programs that only search. If a file were written through it, the file would differ from its
 /// copy.
 pub struct RemoteVolume {
     home: Arc<dyn Volume>,
@@ -59,7 +59,7 @@ pub struct CopyNames {
     /// The checkpoint id of the index.
     pub state: String,
     /// Whether `state` identifies a checkpoint across machines. If so, a copy that another machine
-    /// has put there can be used.
+    /// has put on the server can be used.
     pub everywhere: bool,
 }
 
@@ -87,13 +87,14 @@ impl CopyNames {
 }
 
 impl RemoteVolume {
-    /// Uses copies of the files of `home` that are named by `names`. Copies of other checkpoints
-    /// from this origin lose their names at once. Copies from other origins may be in use, so they
-    /// lose their names only if the server has no space. If a checkpoint has the same name
-    /// everywhere, a copy from another origin is read, and no second copy is made.
+    /// Creates a volume that reads the files of `home` from copies with the names `names`. Copies
+    /// of other checkpoints from this origin lose their names at once. Copies from other origins
+    /// may be in use, so they lose their names only if the server has no space. If the checkpoint
+    /// id is the same on all machines ([`CopyNames::everywhere`]), a copy from another origin is
+    /// read, and no second copy is made.
     ///
     /// # Errors
-    /// [`TierError::Server`] if the server cannot be reached.
+    /// The call returns [`TierError::Server`] if the server cannot be reached.
     pub fn new(
         home: Arc<dyn Volume>,
         client: Client,
@@ -109,10 +110,10 @@ impl RemoteVolume {
         })
     }
 
-    /// The same volume, with a check that `home` still has the same checkpoint. `is_current` is
-    /// called after all bytes have been read, before the copy gets its name. When a writer has
-    /// committed its next checkpoint, it may reuse pages. Without the check, a copy with reused
-    /// pages could get the name of this checkpoint, and other machines would read it.
+    /// Returns the same volume, with a check that `home` still has the same checkpoint.
+    /// `is_current` is called after all bytes have been read, before the copy gets its name. When a
+    /// writer has committed its next checkpoint, it may reuse pages. Without the check, a copy with
+    /// reused pages could get the name of this checkpoint, and other machines would read it.
     #[must_use]
     pub fn while_current(
         mut self,
@@ -131,8 +132,8 @@ impl RemoteVolume {
         Ok(self.client.open(there)?.filter(|file| file.len() == len))
     }
 
-    /// A copy of the file at the same checkpoint that another machine has put there, or this
-    /// machine for another folder.
+    /// Returns a copy of the file at the same checkpoint that another machine has put on the
+    /// server, or this machine for another folder.
     fn of_another_origin(
         &self,
         original: &mut Original<'_>,
@@ -155,8 +156,8 @@ impl RemoteVolume {
         Ok(None)
     }
 
-    /// The copy from this origin, if it exists and equals the file. If it differs, it loses its
-    /// name.
+    /// Returns the copy from this origin, if it exists and equals the file. A copy that differs
+    /// from the file loses its name.
     fn of_this_origin(&self, original: &mut Original<'_>) -> Result<Option<RemoteFile>, TierError> {
         let there = self.names.of_state() + original.name;
         let Some(file) = self.whole(&there, original.len)? else {
@@ -182,8 +183,8 @@ impl RemoteVolume {
         }
     }
 
-    /// The copy of a file. If there is none, it is made. The server gives a new copy its name after
-    /// it has verified the hash of all bytes.
+    /// Returns the copy of a file. If the server has no copy, makes one. The server gives a new
+    /// copy its name after it has verified the hash of all bytes.
     fn copy(&self, name: &str) -> Result<RemoteFile, TierError> {
         let mut open = self.open_files();
         if let Some(file) = open.get(name) {
@@ -260,7 +261,7 @@ impl Original<'_> {
 impl Volume for RemoteVolume {
     leave_to!(home: name create open open_pages len exists rename remove list sync lock);
 
-    /// The name in messages of the copy, which is read, and of its original. Either of them may be
+    /// The name in messages names the copy, which is read, and its original. Either of them may be
     /// damaged.
     fn place(&self, name: &str) -> String {
         let open = self.open_files().get(name).map(RemoteFile::place);

@@ -10,9 +10,10 @@
 //! ```
 //!
 //! The server's flags: 1, a secret is required; 2, later bytes may go through UCX. The client's
-//! flag: 1, they will. Both sides then set UCX up
-//! ([`ucx::Streams::over`](super::ucx::Streams::over)), under a [`Seal`]. Only servers of DistVS
-//! and their clients use these UCX flags, and they always have a secret.
+//! flag: 1, later bytes go through UCX. Both sides then set up UCX
+//! ([`ucx::Streams::over`](super::ucx::Streams::over)), with addresses that have a proof of a
+//! [`Seal`]. Only servers of DistVS and their clients use these UCX flags, and they always have a
+//! secret.
 //!
 //! **The secret is never sent.** A proof is a BLAKE3 hash, keyed with a hash of the secret, of the
 //! proving side and both nonces. Each side proves that it knows the secret, and compares proofs in
@@ -30,8 +31,8 @@
 //! | 4 | u32 | bytes of the body | bytes of the body |
 //! | 8 | u64 | the client's tag of the request | the same |
 //! | 16 | u64 | a file | a file |
-//! | 24 | u64 | an offset in the file, or its length | its length, or the free bytes |
-//! | 32 | u32 | bytes wanted | 0, or the reason ([`Refusal`]) |
+//! | 24 | u64 | an offset in the file, or its length | the file's length, or the free bytes |
+//! | 32 | u32 | number of bytes to read | 0, or the reason ([`Refusal`]) |
 //! | 36 | u32 | CRC-32C of the bytes before, and of the body | the same |
 //!
 //! | kind | body of a request | body of its answer |
@@ -40,12 +41,12 @@
 //! | read | | the bytes |
 //! | begin | a name; the offset field is the length of the new file | |
 //! | write | bytes of a new file | |
-//! | commit | the BLAKE3 of all its bytes | |
+//! | commit | the BLAKE3 hash of all bytes of the file | |
 //! | sweep | a prefix, a zero byte, and the prefix of files that stay | |
 //! | room | | |
 //! | reach | | the address of the file ([`ucx::Target::reach`](super::ucx::Target::reach)) |
 //! | list | a prefix, a zero byte, the last name of the previous list | 64 KiB (below) |
-//! | hash | | the BLAKE3 of all bytes of the file |
+//! | hash | | the BLAKE3 hash of all bytes of the file |
 //!
 //! A list has [`Listed`] files, in the order of their names, and then zeros up to 64 KiB.
 //!
@@ -146,37 +147,37 @@ impl fmt::Display for Protocol {
 
 /// The first bytes of each greeting.
 const MAGIC: &[u8; 8] = b"STRATANN";
-/// Bytes of the server's first greeting, and of its second.
+/// The size in bytes of the server's first greeting, and of its second greeting.
 pub const GREETING: usize = 48;
-/// Bytes of the client's greeting.
+/// The size of the client's greeting in bytes.
 pub const REPLY: usize = 80;
-/// Bytes of a frame's header.
+/// The size of a frame's header in bytes.
 pub const HEADER: usize = 40;
-/// The most bytes of one read.
+/// The maximum number of bytes of one read.
 pub const MOST_READ: u32 = 8 << 20;
-/// The most bytes of a request's body.
+/// The maximum number of bytes of a request's body.
 pub const MOST_WRITTEN: u32 = 1 << 20;
-/// The most bytes of a name.
+/// The maximum number of bytes of a name.
 pub const MOST_NAME: usize = 200;
 /// The kind of an answer that is a refusal.
 const REFUSED: u32 = 255;
 
 /// Random bytes that are used once.
 pub type Nonce = [u8; 32];
-/// Identifies a channel of TLS; both of its ends know it (RFC 5705, RFC 9266). [`UNBOUND`] for
-/// other channels.
+/// Identifies a channel of TLS; both of its ends know it (RFC 5705, RFC 9266). Other channels have
+/// the binding [`UNBOUND`].
 pub type Binding = [u8; 32];
 /// The binding of a connection without encryption.
 pub const UNBOUND: Binding = [0; 32];
 /// The label with which TLS derives the binding.
 pub const CHANNEL: &[u8] = b"EXPORTER-stratann-memory-server";
-/// Proves knowledge of the secret.
+/// A proof that a side knows the secret.
 pub type Proof = [u8; 32];
 
 /// Random bytes of the operating system.
 ///
 /// # Errors
-/// The operating system provides no random bytes.
+/// The call fails if the operating system provides no random bytes.
 pub fn nonce() -> std::io::Result<Nonce> {
     crate::random()
 }
@@ -201,7 +202,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The name, six bytes.
+    /// The name of the side, six bytes.
     fn name(self) -> &'static [u8] {
         match self {
             Side::Client => b"client",
@@ -508,11 +509,11 @@ impl Refusal {
 pub struct Frame {
     /// The kind of the request; `None` for a refusal.
     pub kind: Option<Kind>,
-    /// Bytes of the body.
+    /// The size of the body in bytes.
     pub len: u32,
     /// The client's tag of the request.
     pub tag: u64,
-    /// A file.
+    /// The number of a file, which the server gave to the client.
     pub file: u64,
     /// An offset in the file, or its length.
     pub offset: u64,
@@ -521,7 +522,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// A frame that has only a kind and a tag.
+    /// Creates a frame that has only a kind and a tag.
     pub fn new(kind: Kind, tag: u64) -> Frame {
         Frame {
             kind: Some(kind),
@@ -533,7 +534,7 @@ impl Frame {
         }
     }
 
-    /// A refusal.
+    /// Creates the header of a refusal.
     pub fn refusal(tag: u64, why: Refusal) -> Frame {
         Frame {
             kind: None,
@@ -542,7 +543,7 @@ impl Frame {
         }
     }
 
-    /// The reason of a refusal; `None` if this is no refusal or the reason is unknown.
+    /// The reason of a refusal; `None` if the frame is not a refusal, or the reason is unknown.
     pub fn why(&self) -> Option<Refusal> {
         let known = Refusal::ALL
             .into_iter()
@@ -573,7 +574,7 @@ impl Frame {
     }
 
     /// Decodes a header. Returns the frame, and the checksum so far, to which the body must be
-    /// added. `None` if the bytes are no header.
+    /// added. The result is `None` if the bytes are not a header.
     pub fn decode(header: &[u8; HEADER]) -> Option<(Frame, Sum)> {
         let kind = match u32_at(header, 0) {
             REFUSED => None,
@@ -618,13 +619,13 @@ impl Sum {
     }
 }
 
-/// A file as a server lists it.
+/// An entry of a server's list of files.
 ///
 /// | offset | | |
 /// |---|---|---|
-/// | 0 | u64 | its length |
+/// | 0 | u64 | the length of the file |
 /// | 8 | u8 | 1: a client has the file open |
-/// | 9 | u8 | bytes of its name; 0 is the end of the list |
+/// | 9 | u8 | number of bytes of the name; 0 is the end of the list |
 /// | 10 | | the name |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
@@ -636,12 +637,12 @@ pub struct Listed {
     pub in_use: bool,
 }
 
-/// The bytes of the description by which a file is read through UCX, or one side of a UCX stream is
-/// reached. The description is padded with zeros.
+/// The size in bytes of a description for UCX: of a file for reads, or of one side of a stream. The
+/// description is padded with zeros.
 pub const REACH: usize = 4096;
-/// Bytes of a list.
+/// The size of a list in bytes.
 pub const LIST: usize = 64 << 10;
-/// Bytes of a listed file before its name.
+/// The number of bytes of an entry before the name of the file.
 const ENTRY: usize = 10;
 
 impl Listed {
@@ -679,7 +680,7 @@ impl Listed {
     }
 }
 
-/// Whether a string is a valid name of a file on a server. A path is not.
+/// Whether a string is a valid name of a file on a server. A path is not a valid name.
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let length = (1..=MOST_NAME).contains(&name.len());

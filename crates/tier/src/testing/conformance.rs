@@ -27,10 +27,10 @@ use crate::worker_pool::WorkerPool;
 
 /// The number of blocks in the tier under test.
 const BLOCKS: usize = 256;
-/// No read of a few KiB needs this long unless it was lost.
+/// A read of a few KiB that takes longer than this was lost.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes that identify their position.
+/// Returns random bytes, in which the bytes of a block show its position.
 fn pattern(len: usize) -> Vec<u8> {
     let mut random = Random::new(0xB10C);
     (0..len.div_ceil(8))
@@ -46,7 +46,7 @@ struct Subject {
     io: IoMode,
 }
 
-/// Checks a tier. `make` puts the given bytes (a multiple of 4 KiB) into a new one. Threads read in
+/// Checks a tier. `make` creates a tier with the given bytes (a multiple of 4 KiB). Threads read in
 /// mode `io`.
 ///
 /// # Panics
@@ -72,7 +72,7 @@ pub fn conformance(make: &dyn Fn(&[u8]) -> Arc<dyn Tier>, io: IoMode) {
     subject.panic_in_a_task();
     subject.many_threads();
     let empty = make(&[]);
-    assert!(empty.is_empty(), "a tier of no bytes has length 0");
+    assert!(empty.is_empty(), "rule: a tier without bytes is empty");
 }
 
 impl Subject {
@@ -101,7 +101,7 @@ impl Subject {
             .unwrap_or_else(|error| panic!("{rule}: read {tag} failed: {error}"));
         assert!(
             block.len() == len,
-            "{rule}: read {tag} brought {} bytes instead of {len}",
+            "{rule}: read {tag} returned {} bytes instead of {len}",
             block.len()
         );
         let offset = offset as usize;
@@ -137,7 +137,7 @@ impl Subject {
             let request = self.request(tag as u64, block, 1);
             queue
                 .submit(request)
-                .unwrap_or_else(|error| panic!("{rule}: a good read was refused: {error}"));
+                .unwrap_or_else(|error| panic!("{rule}: a valid read was refused: {error}"));
         }
         assert!(
             queue.in_flight() >= blocks.len(),
@@ -149,7 +149,7 @@ impl Subject {
         let tier = &self.tier;
         assert!(
             tier.len() == self.bytes.len() as u64,
-            "rule: len() is the number of bytes; it returned {}",
+            "rule: len() returns the number of bytes; it returned {}",
             tier.len()
         );
         assert!(
@@ -169,7 +169,7 @@ impl Subject {
     }
 
     fn every_byte(&self) {
-        let rule = "rule: every block comes back as it was written, all in flight at once";
+        let rule = "rule: every block is read as it was written, with all reads in flight at once";
         let thread = self.thread();
         let mut queue = self.queue(&thread);
         let blocks: Vec<usize> = (0..BLOCKS).map(|i| i * 37 % BLOCKS).collect();
@@ -188,7 +188,7 @@ impl Subject {
 
     fn lengths(&self) {
         let rule =
-            "rule: reads of any length and place on the alignment work, tags need not differ";
+            "rule: aligned reads of any length and offset work, and their tags need not differ";
         let thread = self.thread();
         let mut queue = self.queue(&thread);
         let alignment = self.tier.alignment() as usize;
@@ -220,7 +220,7 @@ impl Subject {
     }
 
     fn refusals(&self) {
-        let rule = "rule: a read beyond the end, or off the alignment, is refused and leaves the queue as it was";
+        let rule = "rule: a read beyond the end, or a misaligned read, is refused and does not change the queue";
         let thread = self.thread();
         let mut queue = self.queue(&thread);
         let len = self.bytes.len() as u64;
@@ -266,13 +266,14 @@ impl Subject {
         }
         assert!(
             queue.in_flight() == 1,
-            "{rule}: a refused read is in flight"
+            "{rule}: a refused read changed the number of reads in flight"
         );
         thread.block_on(self.drain(rule, queue.as_mut(), &[1]));
     }
 
     fn without_awaiting(&self) {
-        let rule = "rule: after a flush, try_next sees completions without the task awaiting";
+        let rule =
+            "rule: after a flush, try_next returns completions although the task does not await";
         let thread = self.thread();
         let mut queue = self.queue(&thread);
         assert!(
@@ -306,7 +307,7 @@ impl Subject {
 
     fn nothing_in_flight(&self) {
         let rule =
-            "rule: awaiting a queue with nothing in flight panics instead of sleeping for ever";
+            "rule: to await a queue without reads in flight panics, and does not sleep for ever";
         let thread = self.thread();
         let mut queue = self.queue(&thread);
         let poll = catch_unwind(AssertUnwindSafe(|| {
@@ -316,7 +317,8 @@ impl Subject {
     }
 
     fn reset(&self) {
-        let rule = "rule: a reset forgets what is in flight, and the queue serves another query";
+        let rule =
+            "rule: a reset discards the reads in flight, and another query can use the queue";
         let thread = self.thread();
         let mut queue = self.queue(&thread);
         for round in 0..20usize {
@@ -326,7 +328,8 @@ impl Subject {
                 queue.flush();
             }
             if round % 3 == 0 {
-                // Some completions have arrived, and some of these have already been received.
+                // In these rounds, some completions have arrived, and one of them has been received
+                // already.
                 thread.block_on(async { drop(next(queue.as_mut()).await) });
             }
             queue.reset();
@@ -337,7 +340,7 @@ impl Subject {
             );
             assert!(
                 queue.try_next().is_none(),
-                "{rule}: a forgotten read came in"
+                "{rule}: a discarded read was completed"
             );
             let new: Vec<usize> = (0..7).map(|i| (i * 31 + 100 + round) % BLOCKS).collect();
             self.submit(rule, queue.as_mut(), &new);
@@ -346,7 +349,7 @@ impl Subject {
     }
 
     fn dropped_queue(&self) {
-        let rule = "rule: a queue may be dropped with reads in flight; others go on";
+        let rule = "rule: a queue may be dropped with reads in flight, and other queues continue";
         let thread = self.thread();
         for round in 0..20usize {
             let mut first = self.queue(&thread);
@@ -380,12 +383,12 @@ impl Subject {
         drop(thread);
         assert!(
             queue.in_flight() == 4,
-            "{rule}: a queue outlives the context"
+            "{rule}: the queue lost its reads when the context was dropped"
         );
     }
 
     fn blocks_outlive_all(&self, make: &dyn Fn(&[u8]) -> Arc<dyn Tier>) {
-        let rule = "rule: blocks stay valid when queue, tier and context are gone";
+        let rule = "rule: blocks stay valid after their queue, tier and context were dropped";
         let tier = make(&self.bytes);
         let thread = self.thread();
         let mut queue = tier
@@ -451,11 +454,14 @@ impl Subject {
             let (_, block) = in_flight.swap_remove(place);
             self.check(rule, (block * BLOCK) as u64, BLOCK, completion);
         }
-        assert!(queue.in_flight() == 0, "{rule}: completions are left");
+        assert!(
+            queue.in_flight() == 0,
+            "{rule}: reads are in flight after the last completion was taken"
+        );
     }
 
     fn many_queues(&self) {
-        let rule = "rule: many queues on one thread do not mix, however many reads are in flight";
+        let rule = "rule: queues on one thread do not mix their completions, however many reads are in flight";
         let thread = self.thread();
         for (tasks, reads, width) in [(100, 40, 8), (12, 300, 150)] {
             let run: Vec<Task<'_>> = (0..tasks)
@@ -487,13 +493,16 @@ impl Subject {
                 .collect();
             thread.run_all(tasks);
         }));
-        assert!(outcome.is_err(), "{rule}: the panic was lost");
+        assert!(
+            outcome.is_err(),
+            "{rule}: the panic of the task did not reach the caller"
+        );
         let mut queue = self.queue(&thread);
         thread.block_on(self.wander(rule, queue.as_mut(), 50, 8, 1));
     }
 
     fn many_threads(&self) {
-        let rule = "rule: many threads read at once";
+        let rule = "rule: many threads can read at the same time";
         let workers = WorkerPool::new(4, self.io).expect("a pool");
         let calls = AtomicUsize::new(0);
         for _ in 0..3 {
@@ -513,7 +522,7 @@ impl Subject {
         }
         assert!(
             calls.load(Ordering::Relaxed) == 12,
-            "{rule}: each worker is called once in each run"
+            "{rule}: a worker was not called once in each run"
         );
     }
 }

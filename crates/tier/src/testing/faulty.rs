@@ -1,4 +1,5 @@
-//! A wrapper that injects faults: errors, short reads, flipped bits, and completions in any order.
+//! A tier that wraps another tier and injects faults: errors, short reads, flipped bits, and
+//! completions in any order.
 //!
 //! Whatever a device does, a search must return the right result or a clean error. A script or a
 //! seed determines which read has which fault, and which completion comes next, so that a failure
@@ -46,7 +47,7 @@ enum Order {
     Scripted(Arc<[usize]>),
 }
 
-/// A script of faults. If several apply to a read, the first one counts.
+/// A script of faults. If several faults apply to a read, the read has the first one.
 ///
 /// ```
 /// use stratann_tier::testing::{Fault, Faults};
@@ -62,7 +63,8 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// No faults, and completions in the order of their arrival.
+    /// Creates a script without faults, in which completions are delivered in the order of their
+    /// arrival.
     pub fn none() -> Faults {
         Faults::default()
     }
@@ -192,7 +194,7 @@ struct Sent {
 }
 
 struct Held {
-    /// The index of the read in `sent`, which gives its age.
+    /// The index of the read in `sent`. An older read has a smaller index.
     index: u64,
     completion: Completion,
     delay: usize,
@@ -201,10 +203,10 @@ struct Held {
 struct FaultyQueue {
     inner: Box<dyn ReadQueue>,
     tier: Faulty,
-    /// Reads since the queue was last empty. The tags of the inner queue are indexes into this
+    /// The reads since the queue was last empty. The tags of the inner queue are indexes into this
     /// list.
     sent: Vec<Sent>,
-    /// Completions that have arrived and were not delivered yet.
+    /// The completions that have arrived and were not delivered yet.
     held: Vec<Held>,
     random: Random,
     /// The number of script steps used.
@@ -269,8 +271,8 @@ impl FaultyQueue {
         held.completion
     }
 
-    /// Delivers the completion that the order allows now. `eager` means that the caller can only
-    /// wait.
+    /// Delivers the completion that the order allows now. If `eager` is set, the caller would
+    /// otherwise have to wait.
     fn pick(&mut self, eager: bool) -> Option<Completion> {
         if self.held.is_empty() {
             return None;

@@ -1,7 +1,7 @@
 //! A helper for tests of forked processes.
 
-/// Runs `child` in a forked process, and returns whether it returned true. A child that needs
-/// longer than `seconds` is killed, and counts as false.
+/// Runs `child` in a forked process, and returns whether it returned true. If the child needs
+/// longer than `seconds`, it is killed, and the result is false.
 pub fn forked(seconds: u32, child: impl FnOnce() -> bool) -> bool {
     // SAFETY: libc's fork makes the allocator usable in the child, which ends in this block
     // whatever `child` does: no frame of the caller is left in it. That the locks of other threads

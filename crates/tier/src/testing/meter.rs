@@ -1,4 +1,4 @@
-//! A wrapper that counts reads.
+//! A tier that wraps another tier and counts its reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,8 +18,8 @@ pub struct Reading {
     pub bytes: u64,
     /// The number of completions with an error.
     pub errors: u64,
-    /// The time of reads in flight, from submission until the caller received them, summed over
-    /// reads. Zero unless the meter is [`timed`](Meter::timed).
+    /// The time of reads in flight, from their submission until the caller received their
+    /// completions, summed over reads. Zero unless the meter is [`timed`](Meter::timed).
     pub in_flight: Duration,
 }
 
@@ -40,7 +40,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Counts reads and bytes.
+    /// Creates a meter that counts reads and bytes.
     pub fn new(inner: Arc<dyn Tier>) -> Meter {
         Meter {
             inner,
@@ -49,8 +49,8 @@ impl Meter {
         }
     }
 
-    /// A meter that also counts the time in flight, which costs two reads of the clock for each
-    /// read.
+    /// Creates a meter that also counts the time in flight. This costs two reads of the clock for
+    /// each read.
     pub fn timed(inner: Arc<dyn Tier>) -> Meter {
         Meter {
             timed: true,
@@ -123,8 +123,8 @@ struct MeterQueue {
 }
 
 impl MeterQueue {
-    /// The sum of the reads' times is the integral of their number over time. No table of start
-    /// times is therefore needed.
+    /// Adds the time since the last change of the number of reads in flight, once for each of these
+    /// reads. So the sum over all reads needs no table of start times.
     fn tick(&mut self, in_flight: usize) {
         if let Some(since) = &mut self.since {
             let now = Instant::now();

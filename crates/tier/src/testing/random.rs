@@ -17,7 +17,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `n`, or 0 if `n` is 0. The bias is too small for any test to detect.
+    /// Returns a number below `n`, or 0 if `n` is 0. The bias is too small for any test to detect.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         if n == 0 {
             0
@@ -26,7 +26,7 @@ impl Random {
         }
     }
 
-    /// True with probability `chance`.
+    /// Returns true with probability `chance`.
     pub(crate) fn chance(&mut self, chance: f64) -> bool {
         ((self.next() >> 11) as f64) < chance * (1u64 << 53) as f64
     }

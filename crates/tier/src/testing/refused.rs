@@ -8,7 +8,8 @@ thread_local! {
     static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Lets the calling thread start this many more threads. Later starts are refused.
+/// Lets the calling thread start `starts` more threads, and then refuses to start threads. `None`
+/// removes the limit.
 pub fn refuse_threads_after(starts: Option<u64>) {
     LEFT.set(starts);
 }

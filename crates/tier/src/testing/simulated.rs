@@ -17,7 +17,7 @@
 //! their contents. With [`fail_call`](SimVolume::fail_call)`(n, Mishap)` one operation of any kind
 //! fails, even a read, and the work continues.
 //!
-//! A machine may have several disks ([`SimVolume::joined`]). They crash at the same moment, and
+//! A machine may have several disks ([`SimVolume::joined`]). All disks crash at the same time, and
 //! each disk loses its own part of the changes.
 
 mod image;
@@ -42,19 +42,19 @@ use crate::memory::{PromptQueue, Source};
 use crate::tier::{ReadQueue, Request, Tier};
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader, check_name};
 
-/// The unit that disks write atomically, in bytes.
+/// The size in bytes of the unit that disks write atomically.
 const SECTOR: u64 = 512;
 
-/// The way in which a volume stops working.
+/// The failure of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Every operation with a change fails with `EIO`. Reads still work.
     Io,
-    /// Operations that need space fail with `ENOSPC`, a write only after its first half. All other
-    /// operations still work.
+    /// Operations that need space fail with `ENOSPC`. A write fails after its first half was
+    /// written. All other operations still work.
     NoSpace,
-    /// The machine has crashed: every operation fails with [`TierError::Crashed`]. In a crash image
-    /// the interrupted operation may be done, undone or half done.
+    /// The machine crashes. Then every operation fails with [`TierError::Crashed`]. In a crash
+    /// image the interrupted operation may be done, undone or half done.
     Crash,
 }
 
@@ -72,12 +72,13 @@ struct Inode {
     current: Vec<u8>,
     /// Changes since the last sync, with their position in the order of all changes.
     unsynced: Vec<(u64, Change)>,
-    /// The bytes from the file's start that have blocks of their own, whatever the file's length.
+    /// The number of bytes from the file's start for which blocks are reserved, which may exceed
+    /// the file's length.
     kept: u64,
 }
 
 impl Inode {
-    /// The bytes of the file's blocks beyond its end.
+    /// The number of bytes of the file's blocks beyond its end.
     fn beyond_end(&self) -> u64 {
         let end = self.current.len().next_multiple_of(BLOCK) as u64;
         self.kept.saturating_sub(end)
@@ -111,20 +112,21 @@ struct State {
     inodes: Vec<Inode>,
     disks: Vec<Disk>,
     operations: u64,
-    /// The operation number at which the volume fails, and how.
+    /// The number of the operation from which on the volume fails, and the failure.
     failure: Option<(u64, Failure)>,
     /// The number of operations of any kind.
     calls: u64,
-    /// The operation that is to fail.
+    /// The operation that will fail.
     trip: Option<Trip>,
     tripped: Option<(Operation, String)>,
-    /// Whether a failed sync of a file, or of names, discards its unsynced changes.
+    /// Whether a failed sync of a file discards the file's unsynced changes.
     discards_files: bool,
+    /// Whether a failed sync of names discards the unsynced changes of names.
     discards_names: bool,
     /// Whether the volume supports reservations of blocks.
     keeps_room: bool,
-    /// The bytes of blocks that files have released since the disk became full. They can be
-    /// reserved for other files.
+    /// The number of bytes of the blocks that files have released since the disk became full. They
+    /// can be reserved for other files.
     freed: u64,
     /// With [`record`](SimVolume::record), a copy of the state before each operation, and whether
     /// the operation is a sync.
@@ -175,7 +177,7 @@ fn missing(action: &'static str, name: &str) -> TierError {
 }
 
 impl State {
-    /// A copy without locks and without recorded states.
+    /// Returns a copy without locks and without recorded states.
     fn unlocked(&self) -> State {
         State {
             inodes: self.inodes.clone(),
@@ -201,7 +203,7 @@ impl State {
         }
     }
 
-    /// Fails if the machine has crashed.
+    /// Returns an error if the machine has crashed.
     fn alive(&self, name: &str) -> Result<(), TierError> {
         match self.failure {
             Some((at, Failure::Crash)) if self.operations >= at => {
@@ -211,8 +213,8 @@ impl State {
         }
     }
 
-    /// Counts an operation with a change. `space` is the number of bytes that the operation needs,
-    /// if it may need any.
+    /// Counts an operation with a change. `space` is the number of bytes of disk space that the
+    /// operation needs; `None` if it never needs space.
     ///
     /// `Err` means that the operation has no effect. `Fails` means that the crash happens during
     /// this operation.
@@ -227,7 +229,7 @@ impl State {
         self.alive(name)?;
         self.record(matches!(operation, Operation::Sync | Operation::SyncNames));
         let number = self.operations;
-        // The operation at which the machine crashes is the last one counted.
+        // The operation at which the machine crashes is the last operation that is counted.
         self.operations += 1;
         if let Verdict::Fails(error) =
             self.call(operation, action, name, offset, space.unwrap_or(0))?
@@ -317,7 +319,7 @@ fn apply(bytes: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// Applies a change of names, if it is still possible.
+/// Applies a change of names, if the change is still possible.
 fn apply_name(names: &mut Names, change: &NameChange) {
     match change {
         NameChange::Create { name, inode } => {
@@ -335,13 +337,14 @@ fn apply_name(names: &mut Names, change: &NameChange) {
 }
 
 impl SimVolume {
-    /// An empty, working volume.
+    /// Creates an empty, working volume.
     pub fn new() -> SimVolume {
         Self::of(vec![Disk::default()], None)
     }
 
-    /// A machine with `disks` empty disks, combined by `join`. All operations of the volume go to
-    /// the combination. Failures, crash images and other requests of a test apply to all disks.
+    /// Creates a machine with `disks` empty disks, which `join` combines. All operations of the
+    /// volume use the combined volume. Failures, crash images and other requests of a test apply to
+    /// all disks.
     pub fn joined(
         disks: usize,
         join: impl Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync + 'static,
@@ -371,7 +374,7 @@ impl SimVolume {
         volume
     }
 
-    /// One disk of the machine alone.
+    /// Returns the volume of one disk of the machine.
     pub fn disk(&self, number: usize) -> SimVolume {
         SimVolume {
             state: self.state.clone(),
@@ -400,9 +403,9 @@ impl SimVolume {
         self.lock_state().operations
     }
 
-    /// Lets this many more operations succeed. After them the volume fails. With [`Failure::Crash`]
-    /// the machine crashes during the next operation, which is counted, and no later operation
-    /// works.
+    /// Lets `operations` more operations succeed. Then the volume fails. With [`Failure::Crash`]
+    /// the machine crashes during the operation after these. That operation is counted, and no
+    /// later operation works.
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
@@ -422,7 +425,7 @@ impl SimVolume {
     /// Gives a file a durable second name, as a backup by hard links does.
     ///
     /// # Panics
-    /// If there is no such file.
+    /// The call panics if there is no file `name`.
     pub fn link(&self, name: &str, other: &str) {
         let mut state = self.lock_state();
         let disk = &mut state.disks[self.disk];
@@ -443,21 +446,22 @@ impl SimVolume {
         self.lock_state().alive("").is_err()
     }
 
-    /// An independent copy with the unsynced changes, counts and failure, but without locks.
+    /// Returns an independent copy with the unsynced changes, counts and failure, but without
+    /// locks.
     pub fn fork(&self) -> SimVolume {
         let copy = self.lock_state().unlocked();
         Self::with(copy, self.join())
     }
 
     /// Makes the volume record its state before each operation from now on. A test can then try a
-    /// crash during any of them without a second run ([`crashed`](SimVolume::crashed)).
+    /// crash during any operation without a second run ([`crashed`](SimVolume::crashed)).
     pub fn record(&self) {
         self.lock_state().recorded = Some(Vec::new());
     }
 
     /// Ends the recording. For each operation since its start, returns the machine after a crash
-    /// during that operation, as an independent volume. Such a machine has the change of its
-    /// operation, which is not yet durable. If the operation is a sync, it has made nothing
+    /// during that operation, as an independent volume. Such a machine has the change of that
+    /// operation, which is not durable yet. If the operation is a sync, it has made no change
     /// durable.
     pub fn crashed(&self) -> Vec<SimVolume> {
         let mut state = self.lock_state();
@@ -478,7 +482,7 @@ impl SimVolume {
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
         let verdict = state.change(Operation::Create, "create", name, 0, space)?;
-        // The new file is another inode, as in a directory; the old one is not truncated.
+        // As in a directory, the new file is a new inode, and the old file is not truncated.
         if state.disks[self.disk].names.contains_key(name) {
             state.disks[self.disk]
                 .unsynced_names
@@ -508,7 +512,8 @@ impl SimVolume {
         }
     }
 
-    /// The number of an empty file, and its reserved blocks.
+    /// The number of the file with this name, and the number of bytes of its reserved blocks. The
+    /// result is `None` if the file is not empty or has other names.
     fn inode_of_room(&self, name: &str) -> Option<(usize, u64)> {
         let state = self.lock_state();
         let inode = *state.disks[self.disk].names.get(name)?;
@@ -518,7 +523,7 @@ impl SimVolume {
 }
 
 impl Disk {
-    /// A copy without its lock.
+    /// Returns a copy of the disk without its lock.
     fn unlocked(&self) -> Disk {
         Disk {
             locked: false,
@@ -712,7 +717,7 @@ impl Volume for SimVolume {
         }
         let mut state = self.lock_state();
         let failed = match state.change(Operation::SyncNames, "sync", "", 0, None) {
-            // An interrupted sync guarantees nothing.
+            // A sync that a crash interrupts makes no change durable.
             Ok(Verdict::Fails(error)) if state.alive("").is_err() => return Err(error),
             Ok(Verdict::Fails(error)) => Some(error),
             Ok(Verdict::Done) => None,
@@ -724,7 +729,7 @@ impl Volume for SimVolume {
             }
         };
         // The durable names are not simply the current names, because a failed sync may have
-        // discarded some of these.
+        // discarded some changes of names.
         for change in std::mem::take(&mut state.disks[self.disk].unsynced_names) {
             apply_name(&mut state.disks[self.disk].durable_names, &change);
         }
@@ -915,19 +920,20 @@ impl VolumeFile for SimFile {
     }
 }
 
-/// A simulated file that is open for random reads. As with a real file, its length is at least the
-/// length at opening, and writes are visible at once.
+/// A simulated file that is open for random reads. As with a real file, the length of the tier is
+/// at least the length at opening, and writes are visible at once.
 #[derive(Clone, Debug)]
 struct SimTier {
     volume: SimVolume,
     name: String,
     inode: Arc<AtomicUsize>,
-    /// The length when it was opened.
+    /// The length of the file when the tier was opened.
     len: u64,
 }
 
 impl SimTier {
-    /// The length at opening, or the current length if that is larger. A read reports a truncation.
+    /// The length at opening, or the current length if that is larger. A read reports an error if
+    /// the file was truncated.
     fn now(&self) -> u64 {
         let inode = self.inode.load(Ordering::Relaxed);
         let now = self.volume.lock_state().inodes[inode].current.len() as u64;

@@ -1,4 +1,4 @@
-//! A wrapper that delays reads, as a distant or busy device does.
+//! A tier that wraps another tier and delays its reads, as a distant or busy device does.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -76,8 +76,8 @@ struct SlowQueue {
     inner: Box<dyn ReadQueue>,
     tier: Slow,
     reactor: Rc<Reactor>,
-    /// The times from which reads in flight may complete, oldest first. It does not matter which
-    /// time belongs to which read.
+    /// The times from which reads in flight may complete, earliest first. Any read may complete at
+    /// any of these times.
     due: VecDeque<Instant>,
     sleep: Option<Sleep>,
 }

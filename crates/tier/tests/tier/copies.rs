@@ -1,5 +1,5 @@
-//! Tests of copies of files in a folder. A copy is made once, is complete or absent, is read
-//! instead of its file, and is never used for another file.
+//! Tests of copies of files in a folder. A copy is made once, and is complete or absent. It is read
+//! instead of its file, and never instead of another file.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -68,8 +68,8 @@ fn what_is_read_is_the_copy() {
         assert_eq!(files(&folder), [folder.join("pages-1")]);
         let there = folder.join("pages-1");
         assert!(tier.name().starts_with(there.to_str().unwrap()));
-        // From here on only the copy is read. The original is overwritten, and the copy does not
-        // change with it.
+        // After this, reads use only the copy. The original is overwritten, and the copy does not
+        // change.
         home.open("pages-1")
             .unwrap()
             .write_at(0, &[9; 4096])
@@ -81,7 +81,7 @@ fn what_is_read_is_the_copy() {
         assert_eq!(
             first_block(&*tier),
             [3; 4096],
-            "a whole copy is not made again"
+            "a complete copy was made again"
         );
         assert_eq!(again.read("pages-1").unwrap(), [3; 8192]);
         let error = again.open("pages-1").unwrap_err();
@@ -106,15 +106,14 @@ fn a_copy_that_was_made_half_way_is_not_believed() {
     let place = root.path().join("place");
     drop(mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping));
     let folder = place.join("stratann-me-1");
-    // The folder as a killed process leaves it, with an unfinished file and with a copy that was
-    // cut.
+    // A killed process may leave the folder with an unfinished file and with a truncated copy.
     fs::write(folder.join("pages-1.copy-1-0"), [5; 8192]).unwrap();
     fs::write(folder.join("pages-1"), [5; 4096]).unwrap();
     let volume = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Mapping);
     assert_eq!(
         files(&folder),
         [folder.join("pages-1")],
-        "an unfinished copy is left"
+        "an unfinished copy was not removed"
     );
     let tier = volume.open_tier("pages-1").unwrap();
     assert_eq!(first_block(&*tier), [1; 4096]);
@@ -132,7 +131,8 @@ fn others_copies_stay_while_they_are_used_and_go_when_nobody_does() {
     let (first, second) = (place.join("stratann-me-1"), place.join("stratann-me-2"));
     let other = CopyFolder::open(&place, "you", "1", Kept::ForOthers).unwrap();
     drop(other);
-    // The same folder is opened twice: neither handle removes the other's unfinished copy.
+    // The same folder is opened twice. A handle does not remove an unfinished copy of the other
+    // handle.
     fs::write(first.join("pages-2.copy-1-0"), [5; 8192]).unwrap();
     let twice = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Device);
     assert!(first.join("pages-2.copy-1-0").exists());
@@ -147,10 +147,10 @@ fn others_copies_stay_while_they_are_used_and_go_when_nobody_does() {
     assert!(!first.exists() && second.exists());
     assert!(
         place.join("stratann-you-1").exists(),
-        "the copy of another user was removed"
+        "the copy of another owner was removed"
     );
-    // Copies of an index that is being changed belong to this process, and are removed when it
-    // closes them.
+    // Copies of an index that is open for changes belong to this process, and are removed when the
+    // process closes them.
     let live = mirror(&home, &place, "live1", Kept::ForNow, ReadBy::Mapping);
     live.open_tier("pages-1").unwrap();
     assert!(place.join("stratann-me-live1/pages-1").exists());
@@ -201,8 +201,8 @@ fn a_place_that_others_can_write_to_is_refused() {
             );
         }
     }
-    // First the inner folder as another user may have made it, readable for all users. Then a file
-    // instead of the outer folder.
+    // First the inner folder is readable for all users, as another user may have made it. Then a
+    // file is at the path of the outer folder.
     let folder = place.join("stratann-me-1");
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
     assert!(matches!(open(), Err(TierError::NotPrivate { .. })));
@@ -244,14 +244,15 @@ fn copies_of_files_that_are_changed_are_a_volume_like_any_other() {
             Arc::new(mirror(&home, &place, &content, Kept::ForNow, read_by))
         };
         conformance_volume(&make);
-        // The same for the tier of a file that grew after it was copied.
+        // Then the test checks the tier of a file that grew after it was copied.
         let tier = |bytes: &[u8]| {
             let volume = make();
             let (old, new) = bytes.split_at(bytes.len() / 2);
             volume.create("x").unwrap().append(old).unwrap();
             let tier = volume.open_tier("x").unwrap();
             volume.open_pages("x").unwrap().append(new).unwrap();
-            // The volume is dropped here, and its folder is removed; the open tier remains valid.
+            // The end of the closure drops the volume and removes its folder. The open tier remains
+            // valid.
             tier
         };
         if read_by == ReadBy::Mapping {

@@ -70,7 +70,10 @@ fn dropped_writes_are_gone_and_torn_ones_end_at_a_sector() {
             "the bytes after the tear are not the old bytes"
         );
     }
-    assert!(ends.len() > 8, "few tears: {ends:?}");
+    assert!(
+        ends.len() > 8,
+        "the writes end at too few different bytes: {ends:?}"
+    );
 }
 
 #[test]
@@ -142,7 +145,7 @@ fn names_need_a_sync_of_their_own() {
         .count();
     assert!(
         survives > 0 && survives < SEEDS as usize,
-        "a removal may be lost: {survives}"
+        "{survives} of {SEEDS} crashes lost the removal; some must lose it and some must keep it"
     );
 }
 
@@ -277,19 +280,26 @@ fn errors_without_a_crash_can_be_recovered_from() {
             "{answer:?}"
         );
     }
-    assert_eq!(volume.read("c").unwrap().len(), 8192, "reading still works");
+    assert_eq!(
+        volume.read("c").unwrap().len(),
+        8192,
+        "a read returned other bytes"
+    );
     volume.heal();
     volume.sync().unwrap();
 
     let copy = volume.fork();
     volume.remove("c").unwrap();
-    assert!(copy.exists("c").unwrap(), "a fork is independent");
+    assert!(
+        copy.exists("c").unwrap(),
+        "a removal in the original changed the fork"
+    );
     volume.fail_after(0, Failure::Crash);
     assert!(volume.sync().is_err());
     volume.heal();
     assert!(
         volume.has_crashed(),
-        "only an image brings a crashed machine back"
+        "the machine works again without a crash image"
     );
 }
 

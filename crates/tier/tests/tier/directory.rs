@@ -25,14 +25,14 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
             && text.contains("LOCK"),
         "{text}"
     );
-    // The error names the holder: this process, until the holder describes itself.
+    // The error names the lock owner: this process, and its description after it has set one.
     let process = std::process::id();
     let own = format!(
         "another handle of this process ({process}), or the process {process} of another container,"
     );
     assert!(text.contains(&own), "{text}");
     first.held_as("the storage of servers", "Change it through them");
-    // A handle without the lock cannot describe the holder.
+    // A handle without the lock cannot describe the lock owner.
     again.held_as("nobody", "Nothing");
     let text = again.lock().unwrap_err().to_string();
     let told = format!("{own} has it open for changes, as the storage of servers. Change");
@@ -41,7 +41,7 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
         "{text}"
     );
     // Another process is named by its number. That process may have ended, or may run on another
-    // host. A text without this form names no process.
+    // host. A text in another form names no process.
     let elsewhere = format!("{process} far-away\na server\n\n");
     let same_number = format!(
         "process {process} of host far-away, if it still runs, has it open for changes, as a server. "
@@ -111,7 +111,7 @@ fn only_files_are_listed() {
 
 #[test]
 fn a_full_device_is_reported_with_the_remedy() {
-    // A device of the kernel that is always full. Some sandboxes lack it.
+    // This device of the kernel is always full. Some sandboxes do not have it.
     let Ok(full) = fs::OpenOptions::new().write(true).open("/dev/full") else {
         return;
     };
@@ -164,7 +164,7 @@ fn a_meter_counts_reads_bytes_errors_and_time() {
                 len: 97
             })
             .is_err(),
-        "refused, so not counted"
+        "an invalid read was accepted"
     );
     std::thread::sleep(std::time::Duration::from_millis(5));
     thread.block_on(async {
@@ -232,7 +232,7 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("i");
     let volume = Directory::create(&path).unwrap();
-    // Long enough to be copied in several pieces.
+    // The file is long enough to be copied in several pieces.
     let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
     volume.create("pages").unwrap().append(&bytes).unwrap();
     let mut silent = |_| true;
@@ -245,13 +245,13 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
         fs::hard_link(path.join(name), backup.join(name)).unwrap();
     }
     let _guard = volume.lock().unwrap();
-    // Another process may hold the lock of the backup at the same time.
+    // Another process may have the lock of the backup at the same time.
     let _other = Directory::open(&backup).unwrap().lock().unwrap();
     volume.check_held().unwrap();
-    // The remaining file of an earlier copy.
+    // A crash during an earlier copy may leave such a file.
     fs::write(path.join("pages.own"), b"a part").unwrap();
     assert!(volume.open("pages").is_err());
-    // An abandoned copy leaves the file unchanged, and leaves no other file behind.
+    // A cancelled copy leaves the file unchanged, and leaves no other file behind.
     let mut pieces = Vec::new();
     let given_up = own(&volume, "pages", &mut |bytes| {
         pieces.push(bytes);
@@ -279,8 +279,8 @@ fn a_file_with_other_names_is_copied_before_it_is_written_to() {
     assert_eq!(fs::read(backup.join("pages")).unwrap(), bytes);
     assert_eq!(own(&volume, "pages", &mut silent).unwrap(), Owned::Before);
     assert!(own(&volume, "none", &mut silent).is_err());
-    // A tier that was opened before still reads the earlier bytes, until the test tells it about
-    // the new file. Its open queues then follow.
+    // A tier that was opened before still reads the earlier file, until `reopen` is called. Then
+    // its open queues read the new file too.
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
     let request = Request {
@@ -355,7 +355,8 @@ fn a_lock_that_was_removed_is_lost() {
     drop(old.lock().unwrap());
 }
 
-/// Removes the lock file while it has the lock, as a failing build does, while others begin.
+/// Each thread removes the lock file while it has the lock, as a failing build does. Meanwhile
+/// other threads begin.
 #[test]
 fn a_lock_is_that_of_the_file_that_has_the_name() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -414,7 +415,7 @@ fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     assert_eq!(copy.len(), if shared { bytes.len() as u64 } else { 0 });
     if shared {
         assert_eq!(directory.read("b").unwrap(), bytes);
-        // The first write gives each file its own block.
+        // After the first write, each file has a block of its own.
         copy.write_at(0, b"new").unwrap();
         let mut first = [0; 3];
         reader.read_at(0, &mut first).unwrap();
@@ -427,13 +428,14 @@ fn a_file_shares_the_blocks_of_another_or_stays_as_it_is() {
     assert!(!directory.create("c").unwrap().share(&*reader).unwrap());
 }
 
-/// Whether a directory reserves this many bytes under a name. Some file systems cannot.
+/// Reserves this number of bytes under a name. Returns whether the file system supports
+/// reservations.
 fn kept(directory: &Directory, name: &str, bytes: u64) -> bool {
     let kept = directory.keep_room(name, bytes).unwrap();
     assert_eq!(
         directory.exists(name).unwrap(),
         kept,
-        "no file without room"
+        "a file exists although no bytes were reserved for it, or the reverse"
     );
     assert_eq!(directory.kept_room(name).unwrap() >= bytes, kept);
     kept
@@ -445,7 +447,7 @@ fn room_is_kept_beyond_the_end_of_a_file_and_goes_with_its_name() {
     let directory = Directory::open(root.path()).unwrap();
     assert_eq!(directory.kept_room("room").unwrap(), 0);
     if !kept(&directory, "room", 64 << 10) {
-        eprintln!("skipped: the file system of {root:?} gives no blocks ahead");
+        eprintln!("skipped: the file system of {root:?} supports no reservations");
         return;
     }
     assert_eq!(directory.len("room").unwrap(), 0);

@@ -1,5 +1,5 @@
-//! The latency model as a tier. Reads complete at the right time, and a thread that waits for them
-//! does not keep its core busy.
+//! Tests of tiers with the latency of a modelled device. Reads complete at the right time, and a
+//! thread that waits for reads does not keep its core busy.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn modelled(device: Device) -> Arc<dyn Tier> {
     Arc::new(ModelledTier::new(Arc::new(DramTier::new(bytes)), device))
 }
 
-/// The times of this many reads, submitted one after the other.
+/// Returns the durations of `reads` reads, which are submitted one after the other.
 fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     let thread = Thread::local(IoMode::Auto).unwrap();
     let mut queue = tier.queue(&thread).unwrap();
@@ -39,8 +39,8 @@ fn alone(tier: &dyn Tier, reads: usize, len: u32) -> Vec<Duration> {
     })
 }
 
-/// Creates a device for only one test, since tests share the other devices. Returns it with the
-/// shortest time of a read of 256 bytes on it.
+/// Creates a device for only one test, since tests share the other devices. Returns a tier on this
+/// device, and the shortest possible duration of a read of 256 bytes.
 fn own(kind: DeviceKind) -> (Arc<dyn Tier>, Duration) {
     let model = kind.model();
     let cost = model.cost(0, 256);
@@ -58,8 +58,8 @@ fn a_read_is_never_early() {
     }
 }
 
-/// Tests that depend on the clock. They run alone, and each is tried three times. Each is compared
-/// with this machine, which is measured in the same process.
+/// Tests that depend on the clock. They run alone, and each test has three tries. A test compares
+/// its figures with figures of this machine, which it measures in the same process.
 mod by_the_clock {
     use super::*;
 
@@ -78,8 +78,8 @@ mod by_the_clock {
         panic!("{what}: {said:?}");
     }
 
-    /// The delay of a wait that the test makes itself for an exact time. The thread sleeps until
-    /// 200 µs before the time, and is awake from then on.
+    /// Returns the delay of a wait that the test itself performs until an exact time. The thread
+    /// sleeps until 200 µs before the time, and is awake from then on.
     fn by_hand(wait: Duration) -> Duration {
         let due = Instant::now() + wait;
         if let Some(asleep) = wait.checked_sub(Duration::from_micros(200)) {
@@ -104,10 +104,10 @@ mod by_the_clock {
         for kind in DeviceKind::ALL {
             let (tier, least) = own(kind);
             best_of_three(&kind.to_string(), || {
-                // Another process may have the core for a while. So the comparison takes the
-                // fastest quarter of the reads in the best of ten rounds, and the delay of waits by
-                // hand in between. The difference between the two halves of those waits is the
-                // machine's own spread.
+                // Another process may have the core for a while. So the comparison uses the fastest
+                // quarter of the reads in the best of ten rounds, and the delay of waits by hand
+                // between these rounds. The difference between the two halves of these waits is the
+                // spread of the machine.
                 let (mut late, mut hand) = (Duration::MAX, [Duration::MAX; 2]);
                 for round in 0..10 {
                     late = late.min(quarter(alone(&*tier, 400, 256)) - least);
@@ -145,8 +145,8 @@ mod by_the_clock {
             let reads = spent(&|| assert_eq!(alone(&*tier, READS, 4096).len(), READS));
             let took = began.elapsed();
             assert!(took >= latency * READS as u32);
-            // The thread may be awake for 50 µs of each 2 ms, and a debug build for its own work: a
-            // tenth of the time. A thread that is always awake would need all of the time.
+            // The thread may be awake for 50 µs of each 2 ms. With the work of a debug build, it
+            // may use a tenth of the time. A thread that is always awake would use all of the time.
             let most = asleep[0].max(asleep[1]) * 4 + latency * READS as u32 / 10;
             let found = format!("{reads:?} of the core in {took:?}, {asleep:?} asleep");
             (reads < most, found)
@@ -187,7 +187,7 @@ fn a_device_is_shared_by_all_threads_that_read_from_it() {
 
 #[test]
 fn while_one_task_waits_for_a_device_others_run() {
-    // This is longer than that many tasks need to submit their reads, even if another process has
+    // The latency is longer than all tasks need to submit their reads, even if another process has
     // the core for a while.
     let latency = Duration::from_millis(50);
     let model = DeviceModel {
@@ -215,7 +215,8 @@ fn while_one_task_waits_for_a_device_others_run() {
         task
     });
     thread.run_all(tasks.collect());
-    // If reads waited one after the other, two would never wait at once.
+    // If reads were in flight only one after the other, two reads would never wait at the same
+    // time.
     assert!(most.get() > 32, "{} reads waited at once", most.get());
     assert!(began.elapsed() >= latency * rounds as u32);
 }

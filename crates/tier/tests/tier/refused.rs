@@ -1,6 +1,6 @@
 //! Tests of system calls that a sandbox, a file system or an old kernel refuses. If there is an
 //! alternative, the operation uses it. Otherwise its error suggests a remedy. Each test has a
-//! thread of its own, and only this thread's calls are refused.
+//! thread of its own, and only the system calls of this thread are refused.
 
 use std::process::Command;
 
@@ -118,7 +118,7 @@ fn without_locks_it_is_said_what_to_do_and_one_process_may_go_on() {
             without(libc::SYS_flock, errno, || {
                 let guard = one.lock().unwrap();
                 one.check_held().unwrap();
-                // Within this process it is a normal lock.
+                // Within this process, the lock works like any other lock.
                 assert!(matches!(other.lock(), Err(TierError::InUse { .. })));
                 drop(guard);
                 drop(other.lock().unwrap());

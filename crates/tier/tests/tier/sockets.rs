@@ -23,7 +23,7 @@ use tempfile::TempDir;
 /// Tests run on the ring, if the kernel has one, and on the pool.
 const BOTH: [IoMode; 2] = [IoMode::Auto, IoMode::Pread];
 
-/// Longer than any operation in these tests needs, unless a wake-up is lost.
+/// An operation in these tests that takes longer than this has lost a wake-up.
 const LONG: Duration = Duration::from_secs(20);
 
 fn disk() -> TempDir {
@@ -141,8 +141,8 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
         let thread = Thread::local(io).unwrap();
         let (here, mut there) = pair();
         thread.block_on(async {
-            // Waits that are dropped before the driver knows of them, and waits that are dropped
-            // after.
+            // The first wait is dropped before the driver knows of it, and the second wait is
+            // dropped later.
             for turns in [0, 3] {
                 let mut wait = thread.readable(&here);
                 assert!(once(&mut wait).await.is_none());
@@ -153,7 +153,8 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
                 }
                 drop(wait);
             }
-            // Events for the dropped waits must not complete this one: its socket is not ready.
+            // Events for the dropped waits must not complete this wait, since its socket is not
+            // ready.
             let mut wait = thread.readable(&here);
             for _ in 0..20 {
                 assert!(once(&mut wait).await.is_none());
@@ -163,7 +164,7 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
             }
             there.write_all(b"x").unwrap();
             wait.await.unwrap();
-            // The same for a wait whose event has arrived already.
+            // Then a wait whose event has arrived already is dropped.
             let mut reported = thread.readable(&here);
             assert!(once(&mut reported).await.is_none());
             thread
@@ -199,7 +200,7 @@ fn slots_of_waits_are_used_again_and_never_mixed_up() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
         let (thread, sent) = (&thread, &Rc::new(Cell::new(0usize)));
-        // Some tasks wait and get replies, while others give up again and again.
+        // Some tasks wait and get replies, while other tasks drop their waits again and again.
         let talks = (0..4).map(|_| {
             Box::pin(async move {
                 let (here, there) = pair();
@@ -248,7 +249,7 @@ fn a_peer_that_closes_is_seen() {
             drop(there);
         }) as Task<'_>;
         thread.run_all(vec![reader, closer]);
-        // A socket with a full buffer, whose peer closes it.
+        // The buffer of this socket is full, and its peer closes the connection.
         let (here, there) = pair();
         while (&here).write(&[0; 4096]).is_ok() {}
         let writer = Box::pin(async {
@@ -318,7 +319,7 @@ fn several_tasks_wait_for_one_socket() {
 fn what_cannot_be_watched_is_an_error() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
-        // A descriptor that only names a file. To poll(2) it looks like a descriptor that is not
+        // This descriptor only names a file. To poll(2) it looks like a descriptor that is not
         // open.
         let mut named = std::fs::File::options();
         let named = named.read(true).custom_flags(libc::O_PATH).open("/");
@@ -334,12 +335,13 @@ fn what_cannot_be_watched_is_an_error() {
     }
 }
 
-/// Tests that depend on the clock. They run alone, and the best of three tries counts.
+/// Tests that depend on the clock. They run alone, and a test passes if one of three tries
+/// succeeds.
 mod by_the_clock {
     use super::*;
 
-    /// The processor time of a thread that waits 150 ms for a socket, and is then woken by another
-    /// thread.
+    /// Returns the processor time of a thread that waits 150 ms for a socket, and is then woken by
+    /// another thread.
     fn awake(io: IoMode) -> Duration {
         let thread = Thread::local(io).unwrap();
         let (here, _there) = pair();
@@ -409,7 +411,7 @@ fn a_worker_that_waits_for_a_socket_takes_up_what_comes() {
         for sockets in [(a, c), (d, b)] {
             let ended = ended.clone();
             workers.submit(1, Arc::new(Talk { sockets, ended }));
-            // By now the worker waits for bytes that only the second task sends.
+            // After this pause, the worker waits for bytes that only the second task sends.
             std::thread::sleep(Duration::from_millis(30));
         }
         let start = Instant::now();

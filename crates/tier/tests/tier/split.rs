@@ -38,7 +38,8 @@ fn each_file_is_where_its_name_says() {
     assert_eq!(home.list().unwrap(), ["MANIFEST", "one", "three-1"]);
     assert_eq!(one.list().unwrap(), ["one-2"]);
     assert_eq!(two.list().unwrap(), ["two-1"]);
-    // A file on a volume to which its name does not lead does not exist for the whole.
+    // If a file is on a volume to which its name does not lead, the combined volume does not have
+    // the file.
     home.create("one-3").unwrap();
     assert!(!whole.exists("one-3").unwrap());
     let names = ["MANIFEST", "one", "one-2", "three-1", "two-1"];
@@ -99,7 +100,7 @@ fn a_name_at_home_is_durable_behind_those_that_were_made_before_it() {
         check(&volume, 10, &format!("operation {at}"));
     }
     for discards in [false, true] {
-        // Three syncs for the marks, then three for each sync of the whole.
+        // The marks take three syncs, and each sync of the combined volume takes three syncs.
         for at in 0..3 + 3 * 6 {
             let volume = SimVolume::joined(3, join);
             volume.discard_failed_syncs(discards, discards);
@@ -148,7 +149,10 @@ fn a_volume_belongs_to_one_index() {
         let _lock = first.lock().unwrap();
         assert!(matches!(one.lock(), Err(TierError::InUse { .. })));
         assert!(matches!(first.lock(), Err(TierError::InUse { .. })));
-        assert!(first.list().unwrap().is_empty(), "the mark is no file");
+        assert!(
+            first.list().unwrap().is_empty(),
+            "the mark is in the list of files"
+        );
     }
     drop(first.lock().unwrap());
     let taken = |home: &Arc<dyn Volume>, one: &Arc<dyn Volume>, two: &Arc<dyn Volume>| {
@@ -156,15 +160,16 @@ fn a_volume_belongs_to_one_index() {
         let error = refused.unwrap_err();
         assert!(matches!(error, TierError::Taken { .. }), "{error}");
     };
-    // First the volume of another index, as a part and as a home, and then a part as a home.
+    // The first two calls use a part, and the primary volume, of another index as a part. The third
+    // call uses a part as the primary volume.
     taken(&new(), &one, &new());
     taken(&new(), &home, &new());
     taken(&one, &new(), &new());
-    // A volume with files that no known index owns.
+    // This volume has files, but no mark.
     let full = new();
     full.create("one-1").unwrap();
     taken(&home, &full, &two);
-    // A mark that a crash tore does not count as a mark.
+    // A mark that was written only in part does not count as a mark.
     let torn = new();
     torn.create("OWNER")
         .unwrap()

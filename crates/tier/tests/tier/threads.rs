@@ -1,4 +1,4 @@
-//! The pool and the executor.
+//! Tests of the pool and of the executor.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -38,7 +38,7 @@ fn work_is_borrowed_and_each_share_has_a_worker_of_its_own() {
     assert_eq!(
         workers.run(100, &|_, _| {}),
         3,
-        "more workers ran than the pool has"
+        "the returned number of workers is not the number of workers of the pool"
     );
 }
 
@@ -61,14 +61,18 @@ fn a_panic_reaches_the_caller_after_all_have_finished() {
     );
     assert!(
         finished.load(Ordering::SeqCst),
-        "the job is borrowed until the last worker has returned"
+        "the call returned before all workers had returned"
     );
     let calls = AtomicUsize::new(0);
     workers.run(2, &|_, _| _ = calls.fetch_add(1, Ordering::SeqCst));
-    assert_eq!(calls.load(Ordering::SeqCst), 2, "the pool works on");
+    assert_eq!(
+        calls.load(Ordering::SeqCst),
+        2,
+        "the pool stopped after a panic"
+    );
 }
 
-/// Waits until all tasks that share `met` have called this.
+/// Waits until `all` tasks that share `met` have called this function.
 async fn meet(met: &AtomicUsize, all: usize) {
     met.fetch_add(1, Ordering::SeqCst);
     poll_fn(|cx| {
@@ -133,8 +137,8 @@ fn many_runs_of_many_hosts_all_end() {
             let (workers, tier, done) = (&workers, &tier, &done);
             scope.spawn(move || {
                 for round in 0..100 {
-                    // Some runs have one share and some have two. Some panic, which must not affect
-                    // the others.
+                    // Some runs have one share and some have two. Some runs panic, which must not
+                    // affect other runs.
                     let threads = 1 + (host + round) % 2;
                     let fails = host == 5 && round % 7 == 0;
                     let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -256,7 +260,7 @@ fn the_environment_overrides_auto_only() {
             "{value}: {}",
             String::from_utf8_lossy(&status.stdout)
         );
-        // If this is missing, the child has run no test.
+        // If this text is missing, the child has run no test.
         assert!(String::from_utf8_lossy(&status.stdout).contains("1 passed"));
     }
 }
@@ -305,7 +309,7 @@ fn sleepers_are_never_woken_early_also_beside_reads() {
         woken.lock().unwrap().push(0);
     }) as Task<'_>;
     thread.run_all(sleepers.chain([reader]).collect());
-    // `timers.rs` tests at given times in which order tasks wake that are due together.
+    // A test in `timers.rs` checks the order in which tasks that are due together are woken.
     let mut woken = woken.into_inner().unwrap();
     woken.sort_unstable();
     assert_eq!(woken, [0, 5, 10, 20]);
@@ -434,11 +438,11 @@ fn a_sleep_that_is_dropped_keeps_nobody() {
         .await;
     }) as Task<'_>;
     thread.run_all(vec![sleeper]);
-    // The task is polled once, and once more if its time had not come at the first poll.
+    // The task is polled once, and once more if it was not due at the first poll.
     assert!(polls.get() <= 2, "the first timer woke the task");
 }
 
-/// Another thread wakes a thread that sleeps until a time, before that time.
+/// A thread sleeps until a time. Another thread wakes it before that time.
 #[test]
 fn one_that_sleeps_is_woken_from_another_thread() {
     let thread = Thread::local(IoMode::Auto).unwrap();
@@ -467,7 +471,7 @@ fn one_that_sleeps_is_woken_from_another_thread() {
     assert!(start.elapsed() < Duration::from_secs(50));
 }
 
-/// Work that a pool owns, with the places to which it reports its progress and its end.
+/// Work that a pool owns. It counts its ended tasks in `done`, and reports its end to `ended`.
 struct Owned {
     tier: FileTier,
     reads: u64,
@@ -501,7 +505,8 @@ impl Work for Owned {
 
     fn ended(self: Arc<Self>, panic: Option<Panic>) {
         let said = panic.map(|panic| panic.downcast_ref::<&str>().unwrap().to_string());
-        let mut work = Arc::into_inner(self).expect("other references keep the ended work");
+        let mut work =
+            Arc::into_inner(self).expect("the pool still has a reference to the ended work");
         drop(work.pool.take());
         work.ended.send(said).unwrap();
     }
@@ -533,7 +538,7 @@ fn a_pool_owns_what_is_submitted_until_it_has_ended() {
             assert_eq!(taken, [1, 2, 2][number % 3]);
         }
         // Borrowed work can run at the same time. The pool may be dropped before the submitted work
-        // has ended. In that case its last worker drops the remaining work.
+        // has ended. Then its last worker drops the remaining work.
         pool.run(2, &|_, _| {});
         drop(pool);
         if !own {

@@ -2,16 +2,15 @@
 
 use super::super::Element;
 
-/// All step numbers from this number on are treated as this number, because they are too far from
-/// any median.
+/// This number replaces all larger step numbers, because they are too far from any median.
 const BEYOND: i32 = 1 << 16;
 
 /// The division for one element type and step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Division {
-    /// A float with this many bits of mantissa, and the exponent of a step.
+    /// A float with `mantissa` bits of mantissa. The biased exponent of a step is `step`.
     Float { mantissa: u32, step: u32 },
-    /// A byte with this many remaining bits. `flip` is the XOR that makes an unsigned byte signed.
+    /// A byte with `rest` remaining bits. The XOR with `flip` makes an unsigned byte signed.
     Byte { rest: u32, flip: u8 },
 }
 
@@ -109,8 +108,8 @@ impl Division {
         }
     }
 
-    /// The number of remaining bits for a step number. It is `None` for a float below one step,
-    /// whose step number does not determine it.
+    /// The number of remaining bits for a step number. The result is `None` for a float below one
+    /// step, since its step number does not determine the number of remaining bits.
     #[inline(always)]
     pub(super) fn rest_bits(self, number: i32) -> Option<u32> {
         match self {
@@ -151,7 +150,7 @@ impl Division {
     }
 }
 
-/// The number of whole steps between zero and the end nearer to zero of the step with this number.
+/// The number of whole steps between zero and the step with this number, which may be negative.
 #[inline(always)]
 fn above(number: i32) -> u32 {
     (number ^ number >> 31) as u32

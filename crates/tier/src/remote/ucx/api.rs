@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-/// 0: success; 1: in progress; negative: an error.
+/// The status of an operation. 0: success; 1: in progress; negative: an error.
 pub(super) type Status = i8;
 pub(super) const OK: Status = 0;
 pub(super) const IN_PROGRESS: Status = 1;
@@ -80,8 +80,8 @@ pub(super) const EP_ADDRESS: u64 = 1;
 pub(super) const EP_ERROR_MODE: u64 = 1 << 1;
 pub(super) const EP_ERROR_HANDLER: u64 = 1 << 2;
 
-/// Pending operations do not fail when the other side ends. Transports through shared memory do not
-/// notice the end of the other side (version 1.13), so they need this mode.
+/// In this mode, pending operations do not fail when the other side ends. Transports through shared
+/// memory do not notice the end of the other side (version 1.13), so they need this mode.
 pub(super) const ERRORS_NONE: c_int = 0;
 pub(super) const ERRORS_PEER: c_int = 1;
 
@@ -113,8 +113,8 @@ pub(super) const MAP_FLAGS: u64 = 1 << 2;
 pub(super) const MAP_PROTECTION: u64 = 1 << 3;
 /// This process reads and writes. Other processes only read, if the transport can enforce that.
 pub(super) const PROTECTION_OTHERS_READ: c_uint = 1 | 1 << 1 | 1 << 8;
-/// The library allocates the memory. If possible, it is memory that others can read without the
-/// help of this process.
+/// The library allocates the memory. If possible, it is memory that other processes can read
+/// without the help of this process.
 pub(super) const MAP_ALLOCATE: c_uint = 1 << 1;
 
 /// `ucp_mem_map_params_t`
@@ -160,7 +160,7 @@ pub(super) struct RequestParams {
 }
 
 impl RequestParams {
-    /// Parameters with these flags, and no others; 0 means no flags.
+    /// Creates parameters with these flags, and without other fields. 0 means no flags.
     pub(super) fn new(flags: u32) -> RequestParams {
         RequestParams {
             fields: if flags == 0 { 0 } else { OP_FLAGS },
@@ -235,7 +235,7 @@ functions! {
 /// tries again.
 ///
 /// # Errors
-/// The library is not installed, or is too old.
+/// The call fails if the library is not installed, or is too old.
 pub(super) fn functions() -> Result<&'static Functions, String> {
     static LOADED: OnceLock<Functions> = OnceLock::new();
     match LOADED.get() {
@@ -267,10 +267,9 @@ fn load() -> Result<Functions, String> {
         ));
     }
     if std::env::var_os("UCX_LOG_LEVEL").is_none() {
-        // By default the library logs to standard output, which is for our results. Failures are
-        // returned as errors in any case. If a version does not know this setting, it continues to
-        // log.
-        // SAFETY: both strings are terminated by zero.
+        // By default the library logs to standard output, which is for the results of this program.
+        // Failures are returned as errors in any case. If a version does not know this setting, it
+        // continues to log. SAFETY: both strings are terminated by zero.
         let _ = unsafe {
             (functions.ucs_global_opts_set_value)(c"LOG_LEVEL".as_ptr(), c"fatal".as_ptr())
         };
@@ -287,7 +286,7 @@ impl Functions {
         text.to_string_lossy().into_owned()
     }
 
-    /// An error unless the status is success.
+    /// Returns an error unless the status is success.
     pub(super) fn check(&self, what: &str, status: Status) -> Result<(), String> {
         match status {
             OK => Ok(()),
@@ -313,7 +312,7 @@ mod tests {
     use super::*;
 
     /// A C program that prints the sizes, offsets and constants of the header, for comparison with
-    /// the ones declared here.
+    /// those in this file.
     const PROGRAM: &str = r#"
 #include <stddef.h>
 #include <stdio.h>

@@ -8,24 +8,24 @@ use std::time::{Duration, Instant};
 
 use super::{Worker, api};
 
-/// How long the closing of a connection waits if the other side does not answer.
+/// The maximum wait for the end of a connection, if the other side does not answer.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// A connection of a worker to another worker. The worker must [close](Self::close) it. It must be
-/// dropped before the worker.
+/// A connection of a worker to another worker. It must be [closed](Self::close) before the worker
+/// is dropped, and dropped after the worker.
 pub(super) struct Endpoint {
     raw: api::Endpoint,
     /// Whether UCX notices that the other side is gone.
     notices: bool,
-    /// Why it failed; [`api::OK`] if it has not failed. The library may write to it as long as the
-    /// worker lives.
+    /// The reason why the endpoint failed; [`api::OK`] if it has not failed. The library may write
+    /// to it as long as the worker lives.
     failed: Arc<AtomicI8>,
 }
 
-/// The bytes of an address or a key from the other side, followed by zeros. UCX gets no length for
-/// them: it uses lengths in the bytes, each of one or two bytes. If these are wrong, UCX reads
-/// beyond the end, but then into these zeros and not into other memory. The head of the module
-/// `ucx` tells how far the bytes themselves are trusted.
+/// The bytes of an address or a key from the other side, followed by zeros. UCX gets no length of
+/// these bytes. It uses lengths inside the bytes, which have one or two bytes each. If such a
+/// length is wrong, UCX reads beyond the end, into these zeros and not into other memory. The head
+/// of the module `ucx` says how far the bytes themselves are trusted.
 pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
     let mut padded = bytes.to_vec();
     padded.resize(bytes.len() + (256 << 10), 0);
@@ -41,8 +41,8 @@ extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
 }
 
 impl Endpoint {
-    /// Connects to another worker. If the transport can notice the end of the other side, that is
-    /// enabled.
+    /// Connects to another worker. If the transport can notice the end of the other side, this
+    /// detection is enabled.
     pub(super) fn new(worker: &Worker, address: &[u8]) -> Result<Endpoint, String> {
         let functions = worker.functions();
         let (address, failed) = (padded(address), Arc::new(AtomicI8::new(api::OK)));
@@ -93,17 +93,17 @@ impl Endpoint {
         self.raw
     }
 
-    /// Whether it is usable; otherwise the reason.
+    /// Returns an error with the reason if the connection has failed.
     pub(super) fn check(&self, worker: &Worker) -> Result<(), String> {
         let failed = self.failed.load(Ordering::SeqCst);
         worker.functions().check("reach the other side", failed)
     }
 
-    /// Closes it without waiting for the other side, which may no longer exist. Afterwards it must
-    /// not be used.
+    /// Closes the connection without waiting for the other side, which may no longer exist.
+    /// Afterwards the connection must not be used.
     pub(super) fn close(&self, worker: &Worker) {
-        // If UCX does not notice the end of the peer, a forced close is impossible, and the other
-        // side may no longer exist. Then the endpoint ends with the worker.
+        // If UCX does not notice the end of the other side, a forced close is impossible, and the
+        // other side may no longer exist. Then the endpoint ends with the worker.
         if !self.notices {
             return;
         }

@@ -29,9 +29,10 @@ struct Running {
 pub(in crate::remote) struct Lane {
     /// Declared before the blocks: after the connection is dropped, nothing writes to the blocks.
     connection: Connection,
-    /// Files whose position was requested, by the tag of the request; and the reads that wait for a
-    /// position, each with its offset in the file.
+    /// The files whose position was requested, by the tag of the request.
     reaching: HashMap<u64, u64>,
+    /// The reads that wait for the position of a file, by the file. A read has its offset in the
+    /// file.
     waiting: HashMap<u64, Vec<(u64, Asked)>>,
     running: Vec<Running>,
     /// Reads that completed at once.
@@ -39,10 +40,11 @@ pub(in crate::remote) struct Lane {
     failed: Option<Fault>,
 }
 
-/// The UCX part of a lane. Its drop closes it without waiting for the server, which may no longer
-/// exist.
+/// The UCX part of a lane. Its drop closes the connection without waiting for the server, which may
+/// no longer exist.
 struct Connection {
-    /// Declared before the endpoint, to which it reports failures.
+    /// Declared before the endpoint, so that it is dropped first: until then, it may report
+    /// failures to the endpoint.
     worker: Worker,
     /// The server's address and the endpoint, after the server has sent its address.
     endpoint: Option<(Vec<u8>, Endpoint)>,
@@ -67,8 +69,8 @@ fn nonsense(what: &str) -> Fault {
 }
 
 impl Lane {
-    /// Creates a lane to a server, which is not contacted yet. `loopback` tells whether the server
-    /// is on this machine.
+    /// Creates a lane to a server, which is not contacted yet. `loopback` is true if the server is
+    /// on this machine.
     pub(in crate::remote) fn new(loopback: bool) -> Result<Lane, String> {
         Ok(Lane {
             connection: Connection {
@@ -111,7 +113,8 @@ impl Lane {
         self.reaching.contains_key(&tag)
     }
 
-    /// Called when the server refused to give a position. Returns the reads that wait for it.
+    /// Handles the server's refusal to give a position. Returns the reads that wait for the
+    /// position.
     pub(in crate::remote) fn refused(&mut self, tag: u64) -> Vec<Asked> {
         let file = self.reaching.remove(&tag);
         let waiting = file.and_then(|file| self.waiting.remove(&file));
@@ -119,7 +122,8 @@ impl Lane {
         waiting.map(|(_, asked)| asked).collect()
     }
 
-    /// Called when the server gave the position of a file of `len` bytes. The waiting reads begin.
+    /// Handles the server's answer with the position of a file of `len` bytes, and begins the
+    /// waiting reads.
     pub(in crate::remote) fn reached(
         &mut self,
         tag: u64,
@@ -230,7 +234,7 @@ impl Lane {
             .get_or_insert(Fault::Closed(format!("UCX: {text}")));
     }
 
-    /// Advances reads without waiting. Returns the completed ones.
+    /// Advances reads without waiting. Returns the completed reads.
     pub(in crate::remote) fn progress(&mut self) -> Result<Vec<Asked>, Fault> {
         if !self.running.is_empty() {
             while self.connection.worker.progress() {}
@@ -264,8 +268,8 @@ impl Lane {
         }
     }
 
-    /// Makes the lane's descriptor readable at the next event; `false` if an event is pending
-    /// already.
+    /// Makes the lane's descriptor readable at the next event. The result is `false` if an event is
+    /// pending already.
     pub(in crate::remote) fn arm(&self) -> Result<bool, Fault> {
         self.connection.worker.arm().map_err(Fault::Closed)
     }

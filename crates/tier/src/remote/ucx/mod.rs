@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Greetings use TCP as usual. So do opening and putting files, and reads with one request at a
-//! time. Only the reads of searches go through UCX. The TCP connection stays open beside it, and
+//! time. Only the reads of searches go through UCX. The TCP connection stays open beside UCX, and
 //! the server keeps the files open as long as the connection exists. When the connection ends, all
 //! reads fail at once, even if UCX has not noticed that no answer will come.
 //!
@@ -27,16 +27,17 @@
 //! `UCX_NET_DEVICES` names other devices.
 //!
 //! The address and the keys of a server of files are passed to UCX unchanged, but only after the
-//! server has proved the client's secret. This module checks the lengths of files, and pages have
-//! checksums. Between servers of DistVS, both addresses are sealed with the secret (`stream.rs`).
+//! server has proved that it knows the client's secret. This module checks the lengths of files,
+//! and pages have checksums. Between servers of DistVS, both addresses are sealed with the secret
+//! (`stream.rs`).
 //!
 //! **TCP needs an explicit setting.** Over TCP, UCX encrypts nothing, and accepts bytes from any
-//! process that reaches the port that it chose. It emulates one-sided reads, so that port answers
-//! reads of *any* of the server's memory to any process. If a client is killed while an answer is
-//! in transit, UCX 1.13 ends the *server* (`ucs_fatal` in `ucp_request_send`: "unexpected error:
+//! process that reaches the port that it chose. UCX emulates one-sided reads there. So any process
+//! that reaches the port can read *all* memory of the server. If a client is killed while an answer
+//! is in transit, UCX 1.13 ends the *server* (`ucs_fatal` in `ucp_request_send`: "unexpected error:
 //! Endpoint timeout"; the setting `PROTO_ENABLE` changes nothing). So TCP is excluded from UCX's
-//! choices, unless `UCX_TLS` in the environment names transports. That is for trials without a
-//! card.
+//! choices, unless `UCX_TLS` in the environment names transports. Such a setting is for trials
+//! without an RDMA card.
 
 mod api;
 mod endpoint;
@@ -57,7 +58,7 @@ use api::{Functions, functions};
 /// Whether the library is available.
 ///
 /// # Errors
-/// Why the library is not available, and the remedy.
+/// The error has the reason why the library is not available, and the remedy.
 pub fn available() -> Result<(), String> {
     functions().map(|_| ())
 }
@@ -73,7 +74,7 @@ enum Use {
 
 /// Warns in the log if UCX was told to use TCP, with the consequences.
 fn warn_of_tcp(what: &str) {
-    // If it is not set, TCP is excluded (`Context::new`).
+    // If the variable is not set, TCP is excluded (`Context::new`).
     let transports = std::env::var_os("UCX_TLS").unwrap_or_default();
     let transports = transports.to_string_lossy();
     if lets_tcp_in(&transports) {
@@ -220,15 +221,15 @@ impl Worker {
         self.context.functions
     }
 
-    /// Advances pending work; `false` if there was none.
+    /// Advances pending work. The result is `false` if there was none.
     fn progress(&self) -> bool {
         // SAFETY: the worker lives. It is not `Send`, and a stream, which is, locks it, so no other
         // thread uses it now. Its one callback only stores a number (`endpoint.rs`).
         unsafe { (self.functions().ucp_worker_progress)(self.raw) != 0 }
     }
 
-    /// Makes its descriptor readable at the next event. Returns false if an event is pending
-    /// already, which `progress` has to process first.
+    /// Makes the worker's descriptor readable at the next event. Returns false if an event is
+    /// pending already, which `progress` has to process first.
     fn arm(&self) -> Result<bool, String> {
         // SAFETY: as in `progress`.
         match unsafe { (self.functions().ucp_worker_arm)(self.raw) } {
@@ -243,7 +244,7 @@ impl Worker {
         unsafe { BorrowedFd::borrow_raw(self.fd) }
     }
 
-    /// The address by which others reach the worker.
+    /// The address by which other processes reach the worker.
     fn address(&self) -> Result<Vec<u8>, String> {
         let (mut start, mut len) = (null_mut(), 0);
         // SAFETY: the worker lives; two places to write to.

@@ -20,16 +20,16 @@
 //!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]   in all REACH + 32
 //! ```
 //!
-//! Then all bytes go through UCX. The TCP connection stays open without traffic. Its end is the end
-//! of the stream, however a process ends, and even if the UCX transport does not notice that end.
-//! So any thread can end a stream by its socket.
+//! After this setup, all bytes go through UCX. The TCP connection stays open without traffic. Its
+//! end is the end of the stream, however a process ends, and even if the UCX transport does not
+//! notice that end. So any thread can end a stream by its socket.
 //!
-//! Each stream has a worker on both sides. Both directions lock the worker for one call of the
+//! Each stream has a worker on each side. Both directions lock the worker for one call of the
 //! library at a time, and no thread keeps the lock while it sleeps. If a reader finds no bytes, it
 //! arms the worker's descriptor and sleeps until the descriptor is readable. A writer may meanwhile
 //! process network events that the sleeping reader needs. Then the writer rings an eventfd.
 //!
-//! Written bytes are copied. One piece is in transit at a time, and the next one waits for it. So
+//! Written bytes are copied. One piece is in transit at a time, and the next piece waits for it. So
 //! if a side does not read, the other side's writes wait when the network is full. Only bytes that
 //! arrive while this side waits to write are kept in memory. If a side ends the stream, the bytes
 //! that it wrote last may be lost.
@@ -53,14 +53,14 @@ use crate::remote::notice_when_gone;
 use crate::remote::ring::{SPIN, is_over, ring};
 use crate::remote::wire::{Proof, REACH, Seal, Side};
 
-/// The least bytes of an address in UCX: a head, the number of its worker, and a device.
+/// The smallest size of a UCX address in bytes: a head, the number of its worker, and a device.
 const LEAST_ADDRESS: usize = 1 + 8 + 1;
-/// Bytes that are sent in one step.
+/// The maximum number of bytes that are sent in one step.
 const PIECE: usize = 64 << 10;
 /// The first bytes through UCX.
 const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
-/// The longest sleep of a waiting thread if no event may wake it: if a transport cannot send now,
-/// it may not report when it can.
+/// The longest sleep of a waiting thread that may get no event. A transport that cannot send now
+/// may not report when it can.
 const NAP: Duration = Duration::from_micros(100);
 /// The longest sleep of a writer that an event should wake. The reader may have processed that
 /// event.
@@ -84,25 +84,27 @@ impl fmt::Debug for Streams {
 }
 
 impl Streams {
-    /// Loads the library. `loopback` says whether both sides are on this machine.
+    /// Loads the library. `loopback` is true if both sides are on this machine.
     ///
     /// # Errors
-    /// [`TierError::Unsupported`] if there is no library, or it finds no device to use.
+    /// The call returns [`TierError::Unsupported`] if there is no library, or it finds no device to
+    /// use.
     pub fn new(loopback: bool) -> Result<Streams, TierError> {
         let context = Context::shared(Use::Streams, loopback);
         match context {
             Ok(context) => Ok(Streams { context }),
             Err(reason) => Err(TierError::Unsupported {
-                what: "connections through UCX".to_owned(),
+                what: "a connection through UCX".to_owned(),
                 reason,
             }),
         }
     }
 
-    /// The same for a server. It warns in the log about settings that are for trials only.
+    /// Like [`new`](Self::new), for a server. The call warns in the log about settings that are for
+    /// trials only.
     ///
     /// # Errors
-    /// Fails as [`new`](Self::new) does.
+    /// The call fails as [`new`](Self::new) does.
     pub fn serving(loopback: bool) -> Result<Streams, TierError> {
         let streams = Self::new(loopback)?;
         warn_of_tcp(
@@ -115,8 +117,9 @@ impl Streams {
     /// sides. `seal` is from these greetings. From here on the stream owns the connection.
     ///
     /// # Errors
-    /// The other side ends the connection, or sends invalid bytes or bytes without a valid seal.
-    /// The call also fails if UCX cannot connect, or no bytes arrive through UCX in time.
+    /// The call fails if the other side ends the connection, or sends invalid bytes or bytes
+    /// without a valid seal. The call also fails if UCX cannot connect, or no bytes arrive through
+    /// UCX in time.
     pub fn over(
         &self,
         socket: TcpStream,
@@ -250,11 +253,11 @@ struct Line {
     inside: Mutex<Inside>,
     /// The worker's descriptor.
     wakes: RawFd,
-    /// Rung to wake a reader if the worker's descriptor may not wake it.
+    /// An eventfd that wakes a reader if the worker's descriptor may not wake it.
     bell: OwnedFd,
     /// A non-blocking socket. Its end is the end of the stream.
     socket: TcpStream,
-    /// Set when the other side has ended, or this side has ended the stream.
+    /// Whether the other side has ended, or this side has ended the stream.
     over: AtomicBool,
 }
 
@@ -331,7 +334,7 @@ impl Inside {
     }
 
     /// Like [`take`](Self::take), but also processes network events. It stops as soon as there are
-    /// bytes, so that later ones wait in the network.
+    /// bytes, so that later bytes wait in the network.
     fn receive(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             let taken = self.take(out)?;
@@ -433,7 +436,7 @@ impl Line {
     }
 
     /// Sleeps until an event, for `most` at the longest. The socket is always a source of events.
-    /// The worker is one if it is `armed`, and the bell if `reads` is set.
+    /// The worker is a source if `armed` is set, and the bell if `reads` is set.
     fn sleep(&self, armed: bool, reads: bool, most: Option<Duration>) -> io::Result<()> {
         let of = |wanted: bool| match wanted {
             true => PollFlags::IN,
@@ -454,7 +457,7 @@ impl Line {
             self.look();
         }
         if bell {
-            // If there is another reason, it is rung again.
+            // If there is a new reason to wake, the bell is rung again.
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         }
         Ok(())
@@ -465,9 +468,9 @@ impl Line {
         unsafe { BorrowedFd::borrow_raw(self.wakes) }
     }
 
-    /// Sleeps until there may be something to do, for `left` at the longest. `busy` tells whether
-    /// the worker had an event at the last call that it could not process. Returns whether that is
-    /// so now.
+    /// Sleeps until there may be something to do, for `left` at the longest. `busy` is the result
+    /// of the previous call. The result is true if the worker had a pending event, so that its
+    /// descriptor could not be armed.
     fn wait(
         &self,
         mut inside: MutexGuard<'_, Inside>,
@@ -680,7 +683,7 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// Both ends of a stream; `None` if there is no library.
+    /// Creates both ends of a stream; `None` if there is no library.
     fn pair() -> Option<(UcxStream, UcxStream)> {
         let streams = match Streams::new(true) {
             Ok(streams) => streams,

@@ -22,8 +22,8 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// How long memory stays allocated after its last reader has ended. It is several times the longest
-/// wait of a client for an answer, so a read in transit still finds the memory.
+/// The time for which memory stays allocated after its last reader has ended. It is several times
+/// the longest wait of a client for an answer, so a read in transit still finds the memory.
 const RETIRED: Duration = Server::PATIENCE.saturating_mul(3);
 
 /// Memory that is kept until no read of it can be in transit.
@@ -57,7 +57,7 @@ impl fmt::Debug for Target {
 
 fn failed(reason: String) -> TierError {
     TierError::Unsupported {
-        what: "reads through UCX".to_owned(),
+        what: "reading through UCX".to_owned(),
         reason,
     }
 }
@@ -66,8 +66,8 @@ impl Target {
     /// Starts the thread. If `loopback` is set, only processes on this machine can reach it.
     ///
     /// # Errors
-    /// [`TierError::Unsupported`] if there is no library, it finds no device to use, or the thread
-    /// cannot be started.
+    /// The call returns [`TierError::Unsupported`] if there is no library, it finds no device to
+    /// use, or the thread cannot be started.
     pub fn start(loopback: bool) -> Result<Target, TierError> {
         let context = Context::new(Use::Reads, loopback).map_err(failed)?;
         warn_of_tcp(
@@ -103,7 +103,7 @@ impl Target {
     /// Allocates `len` zero bytes that clients can read.
     ///
     /// # Errors
-    /// [`TierError::Unsupported`] if there is no memory.
+    /// The call returns [`TierError::Unsupported`] if there is no memory.
     pub fn allocate(&self, len: usize) -> Result<Region, TierError> {
         let functions = self.context.functions;
         let params = api::MapParams {
@@ -165,13 +165,13 @@ impl Target {
     ///
     /// | offset | | |
     /// |---|---|---|
-    /// | 0 | u64 | the address of its bytes in the server's memory |
+    /// | 0 | u64 | the address of the region's bytes in the server's memory |
     /// | 8 | u32 | bytes of the server's address |
     /// | 12 | u32 | bytes of the key |
-    /// | 16 | | the address, then the key, then zeros |
+    /// | 16 | | the server's address, then the key, then zeros |
     ///
     /// # Errors
-    /// [`TierError::Unsupported`] if they do not fit.
+    /// The call returns [`TierError::Unsupported`] if the address and the key do not fit.
     pub fn reach(&self, region: &Region) -> Result<Vec<u8>, TierError> {
         let mut bytes = (region.start.as_ptr() as u64).to_le_bytes().to_vec();
         for part in [&self.address, &region.key] {
@@ -231,7 +231,7 @@ impl Drop for Target {
     }
 }
 
-/// Memory that clients can read. They must not write to it, although some transports would allow
+/// Memory that clients can read. Clients must not write to it, although some transports would allow
 /// that. If a process does so, bytes change while they are read, as in any shared memory, and the
 /// checksums of pages detect it.
 pub struct Region {

@@ -10,10 +10,10 @@ use crate::executor::Thread;
 use crate::tier::{Request, next};
 use crate::volume::Volume;
 
-/// Checks a volume. `make` returns a new, empty one.
+/// Checks a volume. `make` returns a new, empty volume.
 ///
 /// # Panics
-/// If the volume breaks a rule, with a message that names it.
+/// The function panics if the volume breaks a rule. The message names the rule.
 pub fn conformance_volume(make: &dyn Fn() -> Arc<dyn Volume>) {
     let volume = make();
     files(volume.as_ref());
@@ -24,16 +24,16 @@ pub fn conformance_volume(make: &dyn Fn() -> Arc<dyn Volume>) {
 }
 
 fn files(volume: &dyn Volume) {
-    let rule = "rule: what was written is read";
+    let rule = "rule: reads return the written bytes";
     let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
     let mut file = volume.create("a").unwrap_or_else(|e| fail(e));
-    assert!(file.is_empty(), "{rule}: a new file is empty");
+    assert!(file.is_empty(), "{rule}: a new file is not empty");
     file.write_at(10, b"world").unwrap_or_else(|e| fail(e));
     file.write_at(2, b"hello").unwrap_or_else(|e| fail(e));
     let end = file.append(b"!").unwrap_or_else(|e| fail(e));
     assert!(
         end == 15 && file.len() == 16,
-        "{rule}: an append goes to the end"
+        "{rule}: an append did not write at the end"
     );
     let right = b"\0\0hello\0\0\0world!".to_vec();
     assert!(
@@ -45,7 +45,7 @@ fn files(volume: &dyn Volume) {
     file.set_len(6).unwrap_or_else(|e| fail(e));
     assert!(
         volume.read("a").unwrap_or_else(|e| fail(e)) == b"\0\0he\0\0",
-        "{rule}: a cut file has lost its tail"
+        "{rule}: a truncated file does not end at its new length"
     );
     assert!(
         volume.len("a").unwrap_or_else(|e| fail(e)) == 6
@@ -57,7 +57,7 @@ fn files(volume: &dyn Volume) {
     let mut file = volume.open("a").unwrap_or_else(|e| fail(e));
     assert!(
         file.len() == 6,
-        "{rule}: a file that is opened keeps its bytes"
+        "{rule}: a file changed its length when it was opened"
     );
     file.append(b"x").unwrap_or_else(|e| fail(e));
     assert!(
@@ -67,12 +67,13 @@ fn files(volume: &dyn Volume) {
     drop(volume.create("a").unwrap_or_else(|e| fail(e)));
     assert!(
         volume.read("a").unwrap_or_else(|e| fail(e)).is_empty(),
-        "{rule}: a file created anew is empty"
+        "{rule}: a new file with the name of an older file is not empty"
     );
 }
 
 fn names(volume: &dyn Volume) {
-    let rule = "rule: names are flat, renaming replaces, and what is not there is Missing";
+    let rule =
+        "rule: names are flat, a rename replaces an older file, and a missing file is Missing";
     let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
     for name in ["", ".", "..", "x/y", "/etc/passwd", "a\0b"] {
         assert!(
@@ -95,11 +96,11 @@ fn names(volume: &dyn Volume) {
     volume.rename("b", "c").unwrap_or_else(|e| fail(e));
     assert!(
         volume.read("c").unwrap_or_else(|e| fail(e)) == b"b",
-        "{rule}: the renamed file has its bytes"
+        "{rule}: the renamed file has other bytes than before"
     );
     assert!(
         list() == ["a", "c"],
-        "{rule}: the old name is gone; the list is {:?}",
+        "{rule}: after the rename the list of files is {:?}",
         list()
     );
     volume.remove("c").unwrap_or_else(|e| fail(e));
@@ -120,7 +121,7 @@ fn names(volume: &dyn Volume) {
 }
 
 fn tiers(volume: &dyn Volume) {
-    let rule = "rule: a tier reads the file that it was opened on, whatever becomes of its name";
+    let rule = "rule: a tier reads the file on which it was opened, even if the file is renamed or removed";
     let fail = |error: TierError| -> ! { panic!("{rule}: {error}") };
     let bytes = pattern(4 * BLOCK);
     let mut file = volume.create("pages").unwrap_or_else(|e| fail(e));
@@ -165,7 +166,7 @@ fn tiers(volume: &dyn Volume) {
 }
 
 fn locks(volume: &dyn Volume) {
-    let rule = "rule: one lock at a time, and a dropped one is free";
+    let rule = "rule: a volume has one lock at a time, and dropping the lock releases it";
     let guard = volume
         .lock()
         .unwrap_or_else(|error| panic!("{rule}: {error}"));
@@ -178,7 +179,7 @@ fn locks(volume: &dyn Volume) {
         volume
             .list()
             .is_ok_and(|list| !list.iter().any(|name| name == "LOCK")),
-        "{rule}: the lock is no file"
+        "{rule}: the lock file is in the list of files"
     );
     drop(guard);
     drop(
@@ -206,9 +207,10 @@ fn pages(volume: &dyn Volume) {
     let mut file = volume.open_pages("blocks").unwrap_or_else(|e| fail(e));
     assert!(
         file.len() == right.len() as u64,
-        "{rule}: a file that is opened keeps its bytes"
+        "{rule}: a file changed its length when it was opened"
     );
-    // First whole blocks, then parts of blocks, then whole blocks over the same bytes.
+    // The test writes whole blocks, then parts of blocks, and then whole blocks over the same
+    // bytes.
     let writes = [
         (2 * BLOCK, BLOCK),
         (5 * BLOCK, 2 * BLOCK),
@@ -243,7 +245,7 @@ fn pages(volume: &dyn Volume) {
             "{rule}: write {number} did not reach a tier"
         );
     }
-    // A write beyond the end, and then a query of the length.
+    // The test writes beyond the end of the file, and then queries the length.
     file.write_at(10 * BLOCK as u64, &[9; BLOCK])
         .unwrap_or_else(|e| fail(e));
     right.resize(10 * BLOCK, 0);
@@ -252,7 +254,7 @@ fn pages(volume: &dyn Volume) {
     right.extend(b"tail");
     assert!(
         end == 11 * BLOCK as u64 && file.len() == right.len() as u64,
-        "{rule}: an append goes to the end"
+        "{rule}: an append did not write at the end"
     );
     file.sync().unwrap_or_else(|e| fail(e));
     assert!(
@@ -266,6 +268,6 @@ fn pages(volume: &dyn Volume) {
     assert!(
         volume.read("blocks").unwrap_or_else(|e| fail(e)) == right
             && volume.len("blocks").unwrap_or_else(|e| fail(e)) == file.len(),
-        "{rule}: a cut file has lost its tail"
+        "{rule}: a truncated file does not end at its new length"
     );
 }

@@ -1,4 +1,4 @@
-//! The possible contents of a disk after a crash: durable bytes and names, and some part of the
+//! The possible contents of a disk after a crash: the durable bytes and names, and some part of the
 //! unsynced changes.
 
 use super::{Change, Disk, Inode, SECTOR, SimVolume, State, apply, apply_name};
@@ -8,10 +8,10 @@ use crate::testing::random::Random;
 /// The part of unsynced changes that survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// No unsynced bytes survive. Of the unsynced names the first few survive, in order, as with a
-    /// journal.
+    /// No unsynced bytes survive. The first few unsynced changes of names survive, in order, as
+    /// with a journal.
     Dropped,
-    /// All changes survive, except that the last write ends at some boundary of 512 bytes.
+    /// All changes survive, but only a part of the last write, up to some boundary of 512 bytes.
     Torn,
     /// Any part survives: some writes, or some of their 4 KiB pages, and some names.
     Reordered,
@@ -23,14 +23,15 @@ impl Crash {
 }
 
 impl SimVolume {
-    /// The contents of the disk if the machine crashes now, or after the crash that it already had.
-    /// They form a new, healthy volume without locks. Different seeds keep different parts of the
-    /// unsynced changes. With several disks, the first disk loses changes by `mode`. Each other
+    /// Returns the contents of the disk if the machine crashes now, or after the crash that it
+    /// already had, as a new, healthy volume without locks. Different seeds keep different parts of
+    /// the unsynced changes. With several disks, the first disk loses changes by `mode`. Each other
     /// disk loses changes by a mode that the seed chooses.
     pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
         let state = self.lock_state();
         let mut disks = Vec::with_capacity(state.disks.len());
-        // The image does not need the most recent bytes.
+        // The image starts from the durable bytes and the unsynced changes, so it does not need the
+        // current bytes.
         let left = |inode: &Inode| Inode {
             disk: inode.disk,
             durable: inode.durable.clone(),
@@ -60,7 +61,7 @@ impl SimVolume {
 }
 
 impl Disk {
-    /// A copy of a disk with the names that survive a crash.
+    /// Returns a copy of the disk with the names that survive a crash.
     fn crashed(&self, mode: Crash, random: &mut Random) -> Disk {
         let mut names = self.durable_names.clone();
         let pending = &self.unsynced_names;
@@ -99,7 +100,7 @@ fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
         .max();
     for inode in inodes.iter_mut().filter(of_disk) {
         let mut bytes = std::mem::take(&mut inode.durable);
-        // A file that keeps all changes is as likely as a file that loses some.
+        // With probability 1/2, the file keeps all of its changes.
         let whole = random.coin();
         let by_page = random.coin();
         for (number, change) in &inode.unsynced {
@@ -121,15 +122,15 @@ fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
     }
 }
 
-/// Applies a write up to some sector. The file's length may have been recorded before its bytes.
+/// Applies a write up to some sector. The length of the file may survive without its bytes.
 fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     let Change::Write { offset, bytes: new } = change else {
         return;
     };
     let end = offset + new.len() as u64;
     let first = offset / SECTOR;
-    // The write may end at any boundary, from the one at or before its start to the last one inside
-    // it. At the first boundary nothing of the write survives.
+    // The write may end at any boundary of sectors, from the boundary at or before its start to the
+    // last boundary inside it. At the first of these boundaries, no byte of the write survives.
     let sectors = end.div_ceil(SECTOR) - first;
     let boundary = (first + random.below(sectors as usize) as u64) * SECTOR;
     let kept = boundary.saturating_sub(*offset) as usize;
@@ -166,7 +167,7 @@ fn scatter(bytes: &mut Vec<u8>, change: &Change, by_page: bool, random: &mut Ran
                         },
                     );
                 } else if (bytes.len() as u64) < next && random.coin() {
-                    // The length was recorded, but the bytes were not.
+                    // The length survives, but the bytes do not.
                     bytes.resize(next as usize, 0);
                 }
                 at = next;

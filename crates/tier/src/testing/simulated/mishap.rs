@@ -1,4 +1,4 @@
-//! A single failing operation of any kind, with working operations before and after it. Tests make
+//! A failure of a single operation of any kind. The operations before and after it work. Tests make
 //! each operation of their work fail in turn.
 
 use std::io;
@@ -42,21 +42,22 @@ pub enum Operation {
     TierRead,
 }
 
-/// The way in which one operation fails.
+/// The failure of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mishap {
-    /// It fails with `EIO`, and was not done. For a sync, see [`SimVolume::discard_failed_syncs`].
+    /// The operation fails with `EIO`, and was not performed. For a sync, see
+    /// [`SimVolume::discard_failed_syncs`].
     Undone,
-    /// It fails with `EIO`, although it was done, like a rename over a network whose reply was
-    /// lost. An operation that only reads is not done.
+    /// The operation fails with `EIO`, although it was performed, like a rename over a network
+    /// whose reply was lost. An operation that only reads returns no data.
     Done,
-    /// It fails for lack of resources: with `ENOSPC`, a write only after its first half. If it
-    /// needs a descriptor, it fails with `EMFILE`.
+    /// The operation fails for lack of resources. If it needs a descriptor, it fails with `EMFILE`.
+    /// If it needs space, it fails with `ENOSPC`; a write fails after its first half was written.
     NoRoom,
 }
 
 impl Mishap {
-    /// All ways.
+    /// All kinds of failures.
     pub const ALL: [Mishap; 3] = [Mishap::Undone, Mishap::Done, Mishap::NoRoom];
 
     /// The error code of the operating system.
@@ -90,7 +91,7 @@ pub(super) enum Verdict {
 }
 
 impl State {
-    /// Counts an operation of any kind, and makes it fail if it is the selected one.
+    /// Counts an operation of any kind, and makes it fail if it is the selected operation.
     ///
     /// `Err` means that the operation has no effect. `Fails` means that it is performed
     /// nevertheless.
@@ -143,13 +144,14 @@ impl State {
 
 impl SimVolume {
     /// The number of operations so far, of any kind, including reads. A test passes each number
-    /// below it to [`fail_call`](SimVolume::fail_call). A call with several requests counts as
-    /// several operations.
+    /// below this number to [`fail_call`](SimVolume::fail_call). A call with several requests
+    /// counts as several operations.
     pub fn calls(&self) -> u64 {
         self.lock_state().calls
     }
 
-    /// Lets this many more operations of any kind succeed, and fails the next one, once.
+    /// Lets `calls` more operations of any kind succeed. Then the next operation fails, and later
+    /// operations succeed.
     pub fn fail_call(&self, calls: u64, mishap: Mishap) {
         self.set_trip(calls, None, mishap, false);
     }
@@ -175,8 +177,8 @@ impl SimVolume {
         });
     }
 
-    /// The operation that [`fail_call`](SimVolume::fail_call) failed, with the file's name. If the
-    /// operation has not come yet, returns `None` and cancels the failure.
+    /// Returns the operation that failed by [`fail_call`](SimVolume::fail_call), with the name of
+    /// the file. If no operation has failed yet, returns `None` and cancels the failure.
     pub fn failed(&self) -> Option<(Operation, String)> {
         let mut state = self.lock_state();
         state.trip = None;
@@ -184,9 +186,9 @@ impl SimVolume {
     }
 
     /// Sets whether a failed sync discards the changes that it should have made durable, for files
-    /// and for names. Linux discards them: it marks the unwritten pages as clean. Reads still
-    /// return the written bytes, and a later sync succeeds, but a crash loses them. By default a
-    /// later sync makes the changes durable.
+    /// and for names. Linux discards them: it marks the dirty pages as clean. Then reads still
+    /// return the written bytes, and a later sync succeeds, but a crash loses these bytes. By
+    /// default a later sync makes the changes durable.
     pub fn discard_failed_syncs(&self, files: bool, names: bool) {
         let mut state = self.lock_state();
         (state.discards_files, state.discards_names) = (files, names);
