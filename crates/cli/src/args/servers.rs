@@ -12,7 +12,7 @@ use super::{IDS, at_least_one, beam, in_flight, list_size, threads, up_to};
 use crate::names::IoName;
 use stratann_terminal::size;
 
-/// The addresses of a server, and its reports about itself.
+/// Options of every server: its connections, health and log.
 #[derive(Debug, Args)]
 pub struct ListenArguments {
     /// Also listens at this path, for processes of the same user on this machine. They connect to
@@ -60,7 +60,7 @@ pub struct ListenArguments {
     pub config: Option<PathBuf>,
 }
 
-/// How the process reaches other servers.
+/// How a process connects to servers.
 #[derive(Debug, Args)]
 pub struct ReachArguments {
     /// Encrypts connections to servers with TLS, and verifies the servers by the certificates in
@@ -134,9 +134,9 @@ pub struct ComputeArguments {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = seeds)]
     pub seeds: usize,
 
-    /// The memory for low codes. If it is too small for all low codes, the nodes with the fewest
-    /// incoming links have theirs at the memory server, which then estimates the distances (DistVS
-    /// §3.3) [default: enough for all low codes]
+    /// The memory for low codes. If it is too small for all low codes, the codes of the nodes with
+    /// the fewest incoming links stay at the memory server, which then estimates the distances of
+    /// these nodes (DistVS §3.3) [default: enough for all low codes]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub low_memory: Option<u64>,
 
@@ -360,8 +360,8 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
     }
 }
 
-/// The names of servers, as a client types them. One argument has all of them, so the next argument
-/// is no server.
+/// The names of servers, as a user types them. One argument has all names, so the next argument is
+/// no server.
 #[derive(Clone, Debug)]
 pub struct ServerList(pub Vec<String>);
 
@@ -370,7 +370,7 @@ fn server_list(text: &str) -> Result<ServerList, String> {
     Ok(ServerList(servers))
 }
 
-/// Parses the name of a server, as clients type it.
+/// Parses the name of a server, as a user types it.
 fn server(text: &str) -> Result<String, String> {
     if let Some(meant) = Server::meant(text) {
         return Err(format!(
@@ -400,7 +400,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     first.map_err(|why| format!("{why}. Give HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710"))
 }
 
-/// The most compute servers of a `cluster up`. They run in one process, each with its own threads.
+/// The maximum number of compute servers in a `cluster up`. They run in one process, each with its
+/// own threads.
 const MOST_SERVERS: usize = 64;
 
 fn servers(text: &str) -> Result<usize, String> {

@@ -248,7 +248,7 @@ fn a_row_that_is_no_vector_is_refused_by_its_number() {
         (Some(vec![]), &["row 400", "an empty list"]),
         (
             Some(vec![Some(1.0), None]),
-            &["row 400", "a list with a null in it"],
+            &["row 400", "a list that contains a null"],
         ),
         (
             Some(vec![Some(1.0); 3]),
@@ -344,7 +344,7 @@ fn options_that_fit_no_column_are_told_with_those_that_do() {
     refused(&all, 1, &["no columns for attributes"]);
     build(&place, "base.fbin", "index", &["--vectors", "embedding"]).refused(
         2,
-        &["--vectors names a column of a Parquet file, and base.fbin is none. Remove it"],
+        &["--vectors names a column of a Parquet file, and base.fbin is no Parquet file. Remove --vectors"],
     );
     build(&place, "not-there.parquet", "index", &[]).refused(1, &["Check the path"]);
     build(
@@ -355,8 +355,7 @@ fn options_that_fit_no_column_are_told_with_those_that_do() {
     )
     .refused(1, &["Check the path"]);
     // The nearest name comes first, however many there are.
-    let near =
-        "--vectors names \"Embeding\", which is no column of the file; did you mean \"embedding\"?";
+    let near = "--vectors names \"Embeding\", which is no column; did you mean \"embedding\"?";
     refused(&["--vectors", "Embeding"], 2, &[near, there]);
     let strings = ["--vectors", "embedding", "--ids", "text"];
     refused(
@@ -533,9 +532,17 @@ fn queries_and_exact_answers_come_from_a_parquet_file_too() {
     place.run(&[&calibrate[..], &vectors].concat()).done();
 
     let none = "--vectors names a column of a Parquet file, and";
-    search("queries.fbin", &vectors).refused(2, &[none, "queries.fbin is none. Remove it"]);
-    truth("base.fbin", "queries.fbin", "no.bin", &vectors)
-        .refused(2, &[none, "base.fbin and queries.fbin are none. Remove it"]);
+    search("queries.fbin", &vectors).refused(
+        2,
+        &[none, "queries.fbin is no Parquet file. Remove --vectors"],
+    );
+    truth("base.fbin", "queries.fbin", "no.bin", &vectors).refused(
+        2,
+        &[
+            none,
+            "base.fbin and queries.fbin are no Parquet files. Remove --vectors",
+        ],
+    );
     search("queries.parquet", &[]).refused(2, &["--vectors: \"embedding\""]);
     place
         .run(&calibrate)
@@ -583,8 +590,8 @@ fn all_columns_that_are_no_attributes_are_named_and_can_be_left_out() {
     build(&place, "three.fbin", "index", &attributes).refused(
         1,
         &[
-            "column \"near\" is of type list of float: lists have strings or integers alone",
-            "column \"cost\" is of type decimal: no float has its digits exactly",
+            "column \"near\" is of type list of float: a list may have only strings or integers",
+            "column \"cost\" is of type decimal: a float cannot store its digits exactly",
             "column \"far\" is of type list of float",
             "--without near,cost,far",
             "--payload",
@@ -669,7 +676,7 @@ fn a_schema_without_a_bottom_ends_in_an_error() {
         (60, &["column \"a\" is of type struct"]),
         (
             200_000,
-            &["no whole Parquet file", "within more than 64 others"],
+            &["no whole Parquet file", "nested in more than 64 others"],
         ),
     ];
     for (groups, words) in words {
