@@ -135,8 +135,8 @@ pub struct ComputeArguments {
     pub seeds: usize,
 
     /// The memory for low codes. If it is too small for all low codes, the codes of the nodes with
-    /// the fewest incoming links stay at the memory server, which then estimates the distances of
-    /// these nodes (DistVS §3.3) [default: enough for all low codes]
+    /// the fewest incoming links stay at the memory server. That server then estimates the
+    /// distances of these nodes (DistVS §3.3) [default: enough for all low codes]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub low_memory: Option<u64>,
 
