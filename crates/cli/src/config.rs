@@ -170,7 +170,9 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
             return wrong("the option is given twice, once with `-` and once with `_`. Remove one");
         }
         if name == "config" {
-            return wrong("a file of options cannot name another one. Remove it");
+            return wrong(
+                "a file of options cannot name another file of options. Remove this option",
+            );
         }
         let known = command
             .get_arguments()
@@ -182,7 +184,7 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
             }
             Some(toml::Value::Boolean(_)) if takes_value => {
                 return wrong(
-                    "the option takes a value, and has true or false. Write a text or a number",
+                    "the option takes a value, but the file has true or false. Write a text or a number",
                 );
             }
             // A known flag with `false` is left out. An unknown name is passed to clap, whose error
@@ -247,7 +249,7 @@ mod tests {
             // As a flag, `--listen` would take the next word as its value.
             (
                 "listen = true",
-                ", line 1: listen: the option takes a value, and has true or false",
+                ", line 1: listen: the option takes a value, but the file has true or false",
             ),
             ("listen", " is no valid TOML: "),
             (

@@ -353,7 +353,7 @@ fn rows_of(
         let (rows, copied) = json_lines(file, columns, target)?;
         if rows.rows() != vectors {
             return Err(Failure::Wrong(format!(
-                "number of rows of {} is {}; there are {vectors} vectors. Give one row for each",
+                "number of rows of {} is {}; there are {vectors} vectors. Give one row for each vector",
                 file.display(),
                 rows.rows()
             )));
@@ -404,8 +404,7 @@ fn copied(path: &Path, mut pipe: File, target: Target) -> Result<(File, u64), Fa
     let folder = parquet::folder_of(target.index);
     let cannot_write = |error: std::io::Error| {
         Failure::Failed(format!(
-            "{} cannot be copied to a temporary file in {}; {error}. Make the folder writable, with \
-             room for the rows",
+            "{} cannot be copied to a temporary file in {}; {error}. Make the folder writable, and free space for the rows",
             path.display(),
             folder.display()
         ))
@@ -425,8 +424,7 @@ fn copied(path: &Path, mut pipe: File, target: Target) -> Result<(File, u64), Fa
         }
         if bytes == 0 && buffer[..read].starts_with(parquet::MAGIC) {
             return Err(Failure::Wrong(format!(
-                "{} is a pipe with a Parquet file; such a file is not read from its beginning. Write \
-                 it to a file, and name that file",
+                "{} is a pipe with a Parquet file; such a file cannot be read from front to back. Write it to a file, and name that file",
                 path.display()
             )));
         }
@@ -466,11 +464,14 @@ fn check_keys(
         match stratann::meant(key, unnamed) {
             Some(meant) => {
                 return Err(Failure::Wrong(format!(
-                    "{what}; did you mean {meant:?}? They have {}. Name one of these, or leave it out",
+                    "{what}; did you mean {meant:?}? The lines have {}. Name one of these keys, or leave out the option",
                     parquet::listed(&there)
                 )));
             }
-            None => progress.warn(&format!("{what}; they have {}", parquet::listed(&there))),
+            None => progress.warn(&format!(
+                "{what}; the lines have {}",
+                parquet::listed(&there)
+            )),
         }
     }
     Ok(())

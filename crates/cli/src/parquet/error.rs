@@ -229,8 +229,7 @@ impl fmt::Display for ParquetError {
             ),
             Self::Spool { folder, found } => write!(
                 f,
-                "its rows cannot be written to a temporary file in {folder}; {found}. Make the \
-                 folder writable, with room for the vectors, and for the attributes as JSON lines"
+                "the rows of the file cannot be written to a temporary file in {folder}; {found}. Make the folder writable, and free space for the vectors, and for the attributes as JSON lines"
             ),
         }
     }
