@@ -110,7 +110,7 @@ pub enum Command {
     Completions(CompletionsArguments),
 }
 
-const FILES: &str = "Files of vectors: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy. The extension gives the format.";
+const FILES: &str = "Files of vectors: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy. The extension determines the format.";
 const SIZES: &str =
     "Sizes: bytes, or a number with kB, MB, GB (powers of 1000) or KiB, MiB, GiB (powers of 1024).";
 

@@ -433,10 +433,10 @@ fn copied(path: &Path, mut pipe: File, target: Target) -> Result<(File, u64), Fa
     }
 }
 
-/// Checks the options that name a key of the lines. If no line has the key and a similar key is
-/// there, the name is probably misspelt. A misspelt name would make the payload, or a time, a
-/// column of another type, which stays in the index. If no similar key is there, the lines may just
-/// have no value for the key, so this is a warning.
+/// Checks the options that name a key of the lines. If no line has the key, but the lines have a
+/// similar key, the name is probably misspelt, which is an error. A misspelt name would make the
+/// payload, or a time, a column of another type, which stays in the index. If the lines have no
+/// similar key, they may just lack values for the key, so there is only a warning.
 fn check_keys(
     file: &Path,
     rows: &JsonRows,

@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         // command.
         let _ = writeln!(
             std::io::stderr(),
-            "warning: if the system refuses memory, the command will be aborted: {error}"
+            "warning: the handler for refused memory is missing ({error}). If the system refuses memory, a signal ends the command"
         );
     }
     let mut typed = Arguments::command();

@@ -420,14 +420,16 @@ fn low_list(text: &str) -> Result<f64, String> {
     let most = bounds::MOST_LOW;
     let times = text.parse::<f64>().ok();
     let times = times.filter(|times| (1.0..=most).contains(times));
-    times.ok_or_else(|| format!("'{text}' is no multiple in range. Give 1 to {most} (3 is usual)"))
+    times.ok_or_else(|| {
+        format!("'{text}' is no number from 1 to {most}. Give a number in this range (3 is usual)")
+    })
 }
 
 fn seeds(text: &str) -> Result<usize, String> {
     let most = bounds::MOST_SEEDS;
     let nodes = text.parse::<usize>().ok();
     let nodes = nodes.filter(|&nodes| nodes <= most);
-    nodes.ok_or_else(|| format!("'{text}' is no number in range. Give 0 to {most} (64 is usual)"))
+    nodes.ok_or_else(|| format!("'{text}' is no whole number from 0 to {most}. Give a number in this range (64 is usual)"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
