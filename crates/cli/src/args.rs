@@ -936,9 +936,9 @@ pub struct WriteArguments {
     /// When and how new vectors join the index on storage. merge: with the next `stratann compact`.
     /// relocate: immediately; changed records are written together to free slots, as in OdinANN.
     /// accumulate: immediately; changed lists wait in memory, and many are written together.
-    /// in-place: immediately; each changed list is written where it is, so memory does not grow.
-    /// rebalance: in groups; the clusters that they join are kept balanced [default: set by the
-    /// preset]
+    /// in-place: immediately; each changed list is overwritten in place, and memory grows by one
+    /// byte for each new vector. rebalance: in groups; the clusters that they join are kept
+    /// balanced [default: set by the preset]
     #[arg(long, value_name = "WAY", value_parser = names::update(), hide_possible_values = true)]
     pub update: Option<stratann::Update>,
 
@@ -1204,7 +1204,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
 
-    /// How often to repeat every measurement, instead of the job's own number
+    /// The number of repetitions of every measurement, instead of the job's own number
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub repeat: Option<usize>,
 

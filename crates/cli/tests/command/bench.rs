@@ -342,7 +342,7 @@ fn live_updates_over_time() {
             if tries == 3 || all_done(&result, own) {
                 return (ran, result);
             }
-            eprintln!("something was not done at all: {result}");
+            eprintln!("a run lacks an activity: {result}");
         }
         unreachable!()
     };

@@ -54,7 +54,7 @@ impl<'a> Disk<'a> {
         let made = done(place, "mkfs.ext4", &["-q", "-F", "disk.img"]);
         if let Err(why) = made.and_then(|()| disk.try_mount()) {
             let why = why.trim().replace('\n', " ");
-            eprintln!("skipped: there is no disk to test with: {why}");
+            eprintln!("skipped: no file system can be mounted: {why}");
             return None;
         }
         copy(&place.path("index"), &place.path("disk/index"));

@@ -98,7 +98,7 @@ fn within(program: &Path, place: &Place, words: &[&str], bytes: u64, anew: impl 
             ended => return ended,
         }
     }
-    eprintln!("{words:?}: three times above {bytes}: {peaks:?}");
+    eprintln!("{words:?}: three peaks above {bytes} bytes: {peaks:?}");
     let [least, most] = [peaks.iter().min(), peaks.iter().max()].map(|peak| *peak.unwrap());
     Ended::Done(least - (most - least).min(bytes * 3 / 100))
 }

@@ -682,7 +682,7 @@ fn an_interrupted_build_leaves_nothing() {
     let signals = [("-HUP", 1), ("-INT", 2), ("-TERM", 15)];
     for (sent, number) in signals {
         if is_ignored(number) {
-            eprintln!("skipped: {sent}, which whoever started these tests has ignored");
+            eprintln!("skipped: {sent}; these tests were started with this signal ignored");
             continue;
         }
         let child = start(&mut place.command(&LONG_BUILD));

@@ -366,7 +366,8 @@ fn ways_to_search_agree() {
         let words = [&["--strategy", "best-first"][..], words].concat();
         assert_eq!(answers("other.bin", &words), plain, "{words:?}");
     }
-    // The results of a pipelined search depend on this order. Its recall is as high.
+    // The results of a pipelined search depend on this order. Its recall must be as high as that of
+    // a best-first search.
     place
         .run(&["truth", "base.u8bin", "queries.u8bin", "truth.bin"])
         .done();
