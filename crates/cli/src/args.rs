@@ -156,8 +156,8 @@ pub struct BuildArguments {
     #[arg(long)]
     pub overwrite: bool,
 
-    /// Skips the measurement of the recall that each list size reaches. `search --recall` needs it;
-    /// `stratann calibrate` can make it later
+    /// Skips the measurement of the recall that each list size reaches. `search --recall` needs
+    /// this measurement, which `stratann calibrate` can make later
     #[arg(long)]
     pub no_calibrate: bool,
 
@@ -415,8 +415,8 @@ pub struct SearchArguments {
     pub find_list: bool,
 
     /// A condition that the attributes of results must match, such as "year >= 2020 and tags
-    /// contains 'sea'". If one of several indexes lacks a column, its vectors have no value in that
-    /// column. The file of --truth must contain only matching vectors
+    /// contains 'sea'". If one of several indexes lacks a column, the vectors of this index have no
+    /// value in it. The file of --truth must contain only matching vectors
     #[arg(long, value_name = "TEXT", value_parser = filter)]
     pub filter: Option<Filter>,
 
@@ -889,7 +889,8 @@ pub struct CalibrateArguments {
 
     /// A file of queries that resemble future ones. The command searches up to 10,000 of them
     /// [default: vectors of the index, each searched as if it were absent. Most graph indexes also
-    /// use made queries: a vector plus 0.2, 0.35 or 0.5 times the difference of two other vectors]
+    /// use synthetic queries: a vector plus 0.2, 0.35 or 0.5 times the difference of two other
+    /// vectors]
     pub queries: Option<PathBuf>,
 
     /// If QUERIES is a Parquet file: the column of the vectors
@@ -1221,8 +1222,8 @@ pub struct BenchArguments {
      need none: they share a secret of that user. Clients with TLS trust the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
 ))]
 pub struct MemoryServerArguments {
-    /// The index whose lists and high codes compute servers read; its preset is distvs. Without an
-    /// index, the server stores files for clients
+    /// The index whose lists and high codes compute servers read; its preset must be distvs.
+    /// Without an index, the server stores files for clients
     pub index: Option<PathBuf>,
 
     /// The maximum total size of the files of clients

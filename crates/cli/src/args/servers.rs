@@ -73,7 +73,7 @@ pub struct ReachArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct StorageServerArguments {
-    /// The index directory; its preset is distvs
+    /// The index directory; its preset must be distvs
     pub index: PathBuf,
 
     /// The address to listen on; port 0 means any free port. An address other than loopback needs a
@@ -207,7 +207,7 @@ pub enum ClusterCommand {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct UpArguments {
-    /// The index directory; its preset is distvs
+    /// The index directory; its preset must be distvs
     pub index: PathBuf,
 
     /// The number of compute servers
@@ -292,9 +292,9 @@ pub struct ClusterDeleteArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct ClusterSearchArguments {
-    /// Compute servers, separated by commas. Each is host:port, shm:PATH or ucx:host:port.
-    /// Queries go to the first server. If it is unreachable, does not answer, or waits for its own
-    /// servers, queries go to the next one
+    /// Compute servers, separated by commas. Each is host:port, shm:PATH or ucx:host:port. Queries
+    /// go to the first server. If this server is unreachable, does not answer, or waits for other
+    /// servers, queries go to the next server in the list
     #[arg(value_parser = server_list)]
     pub servers: ServerList,
 
