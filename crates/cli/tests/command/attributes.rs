@@ -212,7 +212,12 @@ fn a_name_that_no_line_has_is_refused_before_anything_is_written() {
         ran.refused(status, said);
         assert!(!place.path("index").exists());
     };
-    let times = ["--times names \"mode\"", is_key, "\"made\"", "leave it out"];
+    let times = [
+        "--times names \"mode\"",
+        is_key,
+        "\"made\"",
+        "leave out the option",
+    ];
     refused(["more", "mode"], 2, &times);
     // The key "more" has objects, which cannot be attributes.
     let payload = ["in \"more\"", "give its key \"more\", and not \"moer\""];
