@@ -1,4 +1,6 @@
-"""What docs/integrations.md and the packages' READMEs say is run: every block of Python, page by page, in an empty folder."""
+"""Runs every Python block of docs/integrations.md and of the packages' READMEs, page by page, in an
+empty folder.
+"""
 
 import importlib.util
 import pathlib

@@ -93,8 +93,8 @@ pub enum Command {
     /// Lists the copies of index files on a tier, and with `--remove` removes copies that no
     /// process uses
     Copies(CopiesArguments),
-    /// Serves memory of this machine to searches in other processes, here or elsewhere. With an
-    /// index, serves its lists and high codes to compute servers
+    /// Serves memory of this machine to searches in other processes, on this machine or others.
+    /// With an index, serves its adjacency lists and high codes to compute servers
     MemoryServer(MemoryServerArguments),
     /// Serves the exact vectors of an index to compute servers, which re-rank with them
     StorageServer(StorageServerArguments),
@@ -110,7 +110,7 @@ pub enum Command {
     Completions(CompletionsArguments),
 }
 
-const FILES: &str = "Files of vectors: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy. The extension gives the format.";
+const FILES: &str = "Files of vectors: .fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy. The extension determines the format.";
 const SIZES: &str =
     "Sizes: bytes, or a number with kB, MB, GB (powers of 1000) or KiB, MiB, GiB (powers of 1024).";
 
@@ -156,8 +156,8 @@ pub struct BuildArguments {
     #[arg(long)]
     pub overwrite: bool,
 
-    /// Skips the measurement of the recall that each list size reaches. `search --recall` needs it;
-    /// `stratann calibrate` can make it later
+    /// Skips the measurement of the recall that each list size reaches. `search --recall` needs
+    /// this measurement, which `stratann calibrate` can make later
     #[arg(long)]
     pub no_calibrate: bool,
 
@@ -376,7 +376,8 @@ pub struct TrainArguments {
 pub struct SearchArguments {
     /// The index directory, then the file of query vectors. Several indexes, or directories of
     /// indexes, are searched as one index. They need the same dimension, element type and metric
-    // A single list, since two lists could not be distinguished with options between their words.
+    // One list of paths, since clap could not tell two lists apart with options between their
+    // words.
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
 
@@ -414,14 +415,14 @@ pub struct SearchArguments {
     pub find_list: bool,
 
     /// A condition that the attributes of results must match, such as "year >= 2020 and tags
-    /// contains 'sea'". If one of several indexes lacks a column, its vectors have no value in that
-    /// column. The file of --truth must contain only matching vectors
+    /// contains 'sea'". If one of several indexes lacks a column, the vectors of this index have no
+    /// value in it. The file of --truth must contain only matching vectors
     #[arg(long, value_name = "TEXT", value_parser = filter)]
     pub filter: Option<Filter>,
 
     /// Finds the vectors within this exact distance of each query, instead of the k nearest. A
-    /// graph or clusters may miss some of them. Prints results as --print does, but many results of
-    /// a query make several tables or lines
+    /// graph or clusters may miss some of them. Prints results as --print does, but divides many
+    /// results of a query into several tables or lines
     #[arg(long, value_name = "DISTANCE", allow_negative_numbers = true,
           conflicts_with_all = ["k", "recall", "truth", "out", "explain", "parts"])]
     pub within: Option<f32>,
@@ -446,8 +447,8 @@ pub struct SearchArguments {
     #[arg(long, value_name = "FILE", visible_aliases = ["groundtruth", "gt-file"])]
     pub truth: Option<PathBuf>,
 
-    /// Measures recall without --truth. After the searches with each list size, compares this many
-    /// of the queries with all vectors by brute force. For one index only
+    /// Measures recall without --truth. After the searches with each list size, compares the
+    /// results of N queries with exact results by brute force. For one index only
     #[arg(long, value_name = "N", value_parser = watched, conflicts_with_all = ["within", "like", "find_list", "print"])]
     pub watch_recall: Option<usize>,
 
@@ -469,12 +470,13 @@ pub struct SearchArguments {
     #[arg(long, overrides_with = "no_nav")]
     pub nav: bool,
 
-    /// Does not use the navigation graph. A search starts at the graph's entry point, or where
-    /// --seeds leads it
+    /// Does not use the navigation graph. A search starts at the graph's entry node, or near the
+    /// nearest of the --seeds nodes
     #[arg(long, overrides_with = "nav")]
     pub no_nav: bool,
 
-    /// When a search reads a page, it uses every candidate on the page [default: set by the preset]
+    /// When a search reads a page for a node, it uses all nodes on the page [default: set by the
+    /// preset]
     #[arg(long, overrides_with = "no_whole_page")]
     pub whole_page: bool,
 
@@ -561,8 +563,9 @@ pub struct SearchArguments {
     #[arg(long)]
     pub print: bool,
 
-    /// With --print, --within or --like: prints the attributes of each result beside it, all of
-    /// them and the payload, or only those named (--attributes=price,tags)
+    /// With --print, --within or --like: prints attributes beside each result. Without NAMES,
+    /// prints all attributes and the payload; with NAMES, only these attributes
+    /// (--attributes=price,tags)
     #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub attributes: Option<String>,
 
@@ -660,8 +663,8 @@ pub struct InsertArguments {
     pub no_resume: bool,
 
     /// Inserts nothing. The index forgets that an insert of VECTORS was cut off, and keeps the rows
-    /// of that insert. VECTORS is the path of the file, which may be gone, or the name that
-    /// `verify` prints
+    /// of that insert. VECTORS is the path of the file, which need not exist any more, or the name
+    /// that `verify` prints
     #[arg(long, conflicts_with_all = ["upsert", "resume", "no_resume", "ids", "compact"])]
     pub forget: bool,
 
@@ -886,7 +889,8 @@ pub struct CalibrateArguments {
 
     /// A file of queries that resemble future ones. The command searches up to 10,000 of them
     /// [default: vectors of the index, each searched as if it were absent. Most graph indexes also
-    /// use made queries: a vector plus 0.2, 0.35 or 0.5 times the difference of two other vectors]
+    /// use synthetic queries: a vector plus 0.2, 0.35 or 0.5 times the difference of two other
+    /// vectors]
     pub queries: Option<PathBuf>,
 
     /// If QUERIES is a Parquet file: the column of the vectors
@@ -924,17 +928,18 @@ pub struct CompactArguments {
 /// The common options of commands that change an index.
 #[derive(Debug, Args)]
 pub struct WriteArguments {
-    /// When changes become durable. always: each batch of rows before the next one. end: when the
-    /// command ends. A number of milliseconds, such as 100ms: at most this long after a change
+    /// When changes become durable. always: each batch of rows, before the next batch begins. end:
+    /// when the command ends. A number of milliseconds, such as 100ms: at most this long after a
+    /// change
     #[arg(long, value_name = "WHEN", default_value = "end", value_parser = durability)]
     pub durability: stratann::Durability,
 
     /// When and how new vectors join the index on storage. merge: with the next `stratann compact`.
     /// relocate: immediately; changed records are written together to free slots, as in OdinANN.
     /// accumulate: immediately; changed lists wait in memory, and many are written together.
-    /// in-place: immediately; each changed list is written where it is, so memory does not grow.
-    /// rebalance: in groups; the clusters that they join are kept balanced [default: set by the
-    /// preset]
+    /// in-place: immediately; each changed list is overwritten in place, and memory grows by one
+    /// byte for each new vector. rebalance: in groups; the clusters that they join are kept
+    /// balanced [default: set by the preset]
     #[arg(long, value_name = "WAY", value_parser = names::update(), hide_possible_values = true)]
     pub update: Option<stratann::Update>,
 
@@ -1200,7 +1205,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "TEXT")]
     pub only: Vec<String>,
 
-    /// How often to repeat every measurement, instead of the job's own number
+    /// The number of repetitions of every measurement, instead of the job's own number
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub repeat: Option<usize>,
 
@@ -1217,8 +1222,8 @@ pub struct BenchArguments {
      need none: they share a secret of that user. Clients with TLS trust the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
 ))]
 pub struct MemoryServerArguments {
-    /// The index whose lists and high codes compute servers read; its preset is distvs. Without an
-    /// index, the server stores files for clients
+    /// The index whose lists and high codes compute servers read; its preset must be distvs.
+    /// Without an index, the server stores files for clients
     pub index: Option<PathBuf>,
 
     /// The maximum total size of the files of clients
@@ -1241,8 +1246,8 @@ pub struct MemoryServerArguments {
     pub no_batch: bool,
 
     /// With an index: checks every second whether a merge replaced the lists and codes, and then
-    /// loads the new ones. The old ones still answer, and stay in memory until no search has used
-    /// them for half a minute
+    /// loads the new ones. The server still answers with the old ones, and keeps them in memory
+    /// until no search has used them for half a minute
     #[arg(long, conflicts_with_all = ["bytes", "folder"], requires = "index")]
     pub follow: bool,
 

@@ -17,12 +17,12 @@ const SERVERS: [&str; 4] = [
     "cluster",
 ];
 
-/// A command line into which the options of its file were inserted.
+/// A command line into which the options of the file of `--config` were inserted.
 #[derive(Debug)]
 pub struct Expanded {
     /// The words of the command line. Words from the file follow the name of the command.
     pub words: Vec<OsString>,
-    /// The options that come from the file.
+    /// The options from the file. `None` if no file was read.
     said: Option<Said>,
 }
 
@@ -70,7 +70,8 @@ pub fn expanded(words: Vec<OsString>, arguments: &clap::Command) -> Result<Expan
         .to_str()
         .and_then(|name| arguments.find_subcommand(name));
     if words[command] == "cluster" {
-        // The command's name is `up` or `search`. Options of all commands may precede it.
+        // The command's name is `up` or `search`. Options that all commands have may precede this
+        // name.
         let mut behind = words.iter().enumerate().skip(command + 1);
         let found = behind.find_map(|(at, word)| {
             let of = known.and_then(|of| of.find_subcommand(word.to_str()?));
@@ -169,7 +170,9 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
             return wrong("the option is given twice, once with `-` and once with `_`. Remove one");
         }
         if name == "config" {
-            return wrong("a file of options cannot name another one. Remove it");
+            return wrong(
+                "a file of options cannot name another file of options. Remove this option",
+            );
         }
         let known = command
             .get_arguments()
@@ -181,7 +184,7 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
             }
             Some(toml::Value::Boolean(_)) if takes_value => {
                 return wrong(
-                    "the option takes a value, and has true or false. Write a text or a number",
+                    "the option takes a value, but the file has true or false. Write a text or a number",
                 );
             }
             // A known flag with `false` is left out. An unknown name is passed to clap, whose error
@@ -243,10 +246,10 @@ mod tests {
                 ", line 2: listen: an option has one value. Write a text",
             ),
             ("config = \"x\"", ", line 1: config: "),
-            // It would take the next word for its value.
+            // As a flag, `--listen` would take the next word as its value.
             (
                 "listen = true",
-                ", line 1: listen: the option takes a value, and has true or false",
+                ", line 1: listen: the option takes a value, but the file has true or false",
             ),
             ("listen", " is no valid TOML: "),
             (
@@ -263,9 +266,9 @@ mod tests {
         }
         let underscored = options("low_list = 2.5\n", &server()).unwrap();
         assert_eq!(underscored[0].word, "--low-list=2.5");
-        // Options of all commands are accepted too.
+        // Options that all commands have are accepted too.
         assert_eq!(options("quiet = false", &server()), Ok(Vec::new()));
-        // An unknown option is never ignored.
+        // An unknown option is never ignored, even if its value is false.
         assert_eq!(options("tsl = false", &server()).unwrap()[0].word, "--tsl");
     }
 
@@ -283,7 +286,7 @@ mod tests {
         assert_eq!(found.words[2], "--threads=3");
         let found = expanded(&["stratann", "cluster", "up", "i", "--config", path]).unwrap();
         assert_eq!(found.words[3], "--threads=3");
-        // Options of all commands may be anywhere.
+        // Options that all commands have may be anywhere.
         let words = ["stratann", "cluster", "-q", "up", "i", "--config", path];
         assert_eq!(expanded(&words).unwrap().words[4], "--threads=3");
         let words = ["stratann", "search", "i", "q"];
@@ -306,7 +309,8 @@ mod tests {
         let said = format!("note: that is `listn` in {path}, line 2");
         let words = ["stratann", "storage-server", "i", "--config", path];
         assert_eq!(note(&words), Some(said));
-        // A typed option is not attributed to the file, by either of its names.
+        // An error about an option on the command line is not attributed to the file, whether its
+        // long or its short name was typed.
         std::fs::write(&file, "threads = 0\n").unwrap();
         for typed in ["--threads=x", "-Tx"] {
             assert_eq!(note(&[&words[..], &[typed]].concat()), None);

@@ -27,12 +27,12 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     })
 }
 
-/// Ids from the arguments: ids as words, one word that names a file of ids, or the file of the
-/// option. `None` if the arguments have no ids.
+/// Reads the ids that the arguments give: ids as words, one word that names a file of ids, or the
+/// file of an option. `None` if the arguments give no ids.
 ///
 /// # Errors
-/// One of several words is no id, or a file cannot be read. A single word that is both an id and
-/// the name of a file is refused too, since its meaning is unclear.
+/// One of several words is no id, a file cannot be read, or a word is both an id and the name of a
+/// file. The meaning of such a word would be unclear.
 pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>, Failure> {
     let id_of = |word: &PathBuf| word.to_str().and_then(|word| one(word).ok());
     match (words, file) {
@@ -68,13 +68,14 @@ pub fn one(word: &str) -> Result<u64, String> {
     id.ok_or_else(|| "give a whole number from 0 to 18446744073709551614".to_owned())
 }
 
-/// Parses the ids in a text. An error is the first word that is no id, with its line.
+/// Parses the ids in a text. The error has the line number of the first word that is no id, and the
+/// word.
 fn parse(text: &str) -> Result<Vec<u64>, (usize, String)> {
     let mut ids = Vec::new();
     for (line, text) in (1..).zip(text.lines()) {
         let words = text.split(|c: char| c.is_whitespace() || c == ',');
         for word in words.filter(|word| !word.is_empty()) {
-            // The last number of 64 bits stands for "no answer".
+            // The largest number of 64 bits is no id. In results, it stands for a missing result.
             ids.push(one(word).map_err(|_| (line, word.to_owned()))?);
         }
     }

@@ -17,14 +17,14 @@ use crate::parquet::{self, Target, Wanted};
 /// Vectors, with their ids and attributes.
 pub struct Input {
     pub vectors: Box<dyn VectorSource>,
-    /// The ids, if the call has any.
+    /// The ids, if an option gives them.
     pub ids: Option<Vec<u64>>,
     pub rows: Option<JsonRows>,
-    /// Bytes of temporary files, which hold the contents of Parquet files.
+    /// The size of the temporary files, in bytes. These are copies of Parquet files and pipes.
     pub copied: u64,
 }
 
-/// The files and options that an input is read from.
+/// The files and options from which an input is read.
 pub struct Files<'a> {
     /// The file of vectors.
     pub vectors: &'a Path,
@@ -41,11 +41,12 @@ pub struct Files<'a> {
 }
 
 impl Files<'_> {
-    /// Opens them. A Parquet file is read once, also where it has the attributes too. Before such a
-    /// file is copied, which may take long, `check` refuses vectors of this shape.
+    /// Opens the files. A Parquet file that has vectors and attributes is read once. Copies of
+    /// Parquet files may take long. Before the first copy, `check` may refuse the dimension and the
+    /// element type of the vectors.
     ///
     /// # Errors
-    /// A file cannot be read, or the files do not fit together; the error of `check`.
+    /// A file cannot be read, the files do not fit together, or `check` refuses the vectors.
     pub fn open(
         &self,
         progress: &dyn Progress,
@@ -77,14 +78,15 @@ impl Files<'_> {
             check(&NoRows::new(outline.element, outline.dim))?;
         }
         let beside = beside.filter(|_| !is_same);
-        // Before the vectors are copied. A second Parquet file is only checked, and copied later.
+        // The attributes are read before the vectors are copied, so that their errors come early. A
+        // second Parquet file is only checked here, and is copied later.
         let (rows, copied) = match (beside, &outline) {
             (Some(file), Some(outline)) if parquet::is_one(file) => {
                 parquet::check(file, &of_vectors(&columns, outline.rows), target)?;
                 (None, 0)
             }
             (_, Some(outline)) => rows_of(beside, &columns, outline.rows, target)?,
-            // The error of a file without rows follows.
+            // The file has no rows. `parquet::read` below fails with an error about this.
             (_, None) => (None, 0),
         };
         let contents = parquet::read(self.vectors, &wanted, target)?;
@@ -136,19 +138,19 @@ impl Files<'_> {
 #[derive(Clone, Copy)]
 pub struct Vectors<'a> {
     pub file: &'a Path,
-    /// The column of vectors, if it is a Parquet file.
+    /// The column of vectors, if the file is a Parquet file.
     pub column: Option<&'a str>,
-    /// The column of ids, if it is a Parquet file and its ids are wanted.
+    /// The column of ids, if the file is a Parquet file and the caller needs its ids.
     pub ids: Option<&'a str>,
-    /// The cap of the process; `None` if the command has no such option.
+    /// The value of `--memory`; `None` if the command has no such option.
     pub memory: Option<Option<u64>>,
 }
 
-/// Opened vectors, and their ids if these are wanted.
+/// Opened vectors, and their ids if the caller needs them.
 pub type Opened = (Box<dyn VectorSource>, Option<Vec<u64>>);
 
 impl<'a> Vectors<'a> {
-    /// The file if it is a Parquet file, with its column.
+    /// The column of vectors, if the file is a Parquet file and a column was given.
     fn parquet(&self) -> Option<&'a str> {
         self.column.filter(|_| parquet::is_one(self.file))
     }
@@ -170,8 +172,8 @@ impl<'a> Vectors<'a> {
         }
     }
 
-    /// The shape and the number of the vectors, for checks before [`open`](Self::open) copies a
-    /// Parquet file, which may take long. `None` if it is another file, or has no rows.
+    /// The number, dimension and element type of the vectors in a Parquet file, for checks before
+    /// [`open`](Self::open) copies the file. `None` if the file is no Parquet file, or has no rows.
     ///
     /// # Errors
     /// The file cannot be read, or does not have the columns.
@@ -187,7 +189,8 @@ impl<'a> Vectors<'a> {
         )
     }
 
-    /// The [`outline`](Self::outline), also of other files. `None` if a Parquet file has no rows.
+    /// As [`outline`](Self::outline), but also for other files. `None` if a Parquet file has no
+    /// rows.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -207,7 +210,7 @@ impl<'a> Vectors<'a> {
     /// Opens the vectors. A Parquet file is copied to the folder of temporary files.
     ///
     /// # Errors
-    /// It cannot be read, or it is a Parquet file and there is no column.
+    /// The file cannot be read, or is a Parquet file and no option names the column of vectors.
     pub fn open(&self, progress: &dyn Progress) -> Result<Opened, Failure> {
         let Some(column) = self.parquet() else {
             return match parquet::is_named(self.file) {
@@ -223,14 +226,15 @@ impl<'a> Vectors<'a> {
     }
 }
 
-/// The name of the column of ids that `--ids` gives, where vectors come from a column.
+/// The value of `--ids` as the name of a column. `--ids` names a column if vectors come from a
+/// Parquet file.
 ///
 /// # Errors
-/// It is no text.
+/// The value is not UTF-8.
 pub fn column_name<'a>(ids: &'a Path, vectors: &Path) -> Result<&'a str, Failure> {
     ids.to_str().ok_or_else(|| {
         Failure::Wrong(format!(
-            "--ids {} is no name in UTF-8; with --vectors it names a column. Give one of {}",
+            "--ids {} is not UTF-8; with --vectors, --ids names a column. Give the name of a column of {}",
             ids.display(),
             vectors.display()
         ))
@@ -240,7 +244,7 @@ pub fn column_name<'a>(ids: &'a Path, vectors: &Path) -> Result<&'a str, Failure
 /// Refuses `--vectors` if none of these files is a Parquet file.
 ///
 /// # Errors
-/// None is, or one of them cannot be opened.
+/// None of the files is a Parquet file, or a file cannot be opened.
 pub fn check_parquet(files: &[&Path]) -> Result<(), Failure> {
     for file in files {
         if let Err(error) = std::fs::File::open(file) {
@@ -250,14 +254,18 @@ pub fn check_parquet(files: &[&Path]) -> Result<(), Failure> {
     if files.iter().any(|file| parquet::is_one(file)) {
         return Ok(());
     }
-    let are = if files.len() > 1 { "are" } else { "is" };
+    let are = if files.len() > 1 {
+        "are no Parquet files"
+    } else {
+        "is no Parquet file"
+    };
     let files: Vec<String> = files
         .iter()
         .map(|file| file.display().to_string())
         .collect();
     let files = files.join(" and ");
     Err(Failure::Wrong(format!(
-        "--vectors names a column of a Parquet file, and {files} {are} none. Remove it"
+        "--vectors names a column of a Parquet file, and {files} {are}. Remove --vectors"
     )))
 }
 
@@ -287,16 +295,16 @@ fn without_column(file: &Path) -> Failure {
     ))
 }
 
-/// Whether two paths lead to one file.
+/// Whether two paths name the same file.
 fn same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     one == other || real(one).is_some_and(|one| Some(one) == real(other))
 }
 
-/// The attributes that `set-attributes` sets, and as many ids of their vectors.
+/// The attributes that `set-attributes` sets, and for each row the id of its vector.
 ///
 /// # Errors
-/// A file cannot be read, or they do not fit together.
+/// A file cannot be read, or the files do not fit together.
 pub fn attributes(
     arguments: &SetAttributesArguments,
     progress: &dyn Progress,
@@ -330,8 +338,8 @@ pub fn attributes(
     Ok((of_file(&arguments.rows, contents.rows)?, ids))
 }
 
-/// The attributes of so many vectors, in a file of JSON lines or Parquet, and the bytes of their
-/// copy.
+/// The attributes of `vectors` vectors, from a file of JSON lines or a Parquet file, and the size
+/// of the temporary copy in bytes.
 fn rows_of(
     file: Option<&Path>,
     columns: &JsonColumns,
@@ -345,7 +353,7 @@ fn rows_of(
         let (rows, copied) = json_lines(file, columns, target)?;
         if rows.rows() != vectors {
             return Err(Failure::Wrong(format!(
-                "number of rows of {} is {}; there are {vectors} vectors. Give one row for each",
+                "number of rows of {} is {}; there are {vectors} vectors. Give one row for each vector",
                 file.display(),
                 rows.rows()
             )));
@@ -356,7 +364,7 @@ fn rows_of(
     Ok((Some(of_file(file, contents.rows)?), contents.copied))
 }
 
-/// All columns as attributes of so many vectors.
+/// Selects all columns as attributes, in a file with one row for each of `vectors` vectors.
 fn of_vectors(columns: &JsonColumns, vectors: usize) -> Wanted<'_> {
     Wanted {
         attributes: Some(columns),
@@ -365,10 +373,12 @@ fn of_vectors(columns: &JsonColumns, vectors: usize) -> Wanted<'_> {
     }
 }
 
-/// The rows of a file of JSON lines, and the bytes of its copy, which a pipe has.
+/// The rows of a file of JSON lines, and the size of the temporary copy in bytes. Only a pipe is
+/// copied.
 ///
 /// # Errors
-/// It cannot be read, or an option names a key that no line has.
+/// The file cannot be read, or an option names a key that no line has and that resembles a key of a
+/// line.
 fn json_lines(
     path: &Path,
     columns: &JsonColumns,
@@ -387,14 +397,14 @@ fn json_lines(
     Ok((rows, copied))
 }
 
-/// Copies a pipe to a temporary file, since rows are read more than once.
+/// Copies a pipe to a temporary file, since rows are read more than once. Returns the temporary
+/// file and its size in bytes.
 fn copied(path: &Path, mut pipe: File, target: Target) -> Result<(File, u64), Failure> {
     let failed = |action: &'static str| move |error| Failure::file(action, path, &error);
     let folder = parquet::folder_of(target.index);
     let cannot_write = |error: std::io::Error| {
         Failure::Failed(format!(
-            "{} cannot be copied to a temporary file in {}; {error}. Make the folder writable, with \
-             room for the rows",
+            "{} cannot be copied to a temporary file in {}; {error}. Make the folder writable, and free space for the rows",
             path.display(),
             folder.display()
         ))
@@ -414,8 +424,7 @@ fn copied(path: &Path, mut pipe: File, target: Target) -> Result<(File, u64), Fa
         }
         if bytes == 0 && buffer[..read].starts_with(parquet::MAGIC) {
             return Err(Failure::Wrong(format!(
-                "{} is a pipe with a Parquet file; such a file is not read from its beginning. Write \
-                 it to a file, and name that file",
+                "{} is a pipe with a Parquet file; such a file cannot be read from front to back. Write it to a file, and name that file",
                 path.display()
             )));
         }
@@ -424,10 +433,10 @@ fn copied(path: &Path, mut pipe: File, target: Target) -> Result<(File, u64), Fa
     }
 }
 
-/// Checks the options that name a key of the lines. If no line has the key and a similar key is
-/// there, the name is probably misspelt. A misspelt name would make the payload, or a time, a
-/// column of another type, which stays in the index. If no similar key is there, the lines may just
-/// have no value for the key, so this is a warning.
+/// Checks the options that name a key of the lines. If no line has the key, but the lines have a
+/// similar key, the name is probably misspelt, which is an error. A misspelt name would make the
+/// payload, or a time, a column of another type, which stays in the index. If the lines have no
+/// similar key, they may just lack values for the key, so there is only a warning.
 fn check_keys(
     file: &Path,
     rows: &JsonRows,
@@ -455,17 +464,20 @@ fn check_keys(
         match stratann::meant(key, unnamed) {
             Some(meant) => {
                 return Err(Failure::Wrong(format!(
-                    "{what}; did you mean {meant:?}? They have {}. Name one of these, or leave it out",
+                    "{what}; did you mean {meant:?}? The lines have {}. Name one of these keys, or leave out the option",
                     parquet::listed(&there)
                 )));
             }
-            None => progress.warn(&format!("{what}; they have {}", parquet::listed(&there))),
+            None => progress.warn(&format!(
+                "{what}; the lines have {}",
+                parquet::listed(&there)
+            )),
         }
     }
     Ok(())
 }
 
-/// The rows of a Parquet file, which must have attributes.
+/// The rows of a Parquet file, or an error if it has no attributes.
 fn of_file(file: &Path, rows: Option<JsonRows>) -> Result<JsonRows, Failure> {
     let none = || Failure::Failed(format!("{}: it has no rows of attributes", file.display()));
     rows.ok_or_else(none)

@@ -33,13 +33,13 @@ use stratann_terminal::{failure, logger, progress};
 
 use crate::args::{Arguments, ClusterCommand, Command};
 
-/// With this allocator, memory that the system refuses ends the command as any other failure, and
-/// not by a signal.
+/// If the system refuses memory, this allocator ends the command with an error and status 1.
+/// Without it, a signal would end the command.
 #[global_allocator]
 static ALLOCATOR: stratann::RecordingAllocator = stratann::RecordingAllocator;
 
 /// The level and form of log messages, unless `STRATANN_LOG` sets the level. A server's log is read
-/// much later, so it has the time, and also messages about normal operation.
+/// later, so it has the time of each message, and also messages about normal operation.
 fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
     let server = match &arguments.command {
         Command::MemoryServer(of) => Some(&of.server),
@@ -64,10 +64,11 @@ fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
 fn main() -> ExitCode {
     stratann::share_arenas_under_a_limit();
     if let Err(error) = stratann::explain_aborts() {
-        // Nothing else depends on it: if memory is refused, a signal then ends the command.
+        // Only one thing changes without this: if the system refuses memory, a signal ends the
+        // command.
         let _ = writeln!(
             std::io::stderr(),
-            "warning: if the system refuses memory, the command will be aborted: {error}"
+            "warning: the handler for refused memory is missing ({error}). If the system refuses memory, a signal ends the command"
         );
     }
     let mut typed = Arguments::command();
@@ -81,7 +82,7 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse_from(&words.words) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // If standard error is closed, the exit status remains.
+            // If standard error is closed, the exit status still reports the error.
             let _ = error.print();
             if let Some(note) = words.note(&error) {
                 let _ = writeln!(std::io::stderr(), "{note}");

@@ -1,4 +1,4 @@
-//! Arguments with named values. The names come from the engine's own lists, so that the command
+//! Parsers of arguments with named values. The names come from the engine's lists, so the command
 //! accepts a new name without a change here. clap gets all names, so that it suggests the closest
 //! match and `--help` describes each value.
 
@@ -26,53 +26,53 @@ where
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>().map_err(Box::new))
 }
 
-/// Presets.
+/// A parser of presets.
 pub fn preset() -> impl TypedValueParser<Value = Preset> {
     by_name(&Preset::ALL, |preset| (preset.name, preset.about))
 }
 
-/// Layouts.
+/// A parser of layouts.
 pub fn layout() -> impl TypedValueParser<Value = Layout> {
     by_name(&Layout::ALL, |layout| (layout.name(), layout.about()))
 }
 
-/// Orders of nodes on storage.
+/// A parser of orders of nodes on storage.
 pub fn order() -> impl TypedValueParser<Value = Order> {
     by_name(Order::ALL, |order| (order.name(), order.about()))
 }
 
-/// Compressions.
+/// A parser of compressions.
 pub fn compression() -> impl TypedValueParser<Value = Compression> {
     by_name(Compression::ALL, |compression| {
         (compression.name(), compression.about())
     })
 }
 
-/// Kinds of low codes.
+/// A parser of kinds of low codes.
 pub fn low_codes() -> impl TypedValueParser<Value = LowCodes> {
     by_name(&LowCodes::ALL, |low_codes| {
         (low_codes.name(), low_codes.about())
     })
 }
 
-/// Strategies for inserting vectors.
+/// A parser of strategies that insert vectors.
 pub fn update() -> impl TypedValueParser<Value = Update> {
     by_name(Update::ALL, |update| (update.name(), update.about()))
 }
 
-/// Strategies of a search with a filter.
+/// A parser of filter strategies.
 pub fn way() -> impl TypedValueParser<Value = Way> {
     by_name(Way::ALL, |way| (way.name(), way.about()))
 }
 
-/// Search strategies.
+/// A parser of search strategies.
 pub fn strategy() -> impl TypedValueParser<Value = Strategy> {
     by_name(Strategy::ALL, |strategy| {
         (strategy.name(), strategy.about())
     })
 }
 
-/// Metrics, also by the names that other engines use.
+/// A parser of metrics. It also accepts the names that other engines use.
 pub fn metric() -> impl TypedValueParser<Value = Metric> {
     let names = Metric::ALL.map(|metric| {
         let aliases = metric.aliases().iter();
@@ -83,13 +83,13 @@ pub fn metric() -> impl TypedValueParser<Value = Metric> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Metric>().map_err(Box::new))
 }
 
-/// Element types, also by the names that numpy uses.
+/// A parser of element types. It also accepts the names that numpy uses.
 pub fn element() -> impl TypedValueParser<Value = Element> {
     let names = [
-        (Element::F32, "float32", "4 bytes each"),
-        (Element::F16, "float16", "2 bytes each"),
-        (Element::U8, "uint8", "0 to 255"),
-        (Element::I8, "int8", "-128 to 127"),
+        (Element::F32, "float32", "floats of 4 bytes"),
+        (Element::F16, "float16", "floats of 2 bytes"),
+        (Element::U8, "uint8", "whole numbers from 0 to 255"),
+        (Element::I8, "int8", "whole numbers from -128 to 127"),
     ];
     let names = names
         .map(|(element, alias, about)| PossibleValue::new(element.name()).help(about).alias(alias));

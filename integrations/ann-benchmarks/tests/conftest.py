@@ -1,6 +1,8 @@
-"""A checkout of ann-benchmarks with our files put in place as the README says: the real one if ANN_BENCHMARKS says where it is, else its interface.
+"""Makes a copy of ann-benchmarks with the files of this package, as the README describes. If
+ANN_BENCHMARKS names a checkout, this is copied. Otherwise only the interface of the benchmark is
+written.
 
-The benchmark is in no registry. What stands in for it is its base class, by the names that a module sees.
+The benchmark is in no registry. The interface is its base class, with the names that a module uses.
 """
 
 import os
@@ -40,5 +42,5 @@ def pytest_unconfigure():
 
 @pytest.fixture
 def place():
-    """The benchmark's folder."""
+    """The folder of the copied benchmark."""
     return pathlib.Path(COPY.name)

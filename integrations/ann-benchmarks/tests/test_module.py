@@ -1,4 +1,6 @@
-"""The module, asked as the benchmark's runner asks it; by the runner itself where there is a checkout."""
+"""Calls the module as the benchmark's runner does. If there is a checkout, the runner itself also
+calls it.
+"""
 
 import importlib
 import os

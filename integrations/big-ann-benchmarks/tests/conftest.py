@@ -1,6 +1,8 @@
-"""A checkout of the benchmark with our files put in place as the README says: the real one if BIG_ANN_BENCHMARKS says where it is, else its interface.
+"""Makes a copy of the benchmark with the files of this package, as the README describes. If
+BIG_ANN_BENCHMARKS names a checkout, this is copied. Otherwise only the interface of the benchmark
+is written.
 
-The benchmark is in no registry. What stands in for it has the names that modules see: base classes and data sets.
+The benchmark is in no registry. The interface has the base classes and data sets that modules use.
 """
 
 import os
@@ -61,13 +63,17 @@ def pytest_unconfigure():
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """The benchmark's folder; what modules write is in an empty one."""
+    """The folder of the copied benchmark. The working directory is an empty folder, into which
+    modules write.
+    """
     monkeypatch.chdir(tmp_path)
     return pathlib.Path(COPY.name)
 
 
 class Random:
-    """A data set as the benchmark has them, of 3,000 vectors with tags: vector i has 0, and 1 to 4 if that divides i + 1."""
+    """A data set in the form of the benchmark, of 3,000 vectors with tags. Vector i has tag 0, and
+    it has tag 1, 2 or 3 if i + 1 is a multiple of 2, 3 or 4.
+    """
 
     nb, nq, d, dtype = 3_000, 50, 16, "uint8"
 
@@ -86,7 +92,7 @@ class Random:
         return "knn_filtered"
 
     def get_dataset_fn(self):
-        # As files that were cropped are called.
+        # The benchmark gives such names to cropped files.
         with open("base.u8bin.crop_nb_3000", "wb") as file:
             file.write(numpy.uint32([self.nb, self.d]).tobytes() + self.rows.tobytes())
         return "base.u8bin.crop_nb_3000"
@@ -101,7 +107,7 @@ class Random:
         return scipy.sparse.csr_matrix([[1, *((at + 1) % tag == 0 for tag in (2, 3, 4))] for at in range(self.nb)])
 
     def get_queries_metadata(self):
-        # Tags 0 alone, 0 and 1, 1 and 2, none.
+        # Queries ask for tag 0, for tags 0 and 1, for tags 1 and 2, or for no tag.
         wanted = [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
         return scipy.sparse.csr_matrix([wanted[at % 4] for at in range(self.nq)])
 

@@ -1,4 +1,6 @@
-"""The modules of the three tracks, asked as the benchmark's runners ask them; by the runners themselves where there is a checkout."""
+"""Calls the modules of the three tracks as the benchmark's runners do. If there is a checkout, the
+runners themselves also call them.
+"""
 
 import importlib
 import os

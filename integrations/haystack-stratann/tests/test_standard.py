@@ -1,7 +1,7 @@
-"""Haystack's own tests of document stores, as they are, every class of them.
+"""Runs all classes of Haystack's own tests of document stores.
 
-Two methods are overridden, as these tests ask for: `assert_documents_are_equal`, since documents come in no order and embeddings are float32, and
-`test_write_documents`, the behaviour without a policy.
+Two methods are overridden, as Haystack intends. `assert_documents_are_equal` compares in any order,
+with embeddings as float32. `test_write_documents` tests a write without a policy.
 """
 
 import numpy

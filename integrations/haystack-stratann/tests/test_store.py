@@ -1,4 +1,6 @@
-"""What Haystack's own tests do not ask: the retriever, pipelines, persistence, and filters of other fields than meta's."""
+"""Tests that Haystack's own tests lack: the retriever, pipelines, persistence, and filters by
+fields outside of meta.
+"""
 
 import asyncio
 
@@ -121,7 +123,7 @@ def test_the_retriever(store):
     [first, second] = retriever.run([0.0, 1.0, 0.1])["documents"]
     assert (first.id, second.id) == ("owl", "oak") and first.embedding is None
     assert first.score == pytest.approx(1 / 1.01**0.5) and 0 < second.score < first.score
-    # A document without an embedding is never found.
+    # A search never finds a document without an embedding.
     assert names(retriever.run([0.0, 1.0, 0.1], top_k=10)["documents"]) == "cat oak owl"
     assert retriever.run([0.0, 1.0, 0.1], top_k=0)["documents"] == []
     recent = StratannEmbeddingRetriever(

@@ -1,4 +1,4 @@
-"""LangChain's own tests of vector stores, as they are."""
+"""Runs LangChain's own tests of vector stores, unmodified."""
 
 import pytest
 from langchain_stratann import StratannVectorStore
@@ -18,7 +18,8 @@ class _OtherMetric(VectorStoreIntegrationTests):
 
     @pytest.fixture
     def vectorstore(self, tmp_path):
-        # Of vectors of several lengths, the longest may have the largest inner product with another.
+        # Embeddings have length 1. Otherwise, a longer vector could have a larger inner product
+        # with a query than the query's own vector.
         store = StratannVectorStore(Normalised(self.get_embeddings()), tmp_path / "documents.idx", metric=self.metric)
         yield store
         store.close()

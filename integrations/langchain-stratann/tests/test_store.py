@@ -1,4 +1,4 @@
-"""What LangChain's own tests do not ask: filters, scores, persistence, and that models are awaited."""
+"""Tests that LangChain's own tests lack: filters, scores, persistence, and asynchronous models."""
 
 import datetime
 
@@ -166,7 +166,7 @@ def test_retrievers_and_marginal_relevance(store):
 
 
 class Awaited(Embeddings):
-    """A model that answers only when it is awaited."""
+    """A model that has only asynchronous methods."""
 
     def embed_query(self, text):
         raise AssertionError("the model was not awaited")

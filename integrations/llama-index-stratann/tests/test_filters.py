@@ -1,4 +1,6 @@
-"""Metadata filters, beside LlamaIndex's own store in memory (`SimpleVectorStore`), which has to find the same."""
+"""Compares metadata filters with LlamaIndex's own store in memory (`SimpleVectorStore`). Both
+stores must find the same nodes.
+"""
 
 import itertools
 

@@ -1,4 +1,6 @@
-"""A store's methods, sync and async, and LlamaIndex's index and retrievers on it."""
+"""Tests the methods of a store, synchronous and asynchronous, and LlamaIndex's index and retrievers
+with such a store.
+"""
 
 import datetime
 
@@ -63,7 +65,7 @@ def test_nodes_come_back_as_they_were(store, tmp_path):
     for given, back in zip([*NODES, *others], again.get_nodes(["a", "b", "c", "index", "image"])):
         assert type(back) is type(given) and back.metadata == given.metadata and back.ref_doc_id == given.ref_doc_id
         assert back.to_dict() == {**given.to_dict(), "embedding": pytest.approx(given.embedding)}
-    # By these keys filters find the document, whatever the metadata says.
+    # Filters with these keys find the nodes of a document, even if the metadata has the same keys.
     assert [one.node_id for one in again.get_nodes(filters=MetadataFilters(filters=[MetadataFilter(key="doc_id", value="d1")]))] == ["b"]
     result = query(again, node_ids=["a", "b", "c"])
     assert result.ids == ["a", "c"] and [one.node_id for one in result.nodes] == result.ids

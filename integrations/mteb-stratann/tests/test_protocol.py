@@ -1,4 +1,6 @@
-"""The index as MTEB's wrapper of encoders uses it; MTEB's own mock tasks on it, where torch is there, without which MTEB runs no task."""
+"""Uses the index as MTEB's wrapper of encoders does. If torch is installed, also runs MTEB's own
+mock tasks with the index. MTEB runs no task without torch.
+"""
 
 import inspect
 import types
@@ -51,7 +53,7 @@ def test_the_corpus_is_searched(similarity, tmp_path):
         assert all(type(one) is int for one in where) and got == pytest.approx(expected[row][where], rel=1e-4, abs=1e-5)
         hits += len(set(where) & set(numpy.argsort(-expected[row])[:10].tolist()))
     assert hits >= 0.95 * 300
-    # More than there are, and than the list has.
+    # The search asks for more documents than the index has, and than the list size.
     assert [len(where) for where in index.search(QUERIES[:2], 5_000, asked_for)[1]] == [1_500, 1_500]
     index.clear()
     assert not (tmp_path / "here").exists()

@@ -1,4 +1,4 @@
-"""The installed package, with our client put in place as the README says."""
+"""Makes a copy of the installed package with the client of this folder, as the README describes."""
 
 import importlib.util
 import os

@@ -1,4 +1,6 @@
-"""The client as VectorDBBench uses it: by the real package's classes and its runner of searches."""
+"""Uses the client as VectorDBBench does, with the classes of the real package and its runner of
+searches.
+"""
 
 import concurrent.futures
 import copy

@@ -26,7 +26,8 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "ssd")]
     pub device: Device,
 
-    /// Number of vectors in the collection, as 100000000 or 100M [default: the number in the file]
+    /// The number of vectors in the collection, such as 100000000 or 100M [default: the number in
+    /// the file]
     #[arg(long, value_name = "N", value_parser = count)]
     pub rows: Option<u64>,
 
@@ -58,8 +59,8 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = at_least_one)]
     pub sample: usize,
 
-    /// The folder in which `advise` builds its trial indexes, and removes them [default: the folder
-    /// of temporary files]
+    /// The folder for trial indexes, which the command removes at its end [default: the folder of
+    /// temporary files]
     #[arg(long, value_name = "FOLDER")]
     pub scratch: Option<PathBuf>,
 
@@ -72,7 +73,7 @@ pub struct AdviseArguments {
     pub json: bool,
 }
 
-/// A device, or this machine's memory.
+/// A device, or the memory of this machine (`None`).
 #[derive(Clone, Copy, Debug)]
 pub struct Device(pub Option<DeviceKind>);
 

@@ -12,7 +12,7 @@ use super::{IDS, at_least_one, beam, in_flight, list_size, threads, up_to};
 use crate::names::IoName;
 use stratann_terminal::size;
 
-/// The addresses of a server, and its reports about itself.
+/// Options of every server: its connections, health and log.
 #[derive(Debug, Args)]
 pub struct ListenArguments {
     /// Also listens at this path, for processes of the same user on this machine. They connect to
@@ -60,7 +60,7 @@ pub struct ListenArguments {
     pub config: Option<PathBuf>,
 }
 
-/// How the process reaches other servers.
+/// How a process connects to servers.
 #[derive(Debug, Args)]
 pub struct ReachArguments {
     /// Encrypts connections to servers with TLS, and verifies the servers by the certificates in
@@ -73,7 +73,7 @@ pub struct ReachArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct StorageServerArguments {
-    /// The index directory; its preset is distvs
+    /// The index directory; its preset must be distvs
     pub index: PathBuf,
 
     /// The address to listen on; port 0 means any free port. An address other than loopback needs a
@@ -134,9 +134,9 @@ pub struct ComputeArguments {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = seeds)]
     pub seeds: usize,
 
-    /// The memory for low codes. If it is too small for all low codes, the nodes with the fewest
-    /// incoming links have theirs at the memory server, which then estimates the distances (DistVS
-    /// §3.3) [default: enough for all low codes]
+    /// The memory for low codes. If it is too small for all low codes, the codes of the nodes with
+    /// the fewest incoming links stay at the memory server. That server then estimates the
+    /// distances of these nodes (DistVS §3.3) [default: enough for all low codes]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub low_memory: Option<u64>,
 
@@ -207,7 +207,7 @@ pub enum ClusterCommand {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct UpArguments {
-    /// The index directory; its preset is distvs
+    /// The index directory; its preset must be distvs
     pub index: PathBuf,
 
     /// The number of compute servers
@@ -292,9 +292,9 @@ pub struct ClusterDeleteArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub struct ClusterSearchArguments {
-    /// Compute servers, separated by commas. Each is host:port, shm:PATH or ucx:host:port.
-    /// Queries go to the first server. If it is unreachable, does not answer, or waits for its own
-    /// servers, queries go to the next one
+    /// Compute servers, separated by commas. Each is host:port, shm:PATH or ucx:host:port. Queries
+    /// go to the first server. If this server is unreachable, does not answer, or waits for other
+    /// servers, queries go to the next server in the list
     #[arg(value_parser = server_list)]
     pub servers: ServerList,
 
@@ -360,8 +360,8 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
     }
 }
 
-/// The names of servers, as a client types them. One argument has all of them, so the next argument
-/// is no server.
+/// The names of servers, as a user types them. One argument has all names, so the next argument is
+/// no server.
 #[derive(Clone, Debug)]
 pub struct ServerList(pub Vec<String>);
 
@@ -370,7 +370,7 @@ fn server_list(text: &str) -> Result<ServerList, String> {
     Ok(ServerList(servers))
 }
 
-/// Parses the name of a server, as clients type it.
+/// Parses the name of a server, as a user types it.
 fn server(text: &str) -> Result<String, String> {
     if let Some(meant) = Server::meant(text) {
         return Err(format!(
@@ -400,7 +400,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     first.map_err(|why| format!("{why}. Give HOST:PORT, such as 127.0.0.1:7710 or [::1]:7710"))
 }
 
-/// The most compute servers of a `cluster up`. They run in one process, each with its own threads.
+/// The maximum number of compute servers in a `cluster up`. They run in one process, each with its
+/// own threads.
 const MOST_SERVERS: usize = 64;
 
 fn servers(text: &str) -> Result<usize, String> {
@@ -419,14 +420,16 @@ fn low_list(text: &str) -> Result<f64, String> {
     let most = bounds::MOST_LOW;
     let times = text.parse::<f64>().ok();
     let times = times.filter(|times| (1.0..=most).contains(times));
-    times.ok_or_else(|| format!("'{text}' is no multiple in range. Give 1 to {most} (3 is usual)"))
+    times.ok_or_else(|| {
+        format!("'{text}' is no number from 1 to {most}. Give a number in this range (3 is usual)")
+    })
 }
 
 fn seeds(text: &str) -> Result<usize, String> {
     let most = bounds::MOST_SEEDS;
     let nodes = text.parse::<usize>().ok();
     let nodes = nodes.filter(|&nodes| nodes <= most);
-    nodes.ok_or_else(|| format!("'{text}' is no number in range. Give 0 to {most} (64 is usual)"))
+    nodes.ok_or_else(|| format!("'{text}' is no whole number from 0 to {most}. Give a number in this range (64 is usual)"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -1,29 +1,30 @@
-//! Memory that reading a file may take, counted before it is taken.
+//! The cap on the memory of a read. Memory is counted before it is allocated.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::error::ParquetError;
 
-/// The cap where no `--memory` is given.
+/// The cap if `--memory` is not given.
 const WITHOUT: u64 = 1 << 30;
 
-/// Bytes of the pages, levels and values that are in memory. One thread counts them.
+/// Counts the bytes of the pages, levels and values in memory. Only one thread uses a budget.
 #[derive(Debug)]
 pub struct Budget {
     cap: u64,
     /// Whether a user can raise the cap.
     has_option: bool,
     taken: AtomicU64,
-    /// Bytes of the texts of this batch of rows.
+    /// The bytes of the texts in the current batch of rows.
     texts: AtomicU64,
-    /// The number of that batch.
+    /// The number of the current batch of rows.
     batch: AtomicU64,
 }
 
 impl Budget {
-    /// Of a process that has this cap, if it has one. The process itself has a quarter of it.
-    /// `has_option`: whether the command has the option `--memory`.
+    /// The budget of a process. `memory` is the cap of the process, if it has one. A quarter of the
+    /// cap is for the process itself. `has_option` says whether the command has the option
+    /// `--memory`.
     pub fn new(memory: Option<u64>, has_option: bool) -> Self {
         let cap = memory.unwrap_or(WITHOUT);
         Self {
@@ -35,10 +36,10 @@ impl Budget {
         }
     }
 
-    /// Takes so many bytes.
+    /// Takes `bytes` from the budget.
     ///
     /// # Errors
-    /// They are more than there are left.
+    /// The budget has fewer bytes left.
     pub fn take(&self, bytes: u64) -> Result<(), Beyond> {
         let needed = self.taken.load(Ordering::Relaxed).saturating_add(bytes);
         if needed > self.cap {
@@ -52,34 +53,35 @@ impl Budget {
         Ok(())
     }
 
-    /// Gives bytes back that were taken.
+    /// Gives `bytes`, which were taken before, back to the budget.
     pub fn give_back(&self, bytes: u64) {
         self.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Takes bytes until the next batch of rows.
+    /// Takes `bytes` from the budget, until the next batch of rows.
     ///
     /// # Errors
-    /// They are more than there are left.
+    /// The budget has fewer bytes left.
     pub fn take_text(&self, bytes: u64) -> Result<(), Beyond> {
         self.take(bytes)?;
         self.texts.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The next batch of rows begins: the texts of the last one are gone.
+    /// Begins the next batch of rows. The bytes of the previous batch's texts go back to the
+    /// budget.
     pub fn next_batch(&self) {
         self.give_back(self.texts.swap(0, Ordering::Relaxed));
         self.batch.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The number of the batch that is being read.
+    /// The number of the current batch of rows.
     pub fn batch(&self) -> u64 {
         self.batch.load(Ordering::Relaxed)
     }
 }
 
-/// More memory than there is. It goes through the Parquet crate as an error of its own.
+/// More memory is needed than the cap allows. The Parquet crate passes this error on to its caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Beyond {
     needed: u64,

@@ -1,4 +1,4 @@
-//! Columns of a Parquet file as attributes: each value becomes a text in JSON.
+//! Reads columns of a Parquet file as attributes. Each value becomes a JSON text.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
@@ -13,31 +13,31 @@ use super::budget::Budget;
 use super::error::ParquetError;
 use super::types;
 
-/// A column of the file, at the top of its schema.
+/// A top-level column of a file.
 #[derive(Debug)]
 pub struct Column {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
-    /// How it stands in the file.
+    /// The structure of the values in the file.
     form: Form,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// A value a row, or a list of values, in one leaf of the schema.
+    /// Each row has one value or one list of values, in one leaf of the schema.
     Leaf { leaf: usize, kind: Kind, most: Most },
-    /// Anything else: a part of the schema by itself, whose rows become JSON.
+    /// Any other structure. The schema has only this column, and each of its rows becomes JSON.
     Nested(Box<Type>),
 }
 
-/// The longest value that a column may have. A longer one is refused before it becomes a text.
+/// The limits for the values of a column. A longer value is refused before it becomes a text.
 #[derive(Debug, Clone, Copy)]
 struct Most {
-    /// Items of a list.
+    /// The maximum number of items in a list.
     items: usize,
-    /// Bytes of a text.
+    /// The maximum number of bytes in a text.
     text: usize,
-    /// The remedy for a longer one.
+    /// The remedy for a longer value.
     remedy: &'static str,
 }
 
@@ -47,7 +47,8 @@ impl Most {
         text: MOST_STRING,
         remedy: "Leave the column out with --without, or make it the payload with --payload",
     };
-    /// An item of a list takes two bytes of JSON or more.
+    /// The limit of items is half the limit of bytes, since an item takes at least two bytes of
+    /// JSON.
     const PAYLOAD: Self = Self {
         items: MOST_PAYLOAD / 2,
         text: MOST_PAYLOAD,
@@ -60,12 +61,12 @@ impl Most {
     }
 }
 
-/// The kind of value that the values of a leaf become.
+/// The kind of the values in a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Boolean,
     Integer,
-    /// An integer without a sign.
+    /// An unsigned integer.
     Unsigned,
     Float,
     /// A float of 16 bits.
@@ -75,18 +76,19 @@ pub enum Kind {
     Json,
     /// Days since 1970.
     Date,
-    /// A time, in so many nanoseconds since 1970.
+    /// A time since 1970, in a unit of this many nanoseconds.
     Time(i64),
     /// Every value is null.
     Nothing,
 }
 
 impl Column {
-    /// The columns of a schema that are attributes or the payload, in its order: all that are not
-    /// `left_out`.
+    /// The columns of a schema that become attributes or the payload, in the order of the schema.
+    /// Columns that are `left_out` are skipped.
     ///
     /// # Errors
-    /// Two have one name, or some have types that no attribute has. `payload` may have any type.
+    /// Two columns have the same name, or columns other than `payload` have types that no attribute
+    /// can have.
     pub fn all(
         schema: &SchemaDescriptor,
         payload: Option<&str>,
@@ -131,7 +133,7 @@ impl Column {
         }
     }
 
-    /// Whether its values are times.
+    /// Whether the values of the column are times.
     pub fn is_time(&self) -> bool {
         let kind = match &self.form {
             Form::Leaf { kind, .. } => *kind,
@@ -140,7 +142,7 @@ impl Column {
         matches!(kind, Kind::Date | Kind::Time(_))
     }
 
-    /// Its values in a row group.
+    /// Opens the values of the column in a row group.
     ///
     /// # Errors
     /// The row group cannot be read.
@@ -169,9 +171,8 @@ impl Column {
     }
 }
 
-/// The leaf of a column that is an attribute, and the kind of its values: one value a row, or a
-/// list
-/// of strings or integers.
+/// The leaf of a column that can become an attribute, and the kind of its values. Each row of such
+/// a column has one value, or one list of strings or integers.
 pub fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, Kind)> {
     let (leaf, is_list) = leaf_at(schema, at, field)?;
     let kind = kind_of(&schema.column(leaf))?;
@@ -182,7 +183,8 @@ pub fn leaf_of(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(us
     (!is_list || is_item).then_some((leaf, kind))
 }
 
-/// The leaf of a column that is one value a row, or a list of values, and whether it is a list.
+/// The leaf of a column whose rows have one value or one list of values, and whether they have
+/// lists.
 pub fn leaf_at(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(usize, bool)> {
     let mut leaves =
         (0..schema.num_columns()).filter(|&leaf| schema.get_column_root_idx(leaf) == at);
@@ -204,7 +206,7 @@ pub fn leaf_at(schema: &SchemaDescriptor, at: usize, field: &Type) -> Option<(us
     of_many.then_some((leaf, true))
 }
 
-/// The kind of value that the values of a leaf become.
+/// The kind of the values in a leaf.
 pub fn kind_of(leaf: &ColumnDescriptor) -> Option<Kind> {
     Some(match leaf.logical_type_ref() {
         Some(LogicalType::String | LogicalType::Enum) => Kind::Text,
@@ -245,14 +247,14 @@ pub fn kind_of(leaf: &ColumnDescriptor) -> Option<Kind> {
             (ConvertedType::NONE, Physical::BOOLEAN) => Kind::Boolean,
             (ConvertedType::NONE, Physical::INT32 | Physical::INT64) => Kind::Integer,
             (ConvertedType::NONE, Physical::FLOAT | Physical::DOUBLE) => Kind::Float,
-            // A time of Impala, Hive and older Sparks.
+            // Impala, Hive and older versions of Spark write times in this type.
             (ConvertedType::NONE, Physical::INT96) => Kind::Time(1),
             _ => return None,
         },
     })
 }
 
-/// The schema of one column by itself.
+/// A schema with only the column at `at`.
 fn alone(schema: &SchemaDescriptor, at: usize) -> Result<Type, ParquetError> {
     let root = schema.root_schema();
     let fields = root.get_fields().iter().skip(at).take(1).cloned();
@@ -260,7 +262,7 @@ fn alone(schema: &SchemaDescriptor, at: usize) -> Result<Type, ParquetError> {
     Ok(alone.build()?)
 }
 
-/// The values of a column in a row group, from its first row on.
+/// Reads the values of a column in a row group, in the order of the rows.
 pub struct Values<'a> {
     column: &'a str,
     source: Source<'a>,
@@ -273,11 +275,11 @@ enum Source<'a> {
 }
 
 impl Values<'_> {
-    /// The values of the next so many rows as texts in JSON, each without an end of line. The first
-    /// one is row `first` of the file.
+    /// Reads the values of the next `rows` rows as JSON texts without line ends. `first` is the
+    /// number of the first of these rows in the file.
     ///
     /// # Errors
-    /// They cannot be read, are too few, or one of them cannot be a value.
+    /// The values cannot be read, the row group has fewer rows, or a value is not valid.
     pub fn next(&mut self, rows: usize, first: u64) -> Result<Vec<String>, ParquetError> {
         let texts = match &mut self.source {
             Source::Leaf(leaf) => leaf.next(rows, self.budget)?,
@@ -320,17 +322,17 @@ impl Values<'_> {
     }
 }
 
-/// A value that cannot be one.
+/// The reason why a value is refused.
 enum Wrong {
     Value {
         found: String,
         expected: &'static str,
     },
-    /// A longer value than there may be: its reason, and the remedy.
+    /// The value is longer than allowed. `reason` has the limit and the remedy.
     Long { found: String, reason: String },
 }
 
-/// A value as a text in JSON.
+/// A value as a JSON text, or the reason why the value is refused.
 type Text = Result<String, Wrong>;
 
 fn null() -> String {
@@ -344,14 +346,14 @@ struct Leaf {
     levels: Levels,
 }
 
-/// Bytes of an item of a list of numbers as a text: its place, and its digits.
+/// The memory of a list item as a text: the `Text` itself, and up to 32 bytes of digits.
 const ITEM: u64 = size_of::<Text>() as u64 + 32;
 
-/// Which values of a leaf are there, and where lists begin.
+/// The definition and repetition levels of a leaf: which values are present, and where lists begin.
 pub struct Levels {
-    /// The definition of a value that is there.
+    /// The definition level of a value that is present.
     pub there: i16,
-    /// The definition that an item of a list has at least, if the leaf has lists.
+    /// The smallest definition level of a list item, if the leaf has lists.
     pub item: Option<i16>,
     pub definition: Vec<i16>,
     pub repetition: Vec<i16>,
@@ -405,13 +407,13 @@ impl Leaf {
                 if let Some(refused) = levels.refused(most, rows) {
                     return Ok(refused);
                 }
-                // A text of a dictionary may be short there, and the value of many rows.
+                // A text that is stored once, in the dictionary, may be the value of many rows.
                 let bytes: u64 = values.iter().map(|value| value.len() as u64).sum();
                 budget.take_text(bytes + levels.items(values.len()) * ITEM)?;
                 let mut texts = Vec::with_capacity(values.len());
                 for value in &values {
                     let text = text(kind, value.data(), most);
-                    // In JSON a character may take six bytes.
+                    // A character may take six bytes in JSON.
                     let more = text.as_ref().map_or(0, String::len);
                     budget.take_text(more.saturating_sub(value.len()) as u64)?;
                     texts.push(text);
@@ -428,7 +430,7 @@ impl Leaf {
 }
 
 impl Levels {
-    /// None yet.
+    /// The levels of a leaf, before values are read.
     pub fn of(leaf: &ColumnDescriptor) -> Self {
         Self {
             there: leaf.max_def_level(),
@@ -438,7 +440,7 @@ impl Levels {
         }
     }
 
-    /// The values of the next so many rows, or of as many as there are.
+    /// Reads the values of the next `rows` rows, or of all remaining rows if there are fewer.
     pub fn read<T: DataType>(
         &mut self,
         reader: &mut ColumnReaderImpl<T>,
@@ -452,12 +454,13 @@ impl Levels {
         Ok(values)
     }
 
-    /// So many values, if they are items of lists.
+    /// The number `values` if the leaf has lists, else 0.
     fn items(&self, values: usize) -> u64 {
         self.item.map_or(0, |_| values as u64)
     }
 
-    /// The first list of those that were read last that has too many items, as a row of `rows`.
+    /// If a list of the last read has too many items, the texts of all rows: an error for the first
+    /// such list, and null for each other row.
     fn refused(&self, most: Most, rows: usize) -> Option<Vec<Text>> {
         let item = self.item?;
         let mut lengths: Vec<usize> = Vec::with_capacity(rows);
@@ -479,14 +482,14 @@ impl Levels {
         Some((0..lengths.len()).map(text).collect())
     }
 
-    /// A text for each row of those that were read last.
+    /// Joins the values of the last read into one text per row.
     fn assembled(&self, values: Vec<Text>) -> Vec<Text> {
         if self.there == 0 {
             return values;
         }
         let mut values = values.into_iter();
         let mut value = |definition: i16| match definition == self.there {
-            // There are as many as the definitions say.
+            // The reader returns a value for each such definition level.
             true => values.next().unwrap_or_else(|| Ok(null())),
             false => Ok(null()),
         };
@@ -504,8 +507,8 @@ impl Levels {
             }
             let one = match definition < self.there {
                 true => Err(Wrong::Value {
-                    found: "a list with a null in it".to_owned(),
-                    expected: "a list of strings or of integers alone, or a null in its place",
+                    found: "a list that contains a null".to_owned(),
+                    expected: "a list of only strings or only integers, or a null instead of the list",
                 }),
                 false => value(definition),
             };
@@ -525,7 +528,7 @@ impl Levels {
 const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1,";
 const MICROSECONDS: &str = "a time whose microseconds since 1970 are a number of 64 bits";
 
-/// A whole number of 64 bits that stands for itself, or for a time.
+/// The text of a whole number. A date or a time becomes microseconds since 1970.
 fn whole(kind: Kind, value: i64) -> Text {
     const DAY: i64 = 86_400_000_000;
     let (made, unit) = match kind {
@@ -551,7 +554,7 @@ fn whole(kind: Kind, value: i64) -> Text {
         })
 }
 
-/// A time as days of the Julian calendar and nanoseconds of the day.
+/// The text of a time that is stored as days of the Julian calendar and nanoseconds of the day.
 fn impala_time(value: &Int96) -> Text {
     const EPOCH: i128 = 2_440_588;
     let [low, high, days] = value.data() else {
@@ -568,7 +571,7 @@ fn impala_time(value: &Int96) -> Text {
     }
 }
 
-/// A number as rows of JSON have it: one that is none is no value.
+/// The JSON text of a float. NaN becomes null.
 fn float(value: f64) -> String {
     match stratann::data::json_of(&stratann::Value::Float(value)) {
         Ok(text) => text.get().to_owned(),
@@ -576,7 +579,7 @@ fn float(value: f64) -> String {
     }
 }
 
-/// A float of 16 bits.
+/// The JSON text of a 16-bit float.
 fn half(bytes: &[u8]) -> Text {
     let &[low, high] = bytes else {
         return Err(Wrong::Value {
@@ -614,7 +617,7 @@ fn text(kind: Kind, bytes: &[u8], most: Most) -> Text {
         });
     };
     let made = match kind {
-        // JSON may have ends of lines between its parts, and a line of rows has none.
+        // JSON may have line ends between its tokens, but each row is one line.
         Kind::Json => serde_json::from_str::<&RawValue>(text)
             .map(|json| json.get().replace(['\n', '\r'], " ")),
         _ => serde_json::to_string(text),

@@ -1,4 +1,5 @@
-//! Lengths of texts in DELTA_BINARY_PACKED, which the reader makes room for before it has a text.
+//! Checks lengths of texts in the encoding DELTA_BINARY_PACKED. The reader allocates memory for
+//! these lengths before it reads a text.
 //!
 //! ```text
 //!   unsigned block size   unsigned mini-blocks a block   unsigned count   signed first
@@ -7,10 +8,10 @@
 
 use super::thrift::{Malformed, Thrift};
 
-/// The sum of so many lengths at most, and the bytes that they take.
+/// The sum of the lengths, and the number of bytes that the lengths take.
 ///
 /// # Errors
-/// They are more, or cannot be read.
+/// There are more than `most` lengths, or they cannot be read.
 pub fn lengths(bytes: &[u8], most: u64) -> Result<(u64, usize), Malformed> {
     let mut header = Thrift::new(bytes);
     let block = header.unsigned()?;
@@ -59,7 +60,7 @@ pub fn lengths(bytes: &[u8], most: u64) -> Result<(u64, usize), Malformed> {
     Ok((sum, at))
 }
 
-/// Up to 32 bits from a bit on.
+/// The `width` bits from bit `from` on. `width` is at most 32.
 fn bits(bytes: &[u8], from: usize, width: usize) -> u64 {
     let mut word = [0; 8];
     for (to, from) in word.iter_mut().zip(bytes.iter().skip(from / 8)) {
@@ -72,7 +73,8 @@ fn bits(bytes: &[u8], from: usize, width: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// `count` lengths from 5 on, each 3 more than the one before: a block with widths of no bits.
+    /// The encoding of `count` lengths: 5, 8, 11 and so on. All deltas are equal, so each takes 0
+    /// bits.
     fn rising(count: u8) -> Vec<u8> {
         vec![0x80, 0x01, 4, count, 10, 6, 0, 0, 0, 0]
     }

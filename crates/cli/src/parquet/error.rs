@@ -1,4 +1,4 @@
-//! Errors of a Parquet file. Each names the file, the place in it, and the remedy.
+//! Errors about Parquet files. Each message names the file, the row or the column, and the remedy.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,37 +9,37 @@ use stratann_terminal::failure::Failure;
 use super::budget::Beyond;
 use super::types;
 
-/// A Parquet file that cannot be read, or that holds something that an index has no place for.
+/// A Parquet file cannot be read, or an index cannot store its contents.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ParquetError {
-    /// It is no Parquet file, or a damaged one.
+    /// The file is no Parquet file, or is damaged.
     Unreadable {
-        /// The reader's finding.
+        /// The reason that the reader gives.
         found: String,
     },
-    /// Columns of types that an attribute cannot have.
+    /// Some columns have types that an attribute cannot have.
     Types {
-        /// Their names and types.
+        /// The names and types of these columns.
         columns: Vec<(String, String)>,
         /// Whether `--payload` names another column.
         has_payload: bool,
     },
-    /// A column of a type that its option is not for.
+    /// The type of a column does not fit the option that names the column.
     Type {
         /// The column.
         column: String,
-        /// Its type.
+        /// The type of the column.
         found: String,
-        /// Types that would do, and how to get there.
+        /// The types that fit, and the remedy.
         expected: String,
     },
-    /// An option names a column that is not there.
+    /// An option names a column that does not exist.
     Missing {
         /// The option.
         option: &'static str,
-        /// The name that it gives.
+        /// The name in the option.
         column: String,
-        /// The names that there are.
+        /// The names of all columns.
         there: Vec<String>,
     },
     /// Two options name one column.
@@ -49,82 +49,82 @@ pub enum ParquetError {
         /// The column.
         column: String,
     },
-    /// A file with more or fewer rows than it must have.
+    /// The file has more or fewer rows than it must have.
     Rows {
-        /// Its rows.
+        /// The number of rows in the file.
         found: u64,
-        /// Rows that it must have.
+        /// The number of rows that the file must have.
         expected: u64,
-        /// Things that are as many.
+        /// The noun for the things that `expected` counts, such as `vectors`.
         of: &'static str,
     },
-    /// No row says how many elements a vector has.
+    /// The file has no rows, so the dimension of the vectors is unknown.
     NoVectors,
-    /// The user wanted the work to stop.
+    /// The user interrupted the work.
     Interrupted,
-    /// Two columns of one name.
+    /// Two columns have the same name.
     Twice {
         /// The name.
         column: String,
     },
     /// The file has no column for attributes.
     NoColumns,
-    /// A value that its column cannot have here.
+    /// A value is not valid for its column.
     Value {
-        /// Its row, from 0.
+        /// The row of the value, counted from 0.
         row: u64,
-        /// Its column.
+        /// The column of the value.
         column: String,
         /// The value.
         found: String,
-        /// Values that would do.
+        /// The valid values.
         expected: Cow<'static, str>,
     },
-    /// A longer value than there may be.
+    /// A value is longer than allowed.
     Long {
-        /// Its row, from 0.
+        /// The row of the value, counted from 0.
         row: u64,
-        /// Its column.
+        /// The column of the value.
         column: String,
-        /// Its length.
+        /// The kind and the length of the value.
         found: String,
-        /// The longest one, and the remedy.
+        /// The largest allowed length, and the remedy.
         reason: String,
     },
-    /// A column in a compression that is not read.
+    /// A column has an unsupported compression.
     Compression {
         /// The column.
         column: String,
         /// The compression.
         found: String,
     },
-    /// Reading it takes more memory than the process may take.
+    /// A read of the file needs more memory than the cap.
     Memory {
-        /// The bytes, about.
+        /// A lower bound of the needed bytes.
         needed: u64,
         /// The cap.
         cap: u64,
-        /// Whether `--memory` raises it.
+        /// Whether the command has `--memory`, which raises the cap.
         has_option: bool,
     },
     /// The temporary file cannot be written.
     Spool {
         /// The folder of the temporary file.
         folder: String,
-        /// The answer of the operating system.
+        /// The error of the operating system.
         found: String,
     },
 }
 
 impl ParquetError {
-    /// The error of a column that ends before its row group.
+    /// The error for a column with fewer rows than its row group.
     pub fn ended(column: &str, row: u64) -> Self {
         Self::Unreadable {
-            found: format!("column {column:?} ends with row {row}, and its row group does not"),
+            found: format!("column {column:?} ends at row {row}, before the end of its row group"),
         }
     }
 
-    /// The failure of a command, which names the file.
+    /// Turns the error into the failure of a command. Its message begins with the name of the file.
     pub fn of(self, file: &str) -> Failure {
         let text = format!("{file}: {self}");
         match self {
@@ -152,7 +152,7 @@ impl fmt::Display for ParquetError {
                 column,
             } => write!(
                 f,
-                "{one} and {other} both name column {column:?}. Take it from one of them"
+                "{one} and {other} both name column {column:?}. Name it in only one of these options"
             ),
             Self::Rows {
                 found,
@@ -164,8 +164,7 @@ impl fmt::Display for ParquetError {
             ),
             Self::NoVectors => write!(
                 f,
-                "the file has no rows, which would say how many elements a vector has. For an index \
-                 without vectors use `stratann create`"
+                "the file has no rows, so the dimension of the vectors is unknown. For an index without vectors use `stratann create`"
             ),
             Self::Interrupted => write!(f, "interrupted"),
             Self::Type {
@@ -178,13 +177,12 @@ impl fmt::Display for ParquetError {
                 column,
                 there,
             } => {
-                write!(
-                    f,
-                    "{option} names {column:?}, which is no column of the file; "
-                )?;
+                write!(f, "{option} names {column:?}, which is no column; ")?;
                 match meant(column, there.iter().map(String::as_str)) {
-                    Some(meant) => write!(f, "did you mean {meant:?}? It has {}", listed(there)),
-                    None => write!(f, "it has {}", listed(there)),
+                    Some(meant) => {
+                        write!(f, "did you mean {meant:?}? The file has {}", listed(there))
+                    }
+                    None => write!(f, "the file has {}", listed(there)),
                 }
             }
             Self::Twice { column } => write!(
@@ -193,7 +191,7 @@ impl fmt::Display for ParquetError {
             ),
             Self::NoColumns => write!(
                 f,
-                "the file has no columns for attributes. Give one that has some"
+                "the file has no columns for attributes. Give a file with such columns"
             ),
             Self::Value {
                 row,
@@ -213,8 +211,7 @@ impl fmt::Display for ParquetError {
             } => write!(f, "row {row}, column {column:?} is {found}; {reason}"),
             Self::Compression { column, found } => write!(
                 f,
-                "column {column:?} is compressed with {found}; the compressions that are read are \
-                 snappy, gzip, zstd and lz4. Write the file again with one of them (compression= of \
+                "column {column:?} is compressed with {found}; supported are snappy, gzip, zstd and lz4. Write the file again with one of them (compression= of \
                  pyarrow.parquet.write_table)"
             ),
             Self::Memory {
@@ -223,7 +220,7 @@ impl fmt::Display for ParquetError {
                 has_option,
             } => write!(
                 f,
-                "reading it takes {needed} bytes or more, and the cap is {cap}. {} smaller row \
+                "a read of the file needs at least {needed} bytes of memory, and the cap is {cap}. {} smaller row \
                  groups (row_group_size= of pyarrow.parquet.write_table)",
                 match has_option {
                     true => "Raise --memory, or write the file with",
@@ -232,8 +229,7 @@ impl fmt::Display for ParquetError {
             ),
             Self::Spool { folder, found } => write!(
                 f,
-                "its rows cannot be written to a temporary file in {folder}; {found}. Make the \
-                 folder writable, with room for the vectors, and for the attributes as JSON lines"
+                "the rows of the file cannot be written to a temporary file in {folder}; {found}. Make the folder writable, and free space for the vectors, and for the attributes as JSON lines"
             ),
         }
     }
@@ -252,7 +248,7 @@ impl From<::parquet::errors::ParquetError> for ParquetError {
     }
 }
 
-/// Columns that are no attributes, each with its reason, and how to leave them out.
+/// Writes the columns that cannot become attributes, the reason for each, and the remedy.
 fn unfit(
     f: &mut fmt::Formatter<'_>,
     columns: &[(String, String)],
@@ -279,7 +275,7 @@ fn unfit(
     )
 }
 
-/// Some of these names, and how many more there are.
+/// The first 12 names, and the number of the other names.
 pub fn listed<S: AsRef<str>>(names: &[S]) -> String {
     const SHOWN: usize = 12;
     let shown: Vec<String> = (names.iter().take(SHOWN))

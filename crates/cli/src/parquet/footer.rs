@@ -1,14 +1,15 @@
-//! The footer of a file, whose bounds are looked at before the Parquet crate builds anything of it.
+//! Reads the footer of a file, after checks of its size and depth. The Parquet crate does not make
+//! these checks.
 //!
 //! ```text
 //!   FileMetaData   1: i32 version   2: list<SchemaElement> schema   3: i64 num_rows   4: ..
 //!   u32 its length   "PAR1"
 //! ```
 //!
-//! A schema is a list. An element has the number of the next elements that are within it. The
-//! crate builds it by recursion, so a deep schema would overflow the stack. This module checks the
-//! schema, and gives it to the crate as a footer of its own. The whole footer is then read with
-//! that schema, so the crate never builds another one.
+//! A schema is a list of elements. Each element has the number of its children, which are later
+//! elements. The crate builds the schema by recursion, so a deep schema would overflow the stack.
+//! This module checks the depth first. Then it passes the schema to the crate in a small footer of
+//! its own. The crate reads the whole footer with that schema, and never builds another one.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -20,16 +21,17 @@ use super::budget::Budget;
 use super::error::ParquetError;
 use super::thrift::{I32, LIST, Malformed, STRUCT, TEXT, Thrift};
 
-/// Groups within each other, at most. A list takes two.
+/// The maximum depth of nested groups. A list takes two groups.
 const DEEPEST: usize = 64;
 
-/// Bytes in memory for each byte of a footer, at most: a chunk of a column takes 20 in the footer.
+/// The maximum number of bytes in memory for each byte of a footer. A column chunk takes 20 bytes
+/// in the footer.
 const IN_MEMORY: u64 = 25;
 
-/// Opens a file, whose footer takes no more than the budget has.
+/// Opens a file, and takes the memory of its footer from the budget.
 ///
 /// # Errors
-/// It is no Parquet file, or its footer is too large or its schema too deep.
+/// The file is no Parquet file, its footer exceeds the budget, or its schema is too deep.
 pub fn open(file: File, budget: &Budget) -> Result<SerializedFileReader<File>, ParquetError> {
     const TAIL: u64 = 8;
     let length = file.metadata().map_err(unreadable)?.len();
@@ -56,7 +58,7 @@ pub fn open(file: File, budget: &Budget) -> Result<SerializedFileReader<File>, P
     Ok(SerializedFileReader::new_with_options(file, options)?)
 }
 
-/// A footer but for its schema: version 1, and behind it no rows and no row groups.
+/// The bytes before and behind the schema in a small footer: version 1; no rows and no row groups.
 const BEFORE: &[u8] = &[0x15, 0x02, 0x19];
 const BEHIND: &[u8] = &[0x16, 0x00, 0x19, 0x0c, 0x00];
 
@@ -68,11 +70,11 @@ fn unreadable(error: std::io::Error) -> ParquetError {
 
 fn cut(length: u64) -> ParquetError {
     ParquetError::Unreadable {
-        found: format!("it has {length} bytes, and its footer has more"),
+        found: format!("it has {length} bytes, fewer than its footer needs"),
     }
 }
 
-/// The bytes of the schema in a footer: a list, which is no deeper than the crate can build.
+/// The bytes of the schema in a footer. Refuses a schema that is deeper than `DEEPEST`.
 fn schema_of(footer: &[u8]) -> Result<&[u8], ParquetError> {
     let malformed = |_| ParquetError::Unreadable {
         found: "its footer has no schema that can be read".to_owned(),
@@ -82,7 +84,7 @@ fn schema_of(footer: &[u8]) -> Result<&[u8], ParquetError> {
     let is_deep = step_over_schema(&mut thrift).map_err(malformed)?;
     if is_deep {
         return Err(ParquetError::Unreadable {
-            found: format!("its columns are within more than {DEEPEST} others"),
+            found: format!("its columns are nested in more than {DEEPEST} others"),
         });
     }
     Ok(footer.get(begin..thrift.position()).unwrap_or_default())
@@ -102,13 +104,13 @@ fn schema_begin(thrift: &mut Thrift) -> Result<usize, Malformed> {
     Err(Malformed::Ended)
 }
 
-/// Steps over the schema. Says whether it is too deep, before it is read whole.
+/// Skips the schema. Returns true at the first element that is too deep.
 fn step_over_schema(thrift: &mut Thrift) -> Result<bool, Malformed> {
     let (kind, elements) = thrift.list()?;
     if kind != STRUCT {
         return Err(Malformed::Wrong);
     }
-    // Of each group that is open, the elements within it that are still to come.
+    // For each open group, the number of its children that are not read yet.
     let mut open: Vec<u64> = Vec::new();
     for at in 0..elements {
         let children = element(thrift)?;
@@ -129,7 +131,7 @@ fn step_over_schema(thrift: &mut Thrift) -> Result<bool, Malformed> {
     Ok(false)
 }
 
-/// The elements within an element.
+/// Skips a schema element, and returns the number of its children.
 fn element(thrift: &mut Thrift) -> Result<u64, Malformed> {
     let (mut last, mut children) = (0, 0);
     while let Some((id, kind)) = thrift.field(&mut last)? {

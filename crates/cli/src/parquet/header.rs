@@ -1,4 +1,4 @@
-//! Headers of pages.
+//! Reads page headers.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -7,43 +7,44 @@ use parquet::errors::{ParquetError, Result};
 
 use super::thrift::{I32, Malformed, STRUCT, Thrift};
 
-/// The parts of a page's header that say its size.
+/// The fields of a page header that determine the memory of the page.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Bytes of the header itself.
+    /// The size of the header, in bytes.
     pub length: u64,
     pub kind: Kind,
-    /// Bytes in the file, behind the header.
+    /// The size of the page in the file, without the header, in bytes.
     pub compressed: u64,
-    /// Bytes in memory.
+    /// The size of the page after decompression, in bytes.
     pub uncompressed: u64,
-    /// Values, with those that are null.
+    /// The number of values, including nulls.
     pub values: u64,
     /// The encoding of the values, by its number in the format.
     pub encoding: i32,
-    /// Bytes at the beginning that are not compressed: the levels of a page of version 2.
+    /// The number of bytes at the beginning of the page that are never compressed: the levels, in a
+    /// page of version 2.
     pub levels: u64,
-    /// Whether the rest is compressed, if the column is.
+    /// Whether the bytes after the levels are compressed, if the column is.
     pub is_compressed: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Values.
+    /// A page of values.
     #[default]
     Data,
     Dictionary,
-    /// Anything else, which the reader steps over.
+    /// Any other page. The reader skips it.
     Other,
 }
 
 impl Header {
-    /// The header of the page at an offset, of at most so many bytes.
+    /// Reads the header of the page at offset `at`. The header has at most `most` bytes.
     ///
     /// # Errors
-    /// The file cannot be read there, or has no header there.
+    /// The file cannot be read at this offset, or has no page header there.
     pub fn read(file: &File, at: u64, most: u64) -> Result<Self> {
-        // Few have more: of a statistic that is a long text.
+        // Few headers are longer than 1 KiB: those whose statistics have long texts.
         let (mut room, longest) = (1 << 10, 16 << 20);
         loop {
             let now = most.min(room);
@@ -55,11 +56,12 @@ impl Header {
                 _ => break,
             }
         }
-        let found = format!("there is no header of a page at offset {at}");
+        let found = format!("there is no page header at offset {at}");
         Err(ParquetError::General(found))
     }
 
-    /// `None` if a size is missing or negative.
+    /// Parses a page header. `None` if a size is missing or negative, or if the levels are larger
+    /// than the page.
     fn parse(bytes: &[u8]) -> std::result::Result<Option<Self>, Malformed> {
         let mut thrift = Thrift::new(bytes);
         let mut header = Self {
@@ -132,7 +134,7 @@ impl Header {
     }
 }
 
-/// A number of 32 bits.
+/// Reads a number of 32 bits.
 fn number(thrift: &mut Thrift) -> std::result::Result<i32, Malformed> {
     Ok(thrift.signed()? as i32)
 }

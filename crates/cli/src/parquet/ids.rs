@@ -1,4 +1,4 @@
-//! The column of ids: whole numbers, one a row.
+//! The column of ids, with one whole number in each row.
 
 use parquet::column::reader::ColumnReader;
 use parquet::file::reader::RowGroupReader;
@@ -17,10 +17,10 @@ pub struct IdColumn {
 }
 
 impl IdColumn {
-    /// The column of a field of the schema.
+    /// The column of field `at` in the schema. `option` is the option that names the column.
     ///
     /// # Errors
-    /// Its values are no whole numbers, one a row.
+    /// The type of the column is not one whole number in each row.
     pub fn of(schema: &SchemaDescriptor, at: usize, option: &str) -> Result<Self, ParquetError> {
         let field = &schema.root_schema().get_fields()[at];
         let leaf = leaf_at(schema, at, field).filter(|&(_, is_list)| !is_list);
@@ -54,7 +54,7 @@ impl IdColumn {
         })
     }
 
-    /// Its values in a row group.
+    /// Opens the ids of the column in a row group.
     ///
     /// # Errors
     /// The row group cannot be read.
@@ -67,7 +67,7 @@ impl IdColumn {
     }
 }
 
-/// The ids of a row group, from its first row on.
+/// Reads the ids of a row group, in the order of the rows.
 pub struct Ids<'a> {
     column: &'a IdColumn,
     reader: ColumnReader,
@@ -75,10 +75,11 @@ pub struct Ids<'a> {
 }
 
 impl Ids<'_> {
-    /// Adds the ids of so many rows from row `first` on.
+    /// Appends the ids of the next `rows` rows to `ids`. `first` is the number of the first of
+    /// these rows in the file.
     ///
     /// # Errors
-    /// They cannot be read, are too few, or one of them is no id.
+    /// The rows cannot be read, the row group has fewer rows, or a value is no id.
     pub fn next(
         &mut self,
         rows: usize,

@@ -1,5 +1,5 @@
-//! Parquet files: vectors, their ids and attributes. Rows become temporary files, and are read from
-//! there.
+//! Reads vectors, ids and attributes from Parquet files. Rows are copied to temporary files, and
+//! the engine reads these.
 //!
 //! ```text
 //!   FILE.parquet ──> row group by row group, some rows at a time ─┬─> elements ──────> Vectors
@@ -10,9 +10,9 @@
 //!   error.rs  errors
 //! ```
 //!
-//! A build asks for rows in any order, and a Parquet file would have to read a whole row group for
-//! each. The temporary files have no names, so nothing of them is left when the command ends in any
-//! way.
+//! A build reads rows in any order. From a Parquet file, it would have to decode a whole row group
+//! for each row. The temporary files have no names, so the system removes them however the command
+//! ends.
 
 mod budget;
 mod column;
@@ -53,19 +53,19 @@ use self::vectors::VectorColumn;
 pub use self::error::listed;
 pub use self::vectors::Vectors;
 
-/// How a Parquet file begins, and ends.
+/// The first and the last four bytes of a Parquet file.
 pub const MAGIC: &[u8; 4] = b"PAR1";
 
-/// Rows of all columns that are in memory at a time.
+/// The number of rows that are in memory at a time.
 const AT_ONCE: usize = 256;
 
-/// Whether a file is Parquet by its name.
+/// Whether the extension of a file is `parquet`, in lower or upper case.
 pub fn is_named(path: &Path) -> bool {
     let extension = path.extension();
     extension.is_some_and(|extension| extension.eq_ignore_ascii_case("parquet"))
 }
 
-/// Whether a file is to be read as Parquet: by its name, or by its first bytes.
+/// Whether a file is read as Parquet, because of its extension or its first bytes.
 pub fn is_one(path: &Path) -> bool {
     let begins = |mut file: File| {
         let mut found = [0; 4];
@@ -74,52 +74,53 @@ pub fn is_one(path: &Path) -> bool {
     is_named(path) || (path.is_file() && File::open(path).is_ok_and(begins))
 }
 
-/// The columns that a command wants of a file.
+/// The columns that a command reads from a file.
 #[derive(Default)]
 pub struct Wanted<'a> {
     /// The column of vectors.
     pub vectors: Option<&'a str>,
     /// The column of ids, and the option that names it.
     pub ids: Option<(&'static str, &'a str)>,
-    /// All other columns as attributes, with the options for them.
+    /// The options for attributes, if all other columns become attributes.
     pub attributes: Option<&'a JsonColumns>,
-    /// The rows that the file must have, and the things that are as many.
+    /// The number of rows that the file must have, and the noun for the counted things in an error.
     pub rows: Option<(u64, &'static str)>,
 }
 
-/// The columns of a file that were wanted.
+/// The contents of the wanted columns.
 #[derive(Debug, Default)]
 pub struct Contents {
     pub vectors: Option<Vectors>,
     pub ids: Option<Vec<u64>>,
     pub rows: Option<JsonRows>,
-    /// Bytes of the temporary files.
+    /// The size of the temporary files, in bytes.
     pub copied: u64,
 }
 
-/// The index that the rows of a file go to, and the cap on memory.
+/// The index for which a file is read, and the cap on memory.
 #[derive(Clone, Copy)]
 pub struct Target<'a> {
-    /// The folder of an index. Temporary files are in it, or beside it if it does not exist.
+    /// The index folder. Temporary files are in this folder, or if it does not exist, in the
+    /// nearest folder above it.
     pub index: &'a Path,
-    /// The cap of the process.
+    /// The cap on the memory of the process.
     pub memory: Option<u64>,
     /// Whether the command has the option `--memory`, which an error then names.
     pub has_memory: bool,
     pub progress: &'a dyn Progress,
 }
 
-/// Reads a Parquet file once.
+/// Reads the wanted columns of a Parquet file in one pass.
 ///
 /// # Errors
-/// A file that cannot be read, that has values which no row can have, or that takes more memory to
-/// read than there is. The user wanted the work to stop.
+/// The file cannot be read, a value is not valid for its column, the read needs more memory than
+/// the cap, or the user interrupts the read.
 pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Failure> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
     let folder = folder_of(target.index);
     let read = guarded(|| written(file, &name, wanted, &folder, target));
-    // The stage ends even if the reader panicked.
+    // Ends the display of progress, even if the reader panicked.
     target.progress.end();
     let (mut contents, lines) = read.map_err(|error| error.of(&name))?;
     if let Some((lines, columns)) = lines {
@@ -128,11 +129,11 @@ pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Fa
     Ok(contents)
 }
 
-/// The shape of the vectors of a Parquet file, as its first row has them, and their number. `None`
-/// if it has no rows.
+/// The dimension and the element type of the first vector in a Parquet file, and the number of
+/// rows. `None` if the file has no rows.
 ///
 /// # Errors
-/// Fails as [`read`] does, but reads only the footer, the wanted columns, and the first vectors.
+/// As for [`read`], but this function reads only the footer and the first vector.
 pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<Outline>, Failure> {
     let name = path.display().to_string();
     let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
@@ -163,7 +164,7 @@ pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<Outl
     }))
 }
 
-/// Checks the footer of a file, the columns that are wanted, and the number of rows.
+/// Checks the footer of a file, the types of the wanted columns, and the number of rows.
 ///
 /// # Errors
 /// As for [`read`], for these parts of the file.
@@ -178,7 +179,7 @@ pub fn check(path: &Path, wanted: &Wanted, target: Target) -> Result<(), Failure
     checked.map_err(|error| error.of(&name))
 }
 
-/// The columns of a file that may be vectors; none, if it cannot be read.
+/// The names of the columns whose type fits vectors. Empty if the file cannot be read.
 pub fn vector_columns(path: &Path) -> Vec<String> {
     let Ok(file) = File::open(path) else {
         return Vec::new();
@@ -191,7 +192,7 @@ pub fn vector_columns(path: &Path) -> Vec<String> {
     columns.unwrap_or_default()
 }
 
-/// The folder of an index, or if it does not exist, the nearest folder above it that does.
+/// The index folder. If it does not exist, the nearest existing folder above it.
 pub fn folder_of(index: &Path) -> PathBuf {
     let above = index.ancestors();
     let there = above.filter(|folder| !folder.as_os_str().is_empty());
@@ -199,9 +200,9 @@ pub fn folder_of(index: &Path) -> PathBuf {
     there.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// The outcome of work with the reader, which panics where a damaged file says that a column begins
-/// before the file, or that values stand in a dictionary which is not there. Of a panic there is an
-/// error, and nothing else on standard error.
+/// Runs `work` with the reader, and turns a panic into an error. A panic prints no message. The
+/// reader panics if a damaged file says that a column begins before the file, or that values are in
+/// a dictionary that does not exist.
 fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
@@ -214,11 +215,13 @@ fn unreadable(panicked: &(dyn Any + Send)) -> ParquetError {
     let text = panicked.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panicked.downcast_ref::<String>().map(String::as_str));
     ParquetError::Unreadable {
-        found: text.unwrap_or("its reader gave up").to_owned(),
+        found: text
+            .unwrap_or("the reader of the file failed without a reason")
+            .to_owned(),
     }
 }
 
-/// The columns that are read.
+/// The wanted columns, found in the schema of a file.
 struct Columns {
     vectors: Option<VectorColumn>,
     ids: Option<IdColumn>,
@@ -226,10 +229,11 @@ struct Columns {
 }
 
 impl Columns {
-    /// The columns of a schema that are wanted.
+    /// Finds the wanted columns in a schema.
     ///
     /// # Errors
-    /// An option names a column that is not there, or one whose type it is not for.
+    /// An option names a column that does not exist, or whose type does not fit the option. Two
+    /// options name the same column.
     fn of(schema: &SchemaDescriptor, wanted: &Wanted) -> Result<Self, ParquetError> {
         let fields = schema.root_schema().get_fields();
         let at = |option: &'static str, name: &str| {
@@ -300,7 +304,7 @@ impl Columns {
     }
 }
 
-/// Refuses a column that is wanted in a compression that is not read.
+/// Refuses a wanted column with an unsupported compression.
 fn check_compression(file: &ParquetMetaData, wanted: &Wanted) -> Result<(), ParquetError> {
     let schema = file.file_metadata().schema_descr();
     let is_wanted = |name: &str| match wanted.attributes {
@@ -334,14 +338,14 @@ fn check_compression(file: &ParquetMetaData, wanted: &Wanted) -> Result<(), Parq
 /// A file whose footer was read.
 struct Opened {
     reader: SerializedFileReader<File>,
-    /// The file, once more.
+    /// A second handle of the file, from which page headers are read.
     again: Arc<File>,
     budget: Arc<Budget>,
 }
 
 impl Opened {
     /// # Errors
-    /// It is no Parquet file, or a column that is wanted has a compression that is not read.
+    /// The file is no Parquet file, or a wanted column has an unsupported compression.
     fn of(file: File, wanted: &Wanted, target: Target) -> Result<Self, ParquetError> {
         let budget = Arc::new(Budget::new(target.memory, target.has_memory));
         let again = file.try_clone();
@@ -355,16 +359,16 @@ impl Opened {
         })
     }
 
-    /// The columns that are wanted.
+    /// Finds the wanted columns in the schema of the file.
     fn columns(&self, wanted: &Wanted) -> Result<Columns, ParquetError> {
         let schema = self.reader.metadata().file_metadata().schema_descr();
         Columns::of(schema, wanted)
     }
 
-    /// The number of its rows.
+    /// The number of rows in the file.
     ///
     /// # Errors
-    /// Other rows are wanted.
+    /// The command needs another number of rows.
     fn rows(&self, wanted: &Wanted) -> Result<u64, ParquetError> {
         let mut rows = 0u64;
         for group in self.reader.metadata().row_groups() {
@@ -393,7 +397,7 @@ impl Opened {
     }
 }
 
-/// The lines of attributes, and the options for them.
+/// The temporary file of attributes as JSON lines, and the options for them.
 type Lines = (File, JsonColumns);
 
 fn written(
@@ -460,7 +464,7 @@ fn written(
     Ok((contents, lines))
 }
 
-/// Where the columns go.
+/// The outputs for the columns.
 struct Spools<'a> {
     elements: Option<&'a mut BufWriter<File>>,
     lines: Option<&'a mut BufWriter<File>>,
@@ -468,7 +472,7 @@ struct Spools<'a> {
     cannot_write: &'a dyn Fn(std::io::Error) -> ParquetError,
 }
 
-/// Reads the columns of all row groups.
+/// Reads the columns of all row groups, and writes them to `to`.
 fn convert<'a>(
     groups: impl Iterator<Item = Result<Checked<'a>, ParquetError>>,
     columns: &mut Columns,
@@ -507,7 +511,7 @@ fn convert<'a>(
             }
             budget.next_batch();
             let now = left.min(AT_ONCE);
-            // An id of each row stays in memory, and the place of its line.
+            // Two numbers of each row stay in memory: its id, and the position of its JSON line.
             let stay = usize::from(ids.is_some()) + usize::from(to.lines.is_some());
             budget.take((8 * now * stay) as u64)?;
             if let (Some(ids), Some(to)) = (&mut ids, &mut to.ids) {
@@ -536,7 +540,7 @@ fn convert<'a>(
     Ok(())
 }
 
-/// Writes the next row of all columns.
+/// Writes the next row as one JSON line.
 fn line(
     columns: &[Column],
     texts: &mut [std::vec::IntoIter<String>],

@@ -1,8 +1,8 @@
-//! Row groups whose pages are looked at before the reader of their column makes room for them.
+//! Row groups that check each page before the column reader allocates memory for it.
 //!
-//! A page says how large it is and how many values it has, and the reader believes that. A few
-//! bytes of a damaged page can claim gigabytes. So this module reads the header first, and takes
-//! the memory of the page from the [`Budget`]:
+//! The header of a page gives its size and its number of values, and the reader allocates memory
+//! for them unchecked. So a few damaged bytes could demand gigabytes. This module reads the header
+//! first, and takes the memory of the page from the [`Budget`]:
 //!
 //! ```text
 //!   a dictionary  its bytes, and its values          until its column ends
@@ -30,10 +30,10 @@ use super::delta;
 use super::header::{Header, Kind};
 use super::thrift::Malformed;
 
-/// A row group without pages that take more memory than there is.
+/// A row group that refuses a page for which the budget is too small.
 pub struct Checked<'a> {
     pub group: Box<dyn RowGroupReader + 'a>,
-    /// The file, once more.
+    /// A second handle of the file, from which page headers are read.
     pub file: Arc<File>,
     pub budget: Arc<Budget>,
 }
@@ -96,12 +96,12 @@ impl RowGroupReader for Checked<'_> {
 enum Width {
     Bits(u64),
     Bytes(u64),
-    /// A length of 4 bytes and a text.
+    /// A length of 4 bytes, and a text of this length.
     Texts,
 }
 
 impl Width {
-    /// Bits in a dictionary, at least.
+    /// The least number of bits that a value takes in a dictionary.
     fn least_bits(self) -> u64 {
         match self {
             Self::Bits(bits) => bits,
@@ -110,7 +110,7 @@ impl Width {
         }
     }
 
-    /// Bytes of one that was decoded.
+    /// The number of bytes that a decoded value takes in memory.
     fn decoded(self) -> u64 {
         match self {
             Self::Bits(bits) => bits.div_ceil(8),
@@ -119,10 +119,10 @@ impl Width {
     }
 }
 
-/// Bytes of the two levels of a value.
+/// The bytes of the definition level and the repetition level of a value.
 const LEVELS: u64 = 4;
 
-/// Bytes of a value within a value of JSON.
+/// The bytes of a value that is a part of a JSON value.
 const NESTED: u64 = 96;
 
 /// Bytes that the pages of a column have taken from the budget.
@@ -130,9 +130,11 @@ const NESTED: u64 = 96;
 struct Taken {
     dictionary: u64,
     page: u64,
-    /// Levels and values of the last page, and of all pages of a batch of rows.
+    /// Levels and values of the last page.
     last: u64,
+    /// Levels and values of all pages in the current batch of rows.
     lists: u64,
+    /// The number of the current batch.
     batch: u64,
 }
 
@@ -141,17 +143,17 @@ struct CheckedPages {
     file: Arc<File>,
     budget: Arc<Budget>,
     compression: Compression,
-    /// Where the next page begins, and how many bytes of the column are left there.
+    /// The offset of the next page. From there on, the column has `left` bytes.
     at: u64,
     left: u64,
     width: Width,
     has_lists: bool,
     has_nulls: bool,
-    /// Whether its values are parts of others.
+    /// Whether the values of the column are parts of JSON values.
     is_nested: bool,
-    /// Rows of the row group.
+    /// The number of rows in the row group.
     rows: u64,
-    /// Bytes of the longest text of the dictionary.
+    /// The length of the longest text in the dictionary, in bytes.
     longest: u64,
     taken: Taken,
 }
@@ -161,7 +163,8 @@ fn wrong<T>(found: String) -> Result<T> {
 }
 
 impl CheckedPages {
-    /// Looks at the header of the page that the reader reads next, and takes the page's memory.
+    /// Checks the header of the page that the reader reads next, and takes the page's memory from
+    /// the budget.
     fn look(&mut self) -> Result<()> {
         while self.left > 0 {
             let header = Header::read(&self.file, self.at, self.left)?;
@@ -191,14 +194,14 @@ impl CheckedPages {
     fn take(&mut self, header: &Header) -> Result<()> {
         let bytes = header.compressed + header.uncompressed;
         if header.kind == Kind::Dictionary {
-            // The reader makes room for all values that it says.
+            // The reader allocates memory for as many values as the header claims.
             let (values, held) = match self.compression {
                 Compression::UNCOMPRESSED => (header.values, header.compressed),
                 _ => (header.values, header.uncompressed),
             };
             if values.saturating_mul(self.width.least_bits()) > held * 8 {
                 return wrong(format!(
-                    "a dictionary of {held} bytes says that it has {values} values"
+                    "a dictionary of {held} bytes claims {values} values"
                 ));
             }
             let values = values * self.width.decoded();
@@ -209,7 +212,7 @@ impl CheckedPages {
         if !self.has_lists && header.values > self.rows {
             let (values, rows) = (header.values, self.rows);
             return wrong(format!(
-                "a page has {values} values, and its row group {rows} rows"
+                "a page has {values} values, and its row group has only {rows} rows"
             ));
         }
         let is_delta = [
@@ -240,8 +243,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Takes the memory of the values of a page until the next batch of rows. Some values of the
-    /// last page may be read then, so it keeps its bytes.
+    /// Takes the memory of a page's values, until the next batch of rows. The last page keeps its
+    /// memory longer, since the next batch may still read values of this page.
     fn take_lists(&mut self, bytes: u64) -> Result<()> {
         self.budget.take(bytes)?;
         self.taken.lists += bytes;
@@ -249,8 +252,9 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page whose compressed bytes become more than it says, where the reader would take
-    /// them all.
+    /// Refuses a page that decompresses to more bytes than its header says (gzip), or perhaps to
+    /// more than the budget has (frames of LZ4). The reader would allocate memory for all of these
+    /// bytes.
     fn check_compressed(&self, header: &Header, begin: u64) -> Result<()> {
         if !header.is_compressed {
             return Ok(());
@@ -268,11 +272,12 @@ impl CheckedPages {
                 let bytes = io::copy(&mut decoder.take(room + 1), &mut io::sink())?;
                 if bytes > room {
                     return wrong(format!(
-                        "a page has more than the {room} bytes that it says"
+                        "a page has more than the {room} bytes that its header says"
                     ));
                 }
             }
-            // A frame, which some writers have in place of a block, is at most 255 times as large.
+            // Some writers use frames in place of blocks. A frame decompresses to at most 255 times
+            // its size.
             Compression::LZ4 => {
                 let mut magic = [0; 4];
                 if to - from >= 4 {
@@ -289,7 +294,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page whose bytes say more than they can hold.
+    /// Refuses a page whose bytes claim more than the page can have. Of a dictionary, records the
+    /// length of the longest text.
     fn check(&mut self, page: &Page) -> Result<()> {
         match page {
             Page::DictionaryPage { buf, .. } => {
@@ -312,7 +318,8 @@ impl CheckedPages {
                     (self.has_nulls, *def_level_encoding),
                 ];
                 for (_, encoding) in levels.into_iter().filter(|(has, _)| *has) {
-                    // Others have no length, and stand in no file whose lengths are deltas.
+                    // Levels in other encodings have no length in front. No file with delta-encoded
+                    // lengths has such levels.
                     if encoding != Encoding::RLE {
                         return Ok(());
                     }
@@ -335,16 +342,16 @@ impl CheckedPages {
         }
     }
 
-    /// Refuses more lengths of texts than the page has values. Takes the memory of texts that share
-    /// their beginnings in the file.
+    /// Refuses a page with more lengths of texts than values. If texts are stored without the
+    /// beginning that they share with the previous text, takes the memory of the complete texts.
     fn check_values(&mut self, values: &[u8], encoding: Encoding, count: u32) -> Result<()> {
         let most = u64::from(count);
         let lengths = |bytes: &[u8]| {
             delta::lengths(bytes, most).or_else(|found| match found {
-                Malformed::Ended => {
-                    wrong("the lengths of texts end before they are all there".into())
-                }
-                Malformed::Wrong => wrong(format!("a page of {most} values has other lengths")),
+                Malformed::Ended => wrong("the page ends within the lengths of its texts".into()),
+                Malformed::Wrong => wrong(format!(
+                    "a page of {most} values has invalid lengths of texts"
+                )),
             })
         };
         match encoding {
@@ -360,7 +367,7 @@ impl CheckedPages {
     }
 }
 
-/// The bytes behind levels, which have their length in front.
+/// The bytes behind the levels of a page. The length of the levels is in front of them.
 fn behind_levels(bytes: &[u8]) -> Result<&[u8]> {
     let behind = bytes.split_first_chunk::<4>().and_then(|(length, rest)| {
         let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
@@ -372,7 +379,7 @@ fn behind_levels(bytes: &[u8]) -> Result<&[u8]> {
     }
 }
 
-/// Bytes of the longest text of a dictionary.
+/// The length of the longest text in a dictionary, in bytes.
 fn longest(mut texts: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((length, rest)) = texts.split_first_chunk::<4>() {

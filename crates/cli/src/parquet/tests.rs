@@ -1,5 +1,4 @@
-//! Files that are damaged in every way end in an error, and never in a panic. Written values are
-//! read.
+//! A damaged file causes an error, never a panic. Values that were written are read back.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +25,7 @@ fn file_of(bytes: &[u8]) -> File {
     file
 }
 
-/// The contents of a file, whose name is `f`.
+/// Reads the wanted columns of a file. Errors name the file `f`.
 fn found(bytes: &[u8], wanted: &Wanted, memory: Option<u64>) -> Result<Contents, ParquetError> {
     let index = std::env::temp_dir();
     let target = Target {
@@ -62,7 +61,7 @@ fn fixture(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(folder).join(name)).unwrap()
 }
 
-/// Steps between the places of a file that are damaged: one in the slow tests.
+/// The distance between two bytes of a file that are damaged in turn. In the slow tests, it is 1.
 fn step() -> usize {
     match std::env::var_os("STRATANN_SLOW") {
         None => 7,
@@ -84,7 +83,8 @@ fn a_file_that_is_cut_off_is_no_file() {
     }
 }
 
-/// A changed byte of a value is another value: whether there is an error depends on the byte.
+/// If a byte of a value is changed, the file has another value, and may still be valid. So not
+/// every changed byte causes an error.
 #[test]
 fn whatever_byte_is_changed_nothing_panics_and_no_page_is_believed() {
     let files = ["none", "snappy", "zstd", "gzip", "lz4", "pages2"];
@@ -102,7 +102,7 @@ fn whatever_byte_is_changed_nothing_panics_and_no_page_is_believed() {
     assert!(refused > 0);
 }
 
-/// A page of 15 bytes that says it has 2^31 - 1 strings: no room is made for them.
+/// A page of 15 bytes claims 2^31 - 1 strings. No memory is allocated for these.
 #[test]
 fn a_dictionary_that_says_more_than_it_can_hold_is_refused_before_there_is_room() {
     let mut bytes = fixture("dictionary.parquet");
@@ -116,8 +116,8 @@ fn a_dictionary_that_says_more_than_it_can_hold_is_refused_before_there_is_room(
     assert!(found.contains("dictionary of"), "{found}");
 }
 
-/// A file with one page, of 600 numbers, whose header says other bytes. The page begins at offset
-/// 4: its type, 15 00, and its sizes, 15 and two bytes each.
+/// A file with one page of 600 numbers, whose header has a wrong size. The page begins at offset 4,
+/// with its type (15 00) and its two sizes (15 and two bytes each).
 fn with_size(compression: Compression, size: &[u8]) -> Vec<u8> {
     let numbers = (0..600).map(|at: i32| Some(at.wrapping_mul(0x9e37_79b1_u32.cast_signed())));
     let column = ("required int32 n;", Values::Integers(numbers.collect()));
@@ -128,7 +128,7 @@ fn with_size(compression: Compression, size: &[u8]) -> Vec<u8> {
         .build();
     let mut bytes = parquet_of(&[column], 600, properties);
     assert_eq!((&bytes[4..7], bytes[9]), (&[0x15, 0, 0x15][..], 0x15));
-    // As many bytes less at the end of the page, so that the file keeps its length.
+    // The page loses as many bytes at its end, so that the length of the file is unchanged.
     let more = size.len() - 2;
     let compressed = (u16::from(bytes[11]) << 7 | u16::from(bytes[10] & 0x7f)) - 2 * more as u16;
     (bytes[10], bytes[11]) = (compressed as u8 | 0x80, (compressed >> 7) as u8);
@@ -146,14 +146,14 @@ fn a_page_that_says_it_is_larger_than_memory_is_refused_before_there_is_room() {
         panic!("{refused}");
     };
     assert!(needed > 2 << 30 && cap == 1 << 30, "{refused}");
-    // One that says less: all of it would be unpacked.
+    // The header of this page claims fewer bytes. The reader would decompress all of them.
     let few = [0x88, 0x00];
     let gzip = Compression::GZIP(GzipLevel::default());
     let refused = read_within(&with_size(gzip, &few), None)
         .unwrap_err()
         .to_string();
     assert!(
-        refused.contains("more than the 4 bytes that it says"),
+        refused.contains("more than the 4 bytes that its header says"),
         "{refused}"
     );
 }
@@ -165,7 +165,7 @@ fn rows_are_compared_before_a_page_is_read() {
         100_000,
         WriterProperties::builder().build(),
     );
-    // No header of a page is left.
+    // No page header is valid any more.
     let end = bytes.len() - 8;
     let footer = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
     bytes[4..end - footer].fill(0xff);
@@ -203,7 +203,7 @@ fn a_list_that_takes_a_few_bytes_and_much_memory_is_refused() {
     let refused = found(&bytes, &wanted, None).unwrap_err();
     assert!(matches!(refused, ParquetError::Value { .. }), "{refused}");
 
-    // A text of a dictionary, in every row.
+    // The dictionary has one text, and every row has it as its value.
     let texts = Values::Texts(vec![Some("x".repeat(1 << 19)); 256]);
     let column = ("optional binary text (UTF8);", texts);
     let bytes = parquet_of(&[column], 256, WriterProperties::builder().build());
@@ -283,13 +283,13 @@ fn lengths_of_texts_that_are_more_than_the_page_has_are_refused() {
         bytes[header + 3] = 101;
         let refused = read_within(&bytes, None).unwrap_err().to_string();
         assert!(
-            refused.contains("a page of 100 values has other lengths"),
+            refused.contains("a page of 100 values has invalid lengths of texts"),
             "{refused}"
         );
     }
 }
 
-/// Wants the work to stop after so many rows.
+/// Interrupts the work after a number of rows.
 struct Stopping(AtomicU64);
 
 impl Progress for Stopping {
@@ -331,7 +331,7 @@ fn reading_heeds_an_interruption() {
     assert_eq!(read.unwrap_err(), ParquetError::Interrupted);
 }
 
-/// Ways in which files are written.
+/// Settings with which files are written.
 fn properties() -> impl Strategy<Value = WriterProperties> {
     let compressions = prop::sample::select(vec![
         Compression::UNCOMPRESSED,

@@ -1,27 +1,27 @@
-//! Thrift's compact protocol, as far as the footer of a file and the headers of its pages need it.
+//! Reads Thrift's compact protocol, as far as footers and page headers use it.
 //!
-//! The Parquet crate reads the same bytes afterwards, and does not compare the type that a field
-//! has with the one that it should have. So a known field of another type is refused here:
-//! otherwise the two readers would see different structures.
+//! The Parquet crate later reads the same bytes, and does not check the types of fields. So this
+//! module and its callers refuse a known field with a wrong type. Otherwise the two readers would
+//! see different structures.
 
-/// Types of fields and of items of lists.
+/// The numbers of types, of fields and of list items.
 pub const I32: u8 = 5;
 pub const TEXT: u8 = 8;
 pub const LIST: u8 = 9;
 pub const STRUCT: u8 = 12;
 const BYTE: u8 = 3;
-/// Booleans: a field's type is its value, 1 or 2.
+/// The boolean false. Type 1 is the boolean true: the type of a boolean field is its value.
 const BOOLEAN: u8 = 2;
 
-/// Structures within each other, at most. The Parquet crate takes as many.
+/// The maximum depth of nested structures, the same as in the Parquet crate.
 const DEEPEST: u8 = 64;
 
-/// Bytes that are no such structure.
+/// The reason why bytes are no valid structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// They end before the structure does.
+    /// The bytes end before the structure ends.
     Ended,
-    /// They say something that no structure says.
+    /// The bytes contain a type or a number that is not valid there.
     Wrong,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Thrift<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Bytes that were read.
+    /// The number of bytes that were read or skipped.
     pub fn position(&self) -> usize {
         self.at
     }
@@ -57,7 +57,7 @@ impl<'a> Thrift<'a> {
         Ok(())
     }
 
-    /// A number without a sign, in groups of 7 bits.
+    /// Reads an unsigned number, which is stored in groups of 7 bits.
     pub fn unsigned(&mut self) -> Result<u64, Malformed> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -70,14 +70,14 @@ impl<'a> Thrift<'a> {
         Err(Malformed::Wrong)
     }
 
-    /// A number with a sign. A number of 16 or 32 bits is its lowest bits.
+    /// Reads a signed number. For a field of 16 or 32 bits, the caller takes the lowest bits.
     pub fn signed(&mut self) -> Result<i64, Malformed> {
         let value = self.unsigned()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// The next field of a structure: its number and type. `None` at the end. `last` is the number
-    /// of the field before, 0 at first.
+    /// Reads the number and the type of the next field in a structure. `None` at the end of the
+    /// structure. `last` is the number of the previous field, and 0 before the first field.
     pub fn field(&mut self, last: &mut i16) -> Result<Option<(i16, u8)>, Malformed> {
         let byte = self.byte()?;
         let kind = byte & 15;
@@ -91,7 +91,7 @@ impl<'a> Thrift<'a> {
         Ok(Some((*last, kind)))
     }
 
-    /// The type of a list's items, and their number.
+    /// Reads the header of a list: the type of the items, and the number of items.
     pub fn list(&mut self) -> Result<(u8, u64), Malformed> {
         let byte = self.byte()?;
         let items = match byte >> 4 {
@@ -101,7 +101,7 @@ impl<'a> Thrift<'a> {
         Ok((byte & 15, items))
     }
 
-    /// Steps over a value.
+    /// Skips a value of type `kind`.
     pub fn skip(&mut self, kind: u8) -> Result<(), Malformed> {
         self.skip_within(kind, DEEPEST)
     }
@@ -119,7 +119,7 @@ impl<'a> Thrift<'a> {
             }
             LIST | 10 => match self.list()? {
                 (_, 0) => Ok(()),
-                // Programs differ in the bytes that a boolean takes in a list.
+                // Writers encode booleans in lists in different ways.
                 (1 | BOOLEAN, _) => Err(Malformed::Wrong),
                 (kind, items) => (0..items).try_for_each(|_| self.skip_within(kind, depth)),
             },
@@ -131,12 +131,12 @@ impl<'a> Thrift<'a> {
                 Ok(())
             }
             13 => self.step(16),
-            // Maps: Parquet has none.
+            // Unknown types, and maps, which Parquet's structures do not have.
             _ => Err(Malformed::Wrong),
         }
     }
 
-    /// Steps over a structure whose known fields have these types.
+    /// Skips a structure. Refuses a field in `known` that has another type.
     fn skip_known(&mut self, known: &[(i16, u8)]) -> Result<(), Malformed> {
         let mut last = 0;
         while let Some((id, kind)) = self.field(&mut last)? {
@@ -149,7 +149,7 @@ impl<'a> Thrift<'a> {
         Ok(())
     }
 
-    /// Steps over the logical type of an element of a schema.
+    /// Skips the logical type of a schema element, and checks the types of its known fields.
     pub fn skip_logical_type(&mut self) -> Result<(), Malformed> {
         const DECIMAL: &[(i16, u8)] = &[(1, I32), (2, I32)];
         const TIME: &[(i16, u8)] = &[(1, BOOLEAN), (2, STRUCT)];

@@ -1,9 +1,9 @@
-//! Names of types of columns, and why no attribute has one of them.
+//! The names of column types, and the reasons why attributes cannot have some of these types.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::Type;
 
-/// The name of a type.
+/// The name of a column's type, for messages.
 pub fn name(field: &Type) -> String {
     let info = field.get_basic_info();
     let annotated = match info.logical_type_ref() {
@@ -60,15 +60,15 @@ pub fn name(field: &Type) -> String {
     }
 }
 
-/// Why a type, by its name, is none that an attribute has.
+/// The reason why an attribute cannot have a type, by the name of the type.
 pub fn reason(name: &str) -> &'static str {
     match name {
-        "decimal" => "no float has its digits exactly",
-        "map" | "struct" | "variant" | "geometry" => "it has parts",
-        "JSON" => "its values may have parts",
-        "time of day" | "interval" => "it has no date",
+        "decimal" => "a float cannot store its digits exactly",
+        "map" | "struct" | "variant" | "geometry" => "an attribute has no parts",
+        "JSON" => "its values may be objects",
+        "time of day" | "interval" => "a time needs a date",
         "binary" | "BSON" | "UUID" => "its bytes are no text",
-        name if name.starts_with("list") => "lists have strings or integers alone",
+        name if name.starts_with("list") => "a list may have only strings or integers",
         _ => "no attribute has such values",
     }
 }

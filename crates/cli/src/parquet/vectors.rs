@@ -1,4 +1,4 @@
-//! The column of vectors, and a temporary file of their elements as a source of vectors.
+//! The column of vectors, and the temporary file of these vectors, from which the engine reads.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,17 +18,17 @@ use super::types;
 pub struct VectorColumn {
     name: String,
     leaf: usize,
-    /// The type of the elements of the vectors. Floats of 64 bits become floats of 32.
+    /// The type of the elements of the vectors. Floats of 64 bits become floats of 32 bits.
     element: Element,
-    /// Elements of a vector, as the first row has them.
+    /// The number of elements in the vector of the first row, once it was read.
     dim: Option<usize>,
 }
 
 impl VectorColumn {
-    /// The column of a field of the schema.
+    /// The column of field `at` in the schema.
     ///
     /// # Errors
-    /// Its values are no lists of numbers that a vector may have.
+    /// The type of the column is no list of numbers that a vector may have.
     pub fn of(schema: &SchemaDescriptor, at: usize) -> Result<Self, ParquetError> {
         let field = &schema.root_schema().get_fields()[at];
         let leaf = leaf_at(schema, at, field).filter(|&(_, is_list)| is_list);
@@ -48,14 +48,14 @@ impl VectorColumn {
         })
     }
 
-    /// The columns that may be vectors.
+    /// The names of the columns whose type fits vectors.
     pub fn candidates(schema: &SchemaDescriptor) -> Vec<String> {
         let fields = 0..schema.root_schema().get_fields().len();
         let columns = fields.filter_map(|at| Self::of(schema, at).ok());
         columns.map(|column| column.name).collect()
     }
 
-    /// Its values in a row group.
+    /// Opens the lists of the column in a row group.
     ///
     /// # Errors
     /// The row group cannot be read.
@@ -66,10 +66,11 @@ impl VectorColumn {
         })
     }
 
-    /// Reads the elements of so many rows from row `first` on.
+    /// Replaces `out` by the elements of the next `rows` rows. `first` is the number of the first
+    /// of these rows in the file.
     ///
     /// # Errors
-    /// They cannot be read, are too few, or one of them is no vector.
+    /// The rows cannot be read, the row group has fewer rows, or a row has no valid vector.
     pub fn next(
         &mut self,
         lists: &mut Lists,
@@ -118,13 +119,14 @@ impl VectorColumn {
                 row: first + (nth / dim) as u64,
                 column: self.name.clone(),
                 found,
-                expected: format!("numbers that {} has", self.element).into(),
+                expected: format!("numbers in the range of {}", self.element).into(),
             }),
             _ => Ok(()),
         }
     }
 
-    /// Refuses rows without a list, with nulls in it, or with another length than the first one.
+    /// Refuses a row without a list, a list that contains a null, and a list of another length than
+    /// in row 0.
     fn check_lengths(
         &mut self,
         levels: &Levels,
@@ -151,7 +153,7 @@ impl VectorColumn {
                     }
                     continue;
                 }
-                null if null >= item => "a list with a null in it",
+                null if null >= item => "a list that contains a null",
                 empty if empty + 1 == item => "an empty list",
                 _ => "null",
             };
@@ -176,15 +178,15 @@ impl VectorColumn {
         }
     }
 
-    /// The shape of its vectors, if a row of them was read.
+    /// The dimension and the element type of the vectors, once a row was read.
     pub fn shape(&self) -> Option<NoRows> {
         Some(NoRows::new(self.element, self.dim?))
     }
 
-    /// The vectors that were written to a file.
+    /// The vectors that were written to `file`, as a source.
     ///
     /// # Errors
-    /// There are none.
+    /// No row was read, so the dimension is unknown.
     pub fn source(&self, file: File, name: &str, rows: u64) -> Result<Vectors, ParquetError> {
         Ok(Vectors {
             file,
@@ -199,7 +201,7 @@ impl VectorColumn {
 const EXPECTED: &str = "a vector is a list of floats of 16, 32 or 64 bits, or of integers of 8 bits. Name another column \
     with --vectors, or convert it before";
 
-/// The type of the elements of vectors that a leaf has.
+/// The element type of vectors whose elements are in a leaf. `None` if the leaf fits no vector.
 fn element_of(leaf: &ColumnDescriptor) -> Option<Element> {
     let bits = match (leaf.logical_type_ref(), leaf.converted_type()) {
         (Some(LogicalType::Integer(whole)), _) => Some((whole.bit_width, whole.is_signed)),
@@ -221,13 +223,13 @@ fn element_of(leaf: &ColumnDescriptor) -> Option<Element> {
     }
 }
 
-/// The lists of a row group, from its first row on.
+/// Reads the lists of a row group, in the order of the rows.
 pub struct Lists {
     reader: ColumnReader,
     levels: Levels,
 }
 
-/// Vectors in a file without a name, one behind the other.
+/// Vectors in a temporary file without a name, one after the other.
 #[derive(Debug)]
 pub struct Vectors {
     file: File,

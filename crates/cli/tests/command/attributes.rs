@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, u8s};
 use crate::update::lines;
 
-/// The attributes of a row follow from its number; one row in seven has none.
+/// The attributes of the row with an id. One row in seven has no attributes.
 pub fn row(id: usize) -> Value {
     match id % 7 {
         0 => json!({}),
@@ -70,7 +70,7 @@ fn an_insert_warns_of_a_new_column_that_is_nearly_another() {
         done.stderr.matches(warning).count()
     };
     assert_eq!(warned(&[]), 1);
-    // The second time the column is there.
+    // After the first insert, the index has the column, so there is no warning.
     assert_eq!(warned(&["--no-resume"]), 0);
     place.write("two.ids", &lines([1, 2]));
     place.write("two.jsonl", b"{\"pricey\": 3}\n{}\n");
@@ -212,9 +212,14 @@ fn a_name_that_no_line_has_is_refused_before_anything_is_written() {
         ran.refused(status, said);
         assert!(!place.path("index").exists());
     };
-    let times = ["--times names \"mode\"", is_key, "\"made\"", "leave it out"];
+    let times = [
+        "--times names \"mode\"",
+        is_key,
+        "\"made\"",
+        "leave out the option",
+    ];
     refused(["more", "mode"], 2, &times);
-    // No attribute can be an object.
+    // The key "more" has objects, which cannot be attributes.
     let payload = ["in \"more\"", "give its key \"more\", and not \"moer\""];
     refused(["moer", "made"], 1, &payload);
     let without = ["--without", "tagz"];
@@ -245,7 +250,7 @@ fn a_name_that_no_line_has_is_refused_before_anything_is_written() {
     let ran = place.run(&set);
     ran.refused(2, &["--times names \"made\"", "\"mode\""]);
     assert_eq!(schema(), before);
-    // A key whose values are all null is there.
+    // A key whose values are all null counts as a key of the file.
     place
         .run(&[&insert[..], &["--payload", "more"]].concat())
         .done();
@@ -289,8 +294,8 @@ fn answers_match_a_filter_and_are_the_nearest_that_do() {
     }
     assert!(right >= QUERIES * 10 * 95 / 100, "{right}");
 
-    // Fewer vectors match than were requested: all of them are found, and the table says why there
-    // are no more.
+    // If fewer vectors match than `-k` requests, the search finds all of them, and the table gives
+    // the reason for the missing results.
     let few = [
         "search",
         "index",
@@ -339,7 +344,7 @@ fn what_vectors_have_is_counted_listed_and_printed() {
     get(&["77777", "--attributes"]).refused(1, &["not in the index", "77777"]);
 
     // Vectors are inserted and replaced with attributes. Then they are replaced without attributes,
-    // and none are left.
+    // so their old attributes are removed.
     place.write("new.u8bin", &u8s(2, DIM, 9));
     place.write("new.ids", &lines([8, 1_003]));
     place.write("rows.jsonl", &jsonl([1_003, 1_003].into_iter()));
@@ -376,7 +381,7 @@ fn what_is_wrong_with_rows_and_filters_is_told() {
     both("prize < 3").refused(2, &["character 1", "did you mean \"price\""]);
     both("price < 'x'").refused(2, &["float"]);
     both("price <").refused(2, &["character 8"]);
-    // Without columns there is nothing to filter by.
+    // An index without columns refuses every filter.
     let none = ["count", "other", "--filter", "price < 3"];
     place.run(&none).refused(2, &["price"]);
     place.write("rows.jsonl", &jsonl(0..3));
@@ -387,7 +392,7 @@ fn what_is_wrong_with_rows_and_filters_is_told() {
     place.run(&few).refused(1, &["rows.jsonl, line 2"]);
 }
 
-/// The words of a command that builds an index of a file.
+/// The command line that builds an index of a file.
 fn build_of<'a>(base: &'a str, index: &'a str, first_id: &'a str) -> Vec<&'a str> {
     let mut words = SMALL_BUILD.to_vec();
     for word in &mut words {
@@ -422,7 +427,7 @@ fn several_indexes_are_asked_with_a_filter_as_one() {
     let alone = search(&["index"], FILTER, &print).json_lines();
     let all = search(&["plain", "index", "again"], FILTER, &print).json_lines();
     for (alone, all) in alone.iter().zip(&all) {
-        // Each vector is there twice.
+        // Two of the indexes have each vector, under different ids.
         let mut expected: Vec<u64> = ids_of(alone)[..5].to_vec();
         expected.extend(ids_of(alone)[..5].iter().map(|id| id + 1_000));
         let mut found = ids_of(all);
@@ -430,7 +435,7 @@ fn several_indexes_are_asked_with_a_filter_as_one() {
         expected.sort_unstable();
         assert_eq!(found, expected);
     }
-    // Vectors that never had the column have no value too.
+    // Vectors of an index without the column have no value in it.
     let none = search(&["plain", "index"], "not exists price", &print).json_lines();
     let of_plain = |line: &Value| ids_of(line).iter().any(|&id| id >= 5_000);
     let others = |line: &Value| ids_of(line).iter().all(|&id| id >= 5_000 || id % 7 == 0);
@@ -488,7 +493,8 @@ fn attributes_are_changed_without_vectors() {
     ];
     assert_eq!(get(&["8", "9", "10"]), changed);
     assert!(!done.stderr.contains("did you mean"), "{done:?}");
-    // A name that differs from a column's by one edit is a new column, with a warning.
+    // A name that differs from the name of a column by one letter becomes a new column, with a
+    // warning.
     place.write("wrong.jsonl", b"{\"id\": 12, \"prize\": 3}\n");
     for keep in [&["--keep"][..], &[]] {
         let done = set(&[&["wrong.jsonl", "--json"][..], keep].concat()).done();
@@ -496,14 +502,14 @@ fn attributes_are_changed_without_vectors() {
         let warned = done
             .stderr
             .contains("warning: column \"prize\" is new; did you mean \"price\"");
-        // The second time it is there.
+        // The second call finds the column in the index, and prints no warning.
         assert_eq!(
             (is_new, warned),
             (!keep.is_empty(), !keep.is_empty()),
             "{done:?}"
         );
     }
-    // A payload is returned to the letter, whatever its numbers.
+    // A payload is returned unchanged, even if it has numbers that no float has exactly.
     let beyond = r#"{"k":1e999,"n":12345678901234567890123,"d":1.50}"#;
     let row = format!("{{\"id\": 11, \"more\": {beyond}}}\n");
     place.write("beyond.jsonl", row.as_bytes());
@@ -513,7 +519,8 @@ fn attributes_are_changed_without_vectors() {
     place.run(&["compact", "index"]).done();
     assert_eq!(get(&["8", "9", "10"]), changed);
 
-    // Ids from a file or under another key. New columns are reported, since a name may be misspelt.
+    // Ids come from a file, or from another key. The command reports new columns, since their names
+    // may be misspelt.
     place.write("set.jsonl", b"{\"id\": 1, \"prise\": 3}\n");
     place.write("set.ids", b"11\n");
     let said = set(&["set.jsonl", "--ids", "set.ids"]).done().stdout;
@@ -630,7 +637,7 @@ fn what_matches_is_deleted() {
     place.run(&["verify", "index"]).done();
 }
 
-/// Waits for `met`, while the command runs.
+/// Waits until `met` returns true, or the command ends.
 fn wait(child: &mut std::process::Child, mut met: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(60) {
@@ -645,14 +652,14 @@ fn wait(child: &mut std::process::Child, mut met: impl FnMut() -> bool) -> bool 
     false
 }
 
-/// The number before some words of a message.
+/// The number in front of `words` in a message.
 fn number_before(text: &str, words: &str) -> usize {
     let before = &text[..text.find(words).unwrap()];
     let digits = before.rsplit(|c: char| !c.is_ascii_digit()).next();
     digits.unwrap().parse().unwrap()
 }
 
-/// Bytes of the logs of an index.
+/// The size of all logs of an index, in bytes.
 fn log_bytes(index: &std::path::Path) -> u64 {
     let files = std::fs::read_dir(index).unwrap().filter_map(Result::ok);
     let logs = files.filter(|file| file.file_name().to_string_lossy().starts_with("log-"));
@@ -661,20 +668,20 @@ fn log_bytes(index: &std::path::Path) -> u64 {
         .sum()
 }
 
-/// Runs a command and interrupts it once it has logged something. If it was done first, repeats
-/// that after `before`. Returns its output.
+/// Runs a command, and interrupts it as soon as the log has grown. If the command ended first,
+/// calls `before` and runs the command again. Returns the output of the interrupted command.
 #[cfg(unix)]
 fn interrupted(place: &Place, words: &[&str], before: impl Fn()) -> String {
     let index = place.path("large");
     for _ in 0..20 {
         before();
         let logged = log_bytes(&index);
-        // The shell that kills is started in advance: a program that is started later could be
-        // late.
+        // The shell that kills the command is started before it. A program that is started later
+        // could kill too late.
         let mut kills = std::process::Command::new("sh")
             .args(["-c", "read id && kill -TERM $id"])
             .stdin(Stdio::piped())
-            // A command that is done may have no process any more, or ignores the signal.
+            // If the command has ended, the kill fails, and the shell prints an error.
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
@@ -844,8 +851,8 @@ fn what_is_within_a_distance_and_what_is_like_an_id_is_printed() {
     let matching = matching(wanted.iter().map(|&id| id as usize));
     assert_eq!(ids_of(&found[0]), matching);
 
-    // Queries from a file, with a table. No vector is nearer than distance 0, but a walk cannot be
-    // certain of that.
+    // The queries come from a file, and the output is a table. No vector is within distance -1, but
+    // a walk cannot prove this.
     let none = ["search", "index", "queries.u8bin", "--within", "-1"];
     let table = place.run(&none).done().stdout;
     assert!(

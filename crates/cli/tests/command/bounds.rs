@@ -1,5 +1,5 @@
-//! Numbers on the command line that are too large: refused with status 2, and an error that names
-//! the option and the bound.
+//! Numbers on the command line that are too large are refused with status 2. The error names the
+//! option and the bound.
 
 use crate::support::{DIM, Place, f32s};
 
@@ -86,7 +86,7 @@ fn numbers_beyond_their_bounds() {
     for name in ["new", "book", "t.bin"] {
         assert!(!place.path(name).exists(), "{name} was made");
     }
-    // A number larger than the collection means the whole collection.
+    // A list size above the number of vectors means all vectors.
     place
         .run(&[
             "search",
@@ -120,7 +120,7 @@ fn ids_that_are_none() {
             .run(&["delete", "index", "ids"])
             .refused(2, &["ids, line 1", text]);
     }
-    // The last valid id, and the last one that a build assigns.
+    // The largest valid id is accepted, in an insert and in a build.
     place.write("ids", b"18446744073709551614");
     place
         .run(&["insert", "index", "one.u8bin", "--ids", "ids"])

@@ -19,7 +19,7 @@ fn created(preset: &str) -> Place {
     place
 }
 
-/// The number of vectors by `count`.
+/// The number of vectors that `stratann count` prints.
 fn count(place: &Place) -> usize {
     let counted = place.run(&["count", "index"]).done();
     counted.stdout.trim().parse().unwrap()
@@ -70,7 +70,7 @@ fn an_index_without_vectors_is_asked_filled_emptied_and_filled_again() {
         assert_eq!(count(&place), ROWS);
         place.run(&["compact", "index"]).done();
         place.run(&["verify", "index"]).done();
-        // Ids continue to count up.
+        // New ids follow the largest id that the index ever had.
         let ids = place.run(&["get", "index", "--list"]).done().stdout;
         assert_eq!(ids.lines().next(), Some(&*ROWS.to_string()), "{preset}");
     }
@@ -88,7 +88,7 @@ fn an_index_that_is_there_may_be_left_as_it_is() {
     let json = place.run(&[&words[..], &["--json"]].concat()).done().json();
     let there = json!({ "there_already": true, "dimension": 16, "element": "u8", "metric": "l2" });
     assert_eq!(json, there);
-    // For an index that is created, the same keys and the keys of its build.
+    // For a new index, the report has these keys and the keys of a build.
     let other = ["create", "other", "-d", "16", "--dtype", "u8", "--json"];
     let made = place.run(&other).done().json();
     let keys = [
@@ -136,7 +136,7 @@ fn a_file_of_no_rows_is_built_of() {
     assert_eq!(built["vectors"], 0);
     place.run(&["insert", "index", "base.u8bin"]).done();
     assert_eq!(count(&place), ROWS);
-    // Nothing determines the dimension.
+    // The empty file has no dimension, so a build refuses it.
     place.write("none.fvecs", &[]);
     place
         .run(&["build", "none.fvecs", "other"])

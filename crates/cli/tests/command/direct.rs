@@ -13,7 +13,7 @@ use crate::update::{
     logged_bytes, logged_or_ended, logs, place, rows, verified, with_files_up_to,
 };
 
-/// A preset, and its way to insert.
+/// Each preset with its method to insert.
 pub const WAYS: [(&str, &str); 4] = [
     ("stratann", "accumulate"),
     ("odinann", "relocate"),
@@ -21,12 +21,12 @@ pub const WAYS: [(&str, &str); 4] = [
     ("aisaq", "in-place"),
 ];
 
-/// Rows of the fixture.
+/// The number of rows in the fixture.
 const ALL: usize = 20_000;
 
-/// The inserted rows `first..end` are found exactly, later rows are not, and no answer is repeated.
-/// Some outliers need a wider search, since the path to them is long where lists are full of nearer
-/// nodes.
+/// Checks that a search finds the inserted rows `first..end` and no later rows, and returns no
+/// vector twice. Some outliers need a longer list: the path to them is long if adjacency lists are
+/// full of nearer nodes.
 #[track_caller]
 pub fn found_up_to(place: &Place, first: usize, end: usize, at: &str) {
     let count = (end + 100).min(ALL) - first;
@@ -52,7 +52,7 @@ pub fn found_up_to(place: &Place, first: usize, end: usize, at: &str) {
     }
 }
 
-/// Number of vectors that a search finds.
+/// The number of live vectors, from the counts of `stats`.
 #[track_caller]
 pub fn live(place: &Place) -> usize {
     let (vectors, logged, deleted) = counts(place);
@@ -86,13 +86,13 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let at = format!("{preset} {way:?}");
         let change = |words: &[&str]| changed(place.run(&[words, &["--json"], &way].concat()));
 
-        // Ids count up. A checkpoint is made when the command ends.
+        // New ids follow the largest id. The command writes a checkpoint at its end.
         place.write("new.u8bin", &rows(2_000, 300));
         let ran = place.run(&[&["insert", "index", "new.u8bin", "--json"][..], &way].concat());
         let json = ran.json();
         assert_eq!(json["direct"]["inserts"], 300, "{at}: {json}");
         assert!(json["direct"]["changes"].as_u64().unwrap() > 300, "{json}");
-        // Where records move, so many inserts rewrite all pages of so small a graph.
+        // If records move, 300 inserts rewrite all pages of this small graph.
         let due = json["due"].as_str().unwrap_or("nothing");
         let moves = update != Some("in-place") && preset != "aisaq";
         assert_eq!(due.contains("% of the pages"), moves, "{at}: {json}");
@@ -103,7 +103,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         assert_eq!(verified(&place), 0, "{at}");
         found_up_to(&place, 2_000, 2_300, &at);
 
-        // Recall is as high as if all vectors had been there from the beginning.
+        // Recall is as high as after a build of all vectors.
         place.write("all.u8bin", &rows(0, 2_300));
         place.write("asked.u8bin", &rows(10_000, 100));
         let truth = ["truth", "all.u8bin", "asked.u8bin", "all.bin", "-k", "10"];
@@ -114,14 +114,15 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         let recall = found[0]["recall"].as_f64().unwrap();
         assert!(recall >= 0.97, "{at}: {recall}");
 
-        // Ids chosen by the user, some with immediate durability.
+        // The user gives the ids of these inserts, and some of the inserts have `--durability
+        // always`.
         place.write("more.u8bin", &rows(2_300, 5));
         place.write("more.ids", b"9000 9001 9002 9003 9004");
         let insert = ["insert", "index", "more.u8bin", "--ids", "more.ids"];
         let more = change(&[&insert[..], &["--durability", "always"]].concat());
         assert_eq!(more, [5, 0, 2_305], "{at}");
 
-        // The deleted vectors are vectors of the build, and later vectors.
+        // The command deletes three vectors of the build, and three inserted vectors.
         let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
         place.write("gone.ids", &lines(gone));
         let deleted = change(&["delete", "index", "gone.ids"]);
@@ -136,8 +137,8 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
             );
         }
 
-        // The upsert has the ids of a vector of the build, a later vector and a deleted vector, and
-        // a new id.
+        // The upsert has four ids: of a vector of the build, of an inserted vector, of a deleted
+        // vector, and a new id.
         let replaced = [10, 2_010, 0, 7_000];
         place.write("upsert.ids", &lines(replaced));
         place.write("upsert.u8bin", &rows(3_000, 4));
@@ -156,7 +157,8 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
         as_replaced();
         assert_eq!(verified(&place), 0, "{at}");
 
-        // The same again, then deleted. An id has one vector, however often it was inserted.
+        // The same upsert is repeated, and its ids are deleted. An id has one vector, however often
+        // it was inserted.
         let upserted = change(&[&upsert[..], &["--upsert"]].concat());
         assert_eq!(upserted, [4, 0, 2_301], "{at}");
         assert_eq!(live(&place), 2_301, "{at}");
@@ -186,8 +188,7 @@ fn what_is_inserted_directly_is_in_the_checkpoint() {
     }
 }
 
-/// Vectors in the graph do not come from the log. The report of a merge that took seconds counts
-/// them all the same.
+/// A merge does not read direct inserts from the log. Its report counts them nevertheless.
 #[test]
 fn a_merge_says_what_it_wrote() {
     for (way, words) in [
@@ -216,8 +217,8 @@ fn a_merge_says_what_it_wrote() {
     }
 }
 
-/// One way after the other on the same index. Vectors that wait for a merge enter the graph when a
-/// command inserts directly.
+/// Different update methods insert into the same index, one after the other. A direct insert also
+/// inserts the vectors that wait for a merge into the graph.
 #[test]
 fn ways_to_insert_may_change() {
     let place = place("stratann");
@@ -263,9 +264,9 @@ fn a_merge_that_is_due_is_said() {
     assert!(done["due"].is_null(), "{done}");
 }
 
-/// Kills direct inserts when their log has reached a size. The process ends, but the machine runs
-/// on. Every row that a reader found in the log before is found again at the next opening, and the
-/// graph is intact.
+/// Kills direct inserts when their log has reached a certain size. The machine keeps running. When
+/// the index is opened again, it has every row that a reader found before the kill, and its graph
+/// is intact.
 #[test]
 fn a_killed_direct_insert_keeps_what_was_logged() {
     let kills = times(3, 100);
@@ -285,10 +286,11 @@ fn a_killed_direct_insert_keeps_what_was_logged() {
     panic!("only {middle} kills hit the middle of an insert, {replayed} of them with a log");
 }
 
-/// Kills `kills` inserts. Returns how many came in the middle, and how many left records in a log.
+/// Kills `kills` inserts. Returns the number of kills in the middle of an insert, and the number of
+/// kills that left records in a log.
 fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, usize) {
     const ROWS: usize = 600;
-    /// Kills of one index.
+    /// The number of kills before the test takes a new copy of the index.
     const LIFE: usize = 10;
     let place = place(preset);
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
@@ -316,7 +318,7 @@ fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, us
                 .spawn()
                 .unwrap();
             logged_or_ended(&place, &mut child, before + 1 + wanted);
-            // Sometimes a reader opens the index in the middle.
+            // In every second round, a reader opens the index during the insert.
             let seen = if kill % 2 == 0 { live(&place) } else { there };
             std::thread::sleep(Duration::from_micros(u64::from(next()) % 3_000));
             let ended = child.try_wait().unwrap();
@@ -343,7 +345,7 @@ fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, us
             found_up_to(&place, there.max(now.saturating_sub(some)), now, &at);
             there = now;
         }
-        // The next insert continues, with all earlier rows.
+        // The next insert succeeds, and the index keeps all earlier rows.
         step(there, 50);
         let [.., found] = changed(place.run(&[&insert[..], &["--json"]].concat()));
         there += 50;
@@ -358,7 +360,7 @@ fn kill_inserts(preset: &str, way: &str, kills: usize, round: u64) -> (usize, us
     (in_the_middle, replayed)
 }
 
-/// A limit on the size of files acts as a disk that fills up, here for pages.
+/// A limit on the size of files acts as a full disk, here for the files of pages.
 #[test]
 fn pages_that_cannot_be_written_lose_nothing() {
     for (preset, way) in WAYS.into_iter().step_by(times(3, 1)) {
@@ -373,7 +375,7 @@ fn pages_that_cannot_be_written_lose_nothing() {
         };
         let kinds: &[&str] = match preset {
             "stratann" => &["packed-"],
-            // Few pages are of lists, and few are of new vectors.
+            // Both files are small, so either may reach the limit.
             "decouplevs" => &["vectors-", "adjacency-"],
             "aisaq" => &["inline-", "journal-"],
             _ => &["graph-"],
@@ -415,13 +417,13 @@ fn pages_that_cannot_be_written_lose_nothing() {
 /// One process inserts and makes checkpoints while others search.
 #[test]
 fn readers_search_while_vectors_get_in_directly() {
-    // Pages with only lists move in the same way as packed pages.
+    // `decouplevs` is left out, since its pages of lists move in the same way as packed pages.
     for (preset, way) in WAYS
         .into_iter()
         .filter(|(preset, _)| *preset != "decouplevs")
     {
         let place = place(preset);
-        // Long enough for one or several checkpoints during a search.
+        // The search takes long enough for one or more checkpoints.
         let turns = times(1, 6);
         let asked = rows(0, BUILT)[8..].repeat(turns);
         place.write("asked.u8bin", &bin(turns * BUILT, DIM, &asked));
@@ -439,7 +441,7 @@ fn readers_search_while_vectors_get_in_directly() {
                     let part = format!("part{part}.u8bin");
                     let insert = ["insert", "index", &part, "--update", way, "--json"];
                     let ran = place.run(&insert);
-                    // Otherwise the others would search for ever.
+                    // Without this, the searching threads would never end.
                     if ran.status != Some(0) {
                         eprintln!("{ran:?}");
                         break;
@@ -456,8 +458,8 @@ fn readers_search_while_vectors_get_in_directly() {
                 let ran =
                     place.run(&[&search[..], &["--out", "answers.bin", "--overwrite"]].concat());
                 searches += 1;
-                // If pages that the search knew are reused meanwhile, the command opens the index
-                // again.
+                // If the insert reuses pages that a search needs, the search opens the index again,
+                // and succeeds.
                 assert_eq!(ran.status, Some(0), "{preset}, {way}: {}", ran.stderr);
                 let found = crate::update::answers_in(&place, "answers.bin");
                 assert_eq!(found.len(), count);
@@ -470,8 +472,8 @@ fn readers_search_while_vectors_get_in_directly() {
                     let right = |pair: &[(u64, f32)]| pair[0].1 <= pair[1].1;
                     assert!(answers.windows(2).all(right), "{answers:?}");
                 }
-                // Several threads change lists during the search, so a few rows are briefly harder
-                // to reach. A wide search finds them.
+                // During the search, several threads change lists, so the search may miss a few
+                // rows. A later search with a long list finds these rows.
                 assert!(missed.len() <= BUILT / 100, "{preset}: {missed:?}");
                 for id in missed {
                     place.write("missed.u8bin", &rows(id as usize, 1));

@@ -1,6 +1,5 @@
-//! A machine that stops, and a disk that is full, with a real file system: ext4 in a file, mounted
-//! in place of the index. Without the right to mount, or without `mkfs.ext4`, these tests are
-//! skipped.
+//! A power failure and a full disk, on a real file system: ext4 in a file, mounted at the place of
+//! the index. Without the right to mount, or without `mkfs.ext4`, these tests are skipped.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,17 +11,17 @@ use crate::direct::{found_up_to, live, times};
 use crate::support::{Place, numbers};
 use crate::update::{BUILT, changed, copy, counts, lines, place, rows, verified};
 
-/// A small file system in a place, `disk`, to which the place's `index` leads.
+/// A small file system, mounted at `disk` in a test folder. The link `index` leads to it.
 struct Disk<'a> {
     place: &'a Place,
     mounted: bool,
-    /// Loop devices belong to the machine, so one test runs at a time.
+    /// All processes share the loop devices, so only one of these tests runs at a time.
     _alone: MutexGuard<'static, ()>,
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Runs a program in a place. Returns the reason if it fails.
+/// Runs a program in a test folder. If the program fails, returns the reason.
 fn done(place: &Place, program: &str, words: &[&str]) -> Result<(), String> {
     let output = Command::new(program)
         .args(words)
@@ -41,7 +40,8 @@ fn done(place: &Place, program: &str, words: &[&str]) -> Result<(), String> {
 }
 
 impl<'a> Disk<'a> {
-    /// Puts the index of a place on a disk of its own. `None`: this user may not mount one.
+    /// Moves the index of a test folder to a file system of its own. `None` if this user cannot
+    /// mount one.
     fn new(place: &'a Place, megabytes: u64) -> Option<Self> {
         let image = fs::File::create(place.path("disk.img")).unwrap();
         image.set_len(megabytes << 20).unwrap();
@@ -54,13 +54,13 @@ impl<'a> Disk<'a> {
         let made = done(place, "mkfs.ext4", &["-q", "-F", "disk.img"]);
         if let Err(why) = made.and_then(|()| disk.try_mount()) {
             let why = why.trim().replace('\n', " ");
-            eprintln!("skipped: there is no disk to test with: {why}");
+            eprintln!("skipped: no file system can be mounted: {why}");
             return None;
         }
         copy(&place.path("index"), &place.path("disk/index"));
         fs::rename(place.path("index"), place.path("fresh")).unwrap();
         std::os::unix::fs::symlink("disk/index", place.path("index")).unwrap();
-        // From here on all of that is durable.
+        // After this, all files of the index are durable.
         disk.unmount();
         disk.mount();
         Some(disk)
@@ -72,8 +72,7 @@ impl<'a> Disk<'a> {
         Ok(())
     }
 
-    /// Mounts the disk, as a machine does when it starts again: the file system's own journal is
-    /// replayed.
+    /// Mounts the file system, as a machine does at its start. The file system replays its journal.
     #[track_caller]
     fn mount(&mut self) {
         self.try_mount().unwrap();
@@ -82,7 +81,7 @@ impl<'a> Disk<'a> {
     #[track_caller]
     fn unmount(&mut self) {
         let since = Instant::now();
-        // A process that was just killed may hold a file for a moment.
+        // A killed process may keep a file open for a short time.
         while let Err(why) = done(self.place, "umount", &["disk"]) {
             assert!(since.elapsed() < Duration::from_secs(120), "{why}");
             std::thread::sleep(Duration::from_millis(50));
@@ -90,7 +89,7 @@ impl<'a> Disk<'a> {
         self.mounted = false;
     }
 
-    /// From now on no write reaches the disk, as after a power failure. Unsynced data is lost.
+    /// Stops all writes to the file system, as a power failure does. Data without a sync is lost.
     #[track_caller]
     fn shut_down(&self) {
         // `EXT4_IOC_SHUTDOWN`, `_IOR('X', 125, u32)`, with `EXT4_GOING_FLAGS_NOLOGFLUSH`.
@@ -109,7 +108,7 @@ impl Drop for Disk<'_> {
     }
 }
 
-/// A file of rows and one of their ids.
+/// Writes a file of rows, and a file of their ids.
 fn step(place: &Place, first: usize, count: usize) {
     place.write("rows.u8bin", &rows(first, count));
     place.write("ids", &lines(first as u64..(first + count) as u64));
@@ -117,13 +116,13 @@ fn step(place: &Place, first: usize, count: usize) {
 
 const INSERT: [&str; 6] = ["insert", "index", "rows.u8bin", "--ids", "ids", "--update"];
 
-/// Rows of a batch: the most that one sync makes durable (`BATCH` of `update/direct` and of
-/// `update/live/changes.rs`).
+/// The number of rows in a batch, which is the most that one sync makes durable (`BATCH` of
+/// `update/direct` and of `update/live/changes.rs`).
 ///
-/// A sync in progress when ext4 is shut down can succeed although its write is lost. The sync then
-/// finds its transaction neither running nor committing, as the aborted journal has dropped it. (A
-/// program of ten lines shows that in 2 of 40 shut-downs.) So the batch that was acknowledged last
-/// may be lost. Each earlier one was synced before a later write, which came through.
+/// If ext4 is shut down during a sync, the sync can succeed although its write is lost. The aborted
+/// journal has dropped the transaction, so the sync finds nothing to wait for. (A program of ten
+/// lines shows this in 2 of 40 shut-downs.) So the last acknowledged batch may be lost. Each
+/// earlier batch was synced before a later write, which succeeded.
 fn batch(way: &str) -> usize {
     match way {
         "merge" => 256,
@@ -131,8 +130,8 @@ fn batch(way: &str) -> usize {
     }
 }
 
-/// The file system stops in the middle of an insert. When it is back, it has all changes that
-/// commands acknowledged, and the first rows of the running command.
+/// The file system is shut down in the middle of an insert. When it is mounted again, the index has
+/// all acknowledged changes, and the first rows of the interrupted insert.
 fn shut_down_in_the_middle(preset: &str, way: &str) {
     const ROWS: usize = 700;
     let place = place(preset);
@@ -141,7 +140,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
     };
     let mut next = numbers(way.len() as u64);
     let insert = [&INSERT[..], &[way]].concat();
-    // The duration of an undisturbed insert.
+    // Measures the duration of an insert that is not interrupted.
     step(&place, BUILT, ROWS);
     let start = Instant::now();
     place.run(&insert).done();
@@ -161,7 +160,8 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         place.write("gone", b"5\n2050\n");
         let delete = ["delete", "index", "gone", "--json", "--update", way];
         assert_eq!(changed(place.run(&delete)), [0, 2, there as u64 - 2]);
-        // No row of the next insert, or only a part of the rows, is acknowledged before the cut.
+        // The shut-down interrupts the next insert. Before it, none or a part of the rows are
+        // acknowledged.
         step(&place, there, ROWS);
         let start = Instant::now();
         let mut child = place
@@ -190,7 +190,7 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
         let at = format!("{preset}, {way}, round {round}, ended before: {ended:?}: {said}");
         let acknowledged = match output.status.code() {
             Some(0) if ended.is_some() => there + ROWS,
-            // Its last sync may have been in progress.
+            // The shut-down may have interrupted the last sync of the insert.
             Some(0) => there + ROWS - batch(way),
             Some(1) if ended.is_none() => {
                 assert!(said.contains("error: "), "{at}");
@@ -208,13 +208,13 @@ fn shut_down_in_the_middle(preset: &str, way: &str) {
 
         let (vectors, logged, deleted) = counts(&place);
         let at = format!("{at}\n{acknowledged} acknowledged; {vectors}, {logged}, {deleted}");
-        // Unacknowledged rows may be present.
+        // The index may also have rows that were not acknowledged.
         let now = live(&place) + 2;
         assert!(now >= acknowledged && now <= there + ROWS, "{at}");
         verified(&place);
         eprintln!("{at}");
         found_up_to(&place, 2_051, now, &at);
-        // The insert is repeated, and replaces the rows that are present.
+        // The repeated insert replaces the rows that the index has already.
         let again = [&insert[..], &["--upsert", "--json"]].concat();
         let all = there + ROWS;
         assert_eq!(changed(place.run(&again))[2], all as u64 - 2, "{at}");
@@ -241,8 +241,8 @@ fn a_shut_down_keeps_what_waits_for_a_merge() {
     shut_down_in_the_middle("stratann", "merge");
 }
 
-/// Takes all but `but` KiB of a disk's free space. The disk is small, so that the machine's own
-/// disk is not filled if the mount is gone.
+/// Fills a file system, and leaves `but` KiB free. The file system is small, so if it is not
+/// mounted, the function does not fill the machine's own disk.
 fn fill(place: &Place, but: u64) -> PathBuf {
     use std::io::Write;
     let path = place.path("disk/ballast");
@@ -259,7 +259,7 @@ fn fill(place: &Place, but: u64) -> PathBuf {
     path
 }
 
-/// A disk that fills up in the middle of an insert.
+/// A disk becomes full in the middle of an insert. The index keeps all inserted rows.
 #[test]
 fn a_full_disk_keeps_what_it_has() {
     for (preset, way) in [
@@ -280,10 +280,10 @@ fn a_full_disk_keeps_what_it_has() {
             let ran = place.run(&always);
             let at = format!("{preset}, {way}, {room} KiB: {}", ran.stderr);
             eprintln!("{at}");
-            // Inserted rows are found, on a full disk.
+            // On the full disk, searches find the inserted rows.
             let now = live(&place);
             match ran.status {
-                // There may have been space for all but the checkpoint.
+                // The command may have had space for all rows, but not for the checkpoint.
                 Some(0) => assert_eq!(now, there + 1_500, "{at}"),
                 _ => {
                     let kinds = ["log-", "packed-", "graph-", "placement-", "pending-"];
@@ -308,7 +308,7 @@ fn a_full_disk_keeps_what_it_has() {
     }
 }
 
-/// On a disk without a free byte deletes succeed, one command after another.
+/// On a disk without a free byte, several delete commands succeed one after the other.
 #[test]
 fn deletes_go_on_when_a_disk_is_full() {
     const MORE: usize = 2_000;
@@ -327,7 +327,7 @@ fn deletes_go_on_when_a_disk_is_full() {
             let words = ["delete", "index", "gone", "--json", "--update", way];
             changed(place.run(&words))
         };
-        // The index is a copy. The first change reserves space.
+        // The index is a copy, so it has no reserved space before the first change.
         let mut there = BUILT as u64 - 1;
         assert_eq!(delete(b"1\n"), [0, 1, there], "{at}");
         let ballast = fill(&place, 0);
@@ -342,8 +342,8 @@ fn deletes_go_on_when_a_disk_is_full() {
             there -= gone;
             assert_eq!(delete(ids), [0, gone, there], "{at}");
         }
-        // More rows than fit in the space that deletes have freed. They take none of the space for
-        // deletes.
+        // An insert of more rows than the free space can store fails. It uses none of the space
+        // that is reserved for deletes.
         step(&place, BUILT, MORE);
         let refused = place.run(&[&INSERT[..], &[way]].concat());
         refused.refused(1, &["no space left"]);

@@ -1,5 +1,5 @@
-//! `stratann insert` that is killed or stopped again and again, and resumed: each row is inserted
-//! once, under its id.
+//! `stratann insert` is killed or stopped several times, and resumed. Each row is inserted once,
+//! under its id.
 #![cfg(unix)]
 
 use std::process::{Command, Stdio};
@@ -12,8 +12,8 @@ use crate::update::{lines, logged_or_ended};
 
 const MORE: usize = 1_500;
 
-/// The way to insert, and whether ids are given: vectors wait; the preset's way, which merges so
-/// many; each directly.
+/// Options that choose how to insert, and whether the call gives ids. In order: vectors wait for a
+/// merge (twice); the preset's method, which merges this many rows; direct inserts.
 const WAYS: [(&[&str], bool); 4] = [
     (&["--update", "merge"], false),
     (&["--update", "merge"], true),
@@ -21,7 +21,7 @@ const WAYS: [(&[&str], bool); 4] = [
     (&["--update", "accumulate"], true),
 ];
 
-/// Kills of an insert, which may then end.
+/// The maximum number of kills of an insert. After these, the insert may complete.
 const KILLS: usize = 4;
 
 fn place() -> Place {
@@ -44,8 +44,8 @@ fn count(place: &Place) -> usize {
     stats.stdout.trim().parse().unwrap()
 }
 
-/// All vectors in the order of their ids are the rows of the build, followed by the rows of the
-/// file.
+/// Checks that the vectors of the index, in the order of their ids, are the rows of the build and
+/// then the rows of the file.
 #[track_caller]
 fn each_is_in_once(place: &Place) {
     place
@@ -89,8 +89,8 @@ fn kills(kill: &mut Command, signal: &str, id: u32) -> std::io::Result<std::proc
         .status()
 }
 
-/// Kills an insert at certain sizes of its log, resumes it each time, and checks the result.
-/// Returns the number of kills that left a part of the rows.
+/// Kills an insert at certain sizes of its log, resumes it after each kill, and checks the result.
+/// Returns the number of kills after which the index had only a part of the rows.
 fn kill_and_go_on(way: &[&str], given: bool) -> usize {
     let place = place();
     let words = ["insert", "index", "more.u8bin", "--durability", "always"];
@@ -100,7 +100,8 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
     let (mut middle, mut there) = (0, 0);
     for kill in 0..KILLS {
         let more: &[&str] = if there > 0 { &["--resume"] } else { &[] };
-        // When its log is created, and after some batches of 256 rows. A log begins with 12 kB.
+        // The insert is killed when its log is created, or after some batches of 256 rows. A new
+        // log has 12 kB.
         let bytes = [1, 14_000, 30_000][kill % 3];
         let ran = cut(&place, &[&call[..], more].concat(), bytes, "-KILL");
         there = count(&place) - ROWS;
@@ -125,7 +126,7 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
         insert(more).done();
     }
     each_is_in_once(&place);
-    // If the insert is resumed once more, it does nothing.
+    // A `--resume` of a complete insert inserts nothing.
     let again = insert(&["--resume", "--json"]).done().json();
     assert_eq!(
         (&again["in_before"], &again["inserted"]),
@@ -137,7 +138,7 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
 #[test]
 fn a_killed_insert_goes_on_with_each_row_once() {
     for (way, given) in WAYS {
-        // It may be over before the kill.
+        // The insert may end before the kill, so the test tries several times.
         let hit = (0..20).any(|_| kill_and_go_on(way, given) > 0);
         assert!(
             hit,
@@ -195,7 +196,7 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
     }
 }
 
-/// Kills an insert when a part of its rows is inserted, and returns the number of these rows.
+/// Kills an insert after a part of its rows, and returns the number of inserted rows.
 fn cut_in_the_middle(place: &Place) -> usize {
     let mut there = 0;
     let fresh = place.path("fresh");
@@ -229,7 +230,7 @@ fn cut_in_the_middle(place: &Place) -> usize {
 fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
     let place = place();
     let there = cut_in_the_middle(&place);
-    // Another path to the same file is not taken for another insert.
+    // The index recognises the file under another path.
     let again = place.run(&["insert", "index", "./more.u8bin"]);
     let refused = again.refused(2, &["insert --resume index ./more.u8bin"]);
     assert!(!refused.stderr.contains("--forget"), "{refused:?}");
@@ -246,7 +247,7 @@ fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
     assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
 }
 
-/// Stops work when a part of it is done.
+/// Interrupts work after a number of steps.
 struct Ends(AtomicU64);
 
 impl Progress for Ends {
@@ -265,7 +266,7 @@ impl Progress for Ends {
     }
 }
 
-/// The interrupted insert is like one from Python: its name is not the name of a file.
+/// The interrupted insert is like an insert from Python: its source has a name, but is no file.
 #[test]
 fn an_insert_of_an_array_that_was_cut_off_is_forgotten_by_its_name() {
     let place = place();
@@ -290,7 +291,7 @@ fn an_insert_of_an_array_that_was_cut_off_is_forgotten_by_its_name() {
     assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
 }
 
-/// Files of one name in two folders are two files, whatever the working directory.
+/// Two files with the same name in two folders are different inserts, from every working directory.
 #[test]
 fn an_insert_that_was_cut_off_is_known_by_where_its_file_is() {
     let place = place();
@@ -320,7 +321,7 @@ fn another_insert_says_which_one_was_cut_off_and_all_rows_go_in_where_that_is_wa
             && other.stderr.contains(&format!("--resume index {whole}")),
         "{other:?}"
     );
-    // After the ids that stay reserved for the insert that was cut off.
+    // The new id follows the ids that are reserved for the interrupted insert.
     let listed = place.run(&["get", "index", "--list"]).done().stdout;
     assert_eq!(listed.lines().last(), Some(&*(ROWS + MORE).to_string()));
     place

@@ -3,7 +3,7 @@
 use crate::support::{Place, bin, keys, names};
 use serde_json::Value;
 
-// One thread, so that the graph is the same in every run.
+// Builds with one thread make the same graph in every run.
 const BUILD: [&str; 9] = [
     "build",
     "photos.u8bin",
@@ -16,7 +16,8 @@ const BUILD: [&str; 9] = [
     "1",
 ];
 const SEARCH: [&str; 5] = ["search", "index", "asked.u8bin", "--truth", "truth.bin"];
-/// Counts are compared only for searches that do not depend on the order in which reads complete.
+/// Options of searches whose counts are compared. These searches do not depend on the order in
+/// which reads complete.
 const STEADY: [&str; 4] = ["--strategy", "best-first", "--threads", "1"];
 
 impl Place {
@@ -25,7 +26,7 @@ impl Place {
         ran.stdout
     }
 
-    /// The single JSON object of a search.
+    /// Runs a search, and returns its single JSON object.
     #[track_caller]
     fn search(&self, words: &[&str]) -> Value {
         let mut lines = self
@@ -80,17 +81,18 @@ fn every_layout_and_compression() {
         let human = place.run(&["stats", "index"]).done().stdout;
         assert!(human.contains(layout), "{what}: {human}");
 
-        // A list as long as the collection, ranked in one batch, gives the exact answers. (The
-        // first batch without a change would end it.)
+        // If the list size is the number of vectors, and all candidates are ranked in one batch,
+        // the results are exact. (With several batches, the first batch without a change would end
+        // the ranking.)
         let exact = place.search(&["--list", "1000", "--benefit", "0", "--rerank-batch", "1000"]);
         match layout {
-            // For clear cases the search reads only the leading bits.
+            // The search reads no trailing parts of candidates whose rank is certain.
             "layered" => assert!(number(&exact["recall"]) > 0.985, "{what}: {exact}"),
             _ => assert_eq!(exact["recall"], 1.0, "{what}"),
         }
         let usual = place.search(&["--list", "60"]);
         assert!(number(&usual["recall"]) > 0.97, "{what}: {usual}");
-        // The error of distances from leading bits is reported.
+        // The search reports the error of distances from leading parts.
         let error = number(&usual["distance_error"]);
         assert_eq!(error > 0.0, layout == "layered", "{what}: {usual}");
         let all_bits = place.search(&["--list", "60", "--exact"]);
@@ -154,7 +156,7 @@ fn chunks_and_segments_cut_the_vectors() {
     assert_eq!(segments(&[]), 1);
     // 1,000 vectors of 128 bytes, 512 in each segment.
     assert_eq!(segments(&["--chunk", "16KiB", "--segment", "64KiB"]), 2);
-    // A chunk of 140 / (0.01 - 1/1024) bytes: 15,514.
+    // The chunk size is 140 / (0.01 - 1/1024) = 15,514 bytes.
     assert_eq!(
         segments(&["--chunk-overhead", "0.01", "--segment", "16kB"]),
         9
@@ -185,8 +187,8 @@ fn a_cache_saves_reads_and_finds_the_same() {
                 hits(&with) > 0.0 && reads(&with) < reads(&without),
                 "{what}"
             );
-            // With a list of the whole collection every record comes from the cache, and must be
-            // right.
+            // If the list size is the number of vectors, a search reads every record from the
+            // cache. So recall 1 shows that the cached records are right.
             let exact = search(&[&cache[..], &["--list", "1000", "--benefit", "0"]].concat());
             assert!(hits(&exact) > 100.0, "{what}");
             assert_eq!(exact["recall"], 1.0, "{what}");
@@ -203,8 +205,7 @@ fn re_ranking_reads_as_much_as_it_is_told_to() {
     place.build(&["--preset", "decouplevs"]);
     let reads = |words: &[&str]| {
         let list = ["--list", "100"];
-        // A pipelined search depends on the order of reads. Its recall is checked, but its counts
-        // are not.
+        // A pipelined search depends on the order of reads, so the test checks only its recall.
         let pipelined = place.search(&[&list[..], &["--strategy", "pipelined"], words].concat());
         let found = place.search(&[&list[..], &STEADY, words].concat());
         for found in [&pipelined, &found] {
@@ -217,9 +218,9 @@ fn re_ranking_reads_as_much_as_it_is_told_to() {
     assert!(none_pays < all, "{none_pays} of {all}");
     assert!(reads(&["--rerank", "estimate"]) <= all);
     assert!(reads(&["--rerank-batch", "1"]) <= all);
-    // A number larger than the list means the whole list.
+    // A batch size above the list size means the whole list.
     assert_eq!(reads(&["--rerank-batch", "4294967294"]), all);
-    // A named preset brings its own re-ranking. Typed options take precedence.
+    // `--preset` sets the options of re-ranking. Options on the command line take precedence.
     let typed = reads(&["--preset", "decouplevs", "--benefit", "0"]);
     assert_eq!(typed, all);
 }
@@ -240,10 +241,10 @@ fn exact_distances_take_the_trailing_parts_of_all_answers() {
         );
     }
     assert!(of(&near, "reranked") > 0.0, "{near}");
-    // Ten answers.
+    // `--exact` reads the vectors of all ten results.
     assert!(of(&exact, "reranked") >= 10.0, "{exact}");
     assert!(of(&exact, "reranked") > of(&near, "reranked"), "{exact}");
-    // Where whole vectors are ranked, there is nothing more to read.
+    // In a layout with whole vectors, `--exact` reads nothing more.
     place.build(&["--layout", "packed", "--overwrite"]);
     let packed = place.search(&words);
     let exact = place.search(&[&words[..], &["--exact"]].concat());
@@ -262,8 +263,8 @@ fn a_search_stops_early_if_it_is_told_to() {
         let late = place.search(&words);
         let early = place.search(&[&words[..], &["--stop-early"]].concat());
         assert!(of(&early, "hops") < of(&late, "hops"), "{early} {late}");
-        // The lists of ten thousand nodes are in so few pages that a search reads most of them
-        // before it can stop. Fewer hops save reads only where vectors fill the pages.
+        // In the layout decoupled, the lists of all nodes fill few pages, and a search reads most
+        // of them before it can stop. So fewer hops save reads only if vectors fill the pages.
         if layout == "packed" {
             assert!(
                 of(&early, "graph_reads") < of(&late, "graph_reads"),
@@ -304,11 +305,13 @@ fn what_is_inserted_beside_leading_parts_is_found_exactly() {
     assert!(json["direct"].is_null(), "{json}");
     place.run(&["verify", "index"]).done();
     let json = place.run(&["compact", "index", "--json"]).done().json();
-    // Opening it for direct inserts has inserted the waiting vectors, before the merge.
+    // The command opened the index for direct inserts, which inserted the waiting vectors before
+    // the merge.
     assert_eq!(json["compact"]["direct"], 250, "{json}");
     assert_eq!(json["vectors"], 1_250, "{json}");
     place.run(&["verify", "index"]).done();
-    // Each row finds itself. Written distances are exact to the last bit, without a request.
+    // The nearest vector of each row is the row itself. `--out` writes exact distances, even
+    // without `--exact`.
     let words = ["search", "index", "new.u8bin", "--list", "100", "-k", "1"];
     let out = ["--out", "found.bin"];
     place.run(&[&words[..], &out].concat()).done();
@@ -352,8 +355,8 @@ fn parts_are_there_when_asked_for() {
     assert!(table.stdout.contains("list decoding"), "{table:?}");
 }
 
-/// Indexes that were written once and are in the repository. A format that can no longer be read
-/// fails here.
+/// The repository has indexes of earlier format versions. This test fails if the program cannot
+/// read a version any more.
 #[test]
 fn frozen_indexes_are_read() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! Backups by hard links (`cp -al`): the index changes, the backup does not, and later both change
-//! independently.
+//! Backups by hard links (`cp -al`). Changes of the index do not change the backup, and changes of
+//! the backup do not change the index.
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
@@ -51,7 +51,7 @@ fn a_backup_by_hard_links_stays_what_it_was_and_the_index_goes_on() {
             _ => &["--degree", "16", "--build-list", "32"],
         };
         place.run(&[&build, small].concat()).done();
-        // With rewritten records and free pages.
+        // After an insert, the index has rewritten records and free pages.
         place.write("first.u8bin", &u8s(40, DIM, 5));
         place.run(&["insert", "index", "first.u8bin"]).done();
         link(&place, "index", "backup");
@@ -84,7 +84,7 @@ fn a_backup_by_hard_links_stays_what_it_was_and_the_index_goes_on() {
         place.run(&["verify", "backup"]).done();
         place.run(&["verify", "index"]).done();
         assert_eq!(answers(&place, "backup"), found, "{preset}");
-        // The backup is an index like any other.
+        // The backup is a complete index, which accepts changes.
         let now = files(&place.path("index"));
         place.run(&["insert", "backup", "more.u8bin"]).done();
         place.run(&["verify", "backup"]).done();

@@ -1,5 +1,5 @@
-//! The `stratann` command as a user runs it. All tests are one binary, since each would link the
-//! whole engine.
+//! Tests run the `stratann` command as a user runs it. All tests are in one binary, since each
+//! binary links the whole engine.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! A memory budget is for the whole process: the kernel's peak is compared with it.
+//! A memory budget is for the whole process. The tests compare it with the peak that the kernel
+//! reports.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -6,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::{Place, bin};
 
-/// Rows of the fixture from which indexes are built, and rows that are inserted.
+/// `BUILT` rows of the fixture are built, and `MORE` rows are inserted.
 const BUILT: usize = 6_000;
 const MORE: usize = 400;
 const PRESETS: [&str; 6] = [
@@ -22,7 +23,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
 
-/// When a file in a folder was last changed.
+/// The time of the last change of a file in a folder.
 fn changed(folder: &Path) -> SystemTime {
     let mut last = SystemTime::UNIX_EPOCH;
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -35,8 +36,8 @@ fn changed(folder: &Path) -> SystemTime {
     last
 }
 
-/// The optimised program, which `make build` puts beside this one, if it is of these sources. A
-/// budget of 10 MB needs it, since the pages of another program alone exceed that.
+/// The optimised program, if `make build` made it from the current sources. Tests with a budget of
+/// 10 MB need it: the pages of a program without optimisation exceed 10 MB.
 fn optimised() -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_BIN_EXE_stratann"));
     if !cfg!(debug_assertions) {
@@ -52,13 +53,13 @@ fn optimised() -> Option<PathBuf> {
     built.is_ok_and(|built| built > last).then_some(there)
 }
 
-/// Bytes of the program's files and libraries that a budget reserves (`PROGRAM` in the engine's
-/// `plan.rs`).
+/// The bytes that a budget reserves for the program's files and libraries (`PROGRAM` in the
+/// engine's `plan.rs`).
 const FILES: u64 = 6_000_000;
 
-/// The most memory that a process held, sampled until it ends, since it is unknown afterwards. For
-/// files it counts the budget's reservation. The number of neighbouring pages that the kernel maps
-/// depends on how the file came into its page cache: the same program had 6.8 MB or 8.0 MB.
+/// The peak memory of a process. It is sampled until the process ends, since the kernel does not
+/// report it afterwards. Pages of files count at most as `FILES`, the budget's reservation. Their
+/// real number varies with the state of the page cache: the same program had 6.8 MB or 8.0 MB.
 fn peak(child: &mut Child) -> u64 {
     let status = format!("/proc/{}/status", child.id());
     let (mut most, mut files) = (0, 0);
@@ -78,16 +79,16 @@ fn peak(child: &mut Child) -> u64 {
 
 /// The outcome of a command with a budget.
 enum Ended {
-    /// Its peak memory.
+    /// The command succeeded. The number is its peak memory.
     Done(u64),
-    /// Its error.
+    /// The command was refused. The text is its error.
     Refused(String),
 }
 
-/// The outcome of a command with a budget. The size of a process also depends on the kernel's
-/// treatment of its pages. A process over its budget therefore has two more tries, each after
-/// `anew`. The best of the three counts, less the spread between them, up to 3 % of the budget. A
-/// process that really needs more does so each time.
+/// Runs a command with a budget, and returns its outcome. The memory of a process also depends on
+/// the kernel's treatment of pages. So a process over its budget has two more tries, each after
+/// `anew`. The result is the smallest of the three peaks, minus their spread (at most 3 % of the
+/// budget). A process that needs more than its budget fails all three tries.
 fn within(program: &Path, place: &Place, words: &[&str], bytes: u64, anew: impl Fn()) -> Ended {
     let mut peaks = Vec::new();
     while peaks.len() < 3 {
@@ -97,13 +98,13 @@ fn within(program: &Path, place: &Place, words: &[&str], bytes: u64, anew: impl 
             ended => return ended,
         }
     }
-    eprintln!("{words:?}: three times above {bytes}: {peaks:?}");
+    eprintln!("{words:?}: three peaks above {bytes} bytes: {peaks:?}");
     let [least, most] = [peaks.iter().min(), peaks.iter().max()].map(|peak| *peak.unwrap());
     Ended::Done(least - (most - least).min(bytes * 3 / 100))
 }
 
-/// The planned parts of a budget, without the unused rest, do not exceed it, whatever the kernel
-/// does.
+/// Checks that the planned parts of a budget, without the unused part, do not exceed the budget.
+/// This check does not depend on the kernel.
 #[track_caller]
 fn planned_within(program: &Path, place: &Place, index: &str, budget: &str, bytes: u64) {
     let output = Command::new(program)
@@ -119,7 +120,7 @@ fn planned_within(program: &Path, place: &Place, index: &str, budget: &str, byte
     assert_eq!(plan["budget"], bytes, "{index}: {plan}");
     let parts = plan.as_object().unwrap().iter();
     let parts = parts.filter(|(name, _)| !["budget", "unused"].contains(&name.as_str()));
-    // Shares and predictions are no integers.
+    // Only parts in bytes are integers. Shares and predictions are floats, and are left out.
     let taken: u64 = parts.filter_map(|(_, part)| part.as_u64()).sum();
     assert!(taken > 1_000_000 && taken <= bytes, "{index}: {plan}");
 }
@@ -138,7 +139,7 @@ fn run(program: &Path, place: &Place, words: &[&str]) -> Ended {
     let said = String::from_utf8(output.stderr).unwrap();
     match output.status.code() {
         Some(0) => Ended::Done(peak),
-        // Before the first row, or after some of them.
+        // The command was refused before the first row, or after some rows.
         Some(1 | 2) => Ended::Refused(said),
         _ => panic!("{words:?}: {said}"),
     }
@@ -225,7 +226,8 @@ fn searches_and_inserts_of_every_preset_stay_under_their_budgets() {
                     assert!(peak <= bytes, "{preset}, {insert:?}: {peak}");
                     planned_within(&program, &place, "grown", budget, bytes);
                 }
-                // Vectors that wait for a merge do not fit beside the program with every preset.
+                // With some presets, 10 MB are too little for the program and the vectors that wait
+                // for a merge.
                 Ended::Refused(said) => {
                     assert!(bytes == 10_000_000, "{preset}, {insert:?}: {said}");
                     for word in ["memory budget of 10000000 bytes", "Give at least"] {

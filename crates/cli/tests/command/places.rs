@@ -1,4 +1,4 @@
-//! `--place`: each role of an index on a tier, wherever an index is opened.
+//! `--place` in every command that opens an index, for each role and tier.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -7,10 +7,12 @@ use std::process::{Child, Stdio};
 
 use crate::support::{Place, names};
 
-/// Answers are compared only for searches that do not depend on the order in which reads complete.
+/// Options of searches whose results are compared. These searches do not depend on the order in
+/// which reads complete.
 const STEADY: [&str; 2] = ["--strategy", "best-first"];
 
-/// The ids and distances that a search found. A pipelined search is run too, but not compared.
+/// Runs a search, and returns the bytes of its file of results. Also runs a pipelined search, whose
+/// results are not compared.
 fn found(place: &Place, words: &[&str]) -> Vec<u8> {
     let search = ["search", "a.idx", "queries.u8bin"];
     let out = ["--out", "found.bin", "--overwrite"];
@@ -57,7 +59,7 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
         .done()
         .json();
     assert!(stats["memory"]["places"].as_u64() > Some(4096), "{stats}");
-    // A byte of a copy is changed.
+    // Changes a byte of a copy.
     let copies = place.path("near").join(&names(&place.path("near"))[0]);
     let spoiled = names(&copies)
         .into_iter()
@@ -68,7 +70,8 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     place.run(&["verify", "a.idx"]).done();
     let damaged = place.run(&["verify", "a.idx", "--place", both]);
     assert_eq!(damaged.status, Some(1), "{damaged:?}");
-    // The index itself is intact. The error names the remedy, which works.
+    // The index itself is intact. The error names `copies --remove`, and after this the search
+    // succeeds.
     assert!(
         !damaged.stderr.contains("repair") && damaged.stderr.contains("--remove"),
         "{damaged:?}"
@@ -85,7 +88,7 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
         .json();
     assert_eq!(listed["copies"][0]["current"], true, "{listed}");
     assert_eq!(listed["copies"][0]["state"], "current", "{listed}");
-    // Without an index there is nothing to compare them with.
+    // Without an index, `copies` cannot tell whether a copy is of the current checkpoint.
     let all = place.run(&["copies", "--place", both, "--json"]).done();
     assert_eq!(all.json()["copies"][0]["state"], "unknown", "{all:?}");
     let all = place.run(&["copies", "--place", both]).done();
@@ -97,8 +100,8 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     assert!(names(&place.path("near")).is_empty());
     place.run(&["verify", "a.idx", "--place", both]).done();
     assert_eq!(place.run(&["copies", "a.idx"]).status, Some(2));
-    // Changes make copies of their own. The copies of the checkpoint before are removed when they
-    // are unused.
+    // Commands that change the index make separate copies. When no process uses the copies of the
+    // previous checkpoint, they are removed.
     for words in [
         &["insert", "a.idx", "queries.u8bin", "--place", both][..],
         &["compact", "a.idx", "--place", both],
@@ -115,7 +118,7 @@ fn every_command_that_opens_an_index_reads_it_where_it_is_told_to() {
     assert_eq!(found(&place, &["--place", both]), found(&place, &[]));
 }
 
-/// A memory server, which ends when this is dropped.
+/// A memory server, which is killed when the value is dropped.
 struct Server {
     child: Child,
     address: String,
@@ -204,8 +207,8 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
         let ring = "topology=remote:shm:ring/photos,vectors=remote:shm:ring/photos";
         assert_eq!(search(secret, ring), (Some(0), String::new()));
         assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
-        // The search reads the server's copy: pages of the index here are damaged, and the error
-        // blames the copy.
+        // The test damages pages of the index on this machine, to show that the search reads the
+        // server's copy.
         let folder = place.path("a.idx");
         let pages = names(&folder)
             .into_iter()
@@ -226,7 +229,8 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             assert_eq!(search(secret, &text), (Some(0), String::new()));
             assert_eq!(fs::read(place.path("found.bin")).unwrap(), right);
         }
-        // A pipelined search succeeds too, but its results depend on the order of reads.
+        // A pipelined search must succeed. Its results are not compared, since they depend on the
+        // order of reads.
         let pipelined = ["search", "a.idx", "queries.u8bin", "--place", &text];
         let mut pipelined = place.command(&[&pipelined[..], &["--strategy", "pipelined"]].concat());
         let output = pipelined.env("STRATANN_SECRET", secret).output().unwrap();
@@ -238,14 +242,15 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
             "{said}"
         );
     }
-    // Changes are refused there, and so is a server without a secret that others can reach.
+    // Commands that change the index refuse a place on a server. A server that others can reach
+    // needs a secret.
     let server = Server::start(&place, &["--listen", "127.0.0.1:0"], None);
     let text = format!("topology=remote:{}/photos", server.address);
     place.run(&["verify", "a.idx", "--place", &text]).done();
     place
         .run(&["insert", "a.idx", "queries.u8bin", "--place", &text])
         .refused(2, &["for searches alone"]);
-    // The copies there are listed and removed, by index and by name.
+    // `copies` lists and removes the copies on the server, of one index or of all indexes.
     let listed = |words: &[&str]| {
         let words = [&["copies", "--json", "--place", &text][..], words].concat();
         place.run(&words).done().json()["copies"]
@@ -275,7 +280,8 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
 #[test]
 fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
     let place = Place::with_photos();
-    // The same rows with other ids, and the same name, sizes and options.
+    // The two indexes have the same rows under different ids, with the same name, sizes and
+    // options.
     for (index, first) in [("a.idx", "1000"), ("b.idx", "2000")] {
         let words = [
             "build",
@@ -327,7 +333,7 @@ fn an_index_has_one_copy_on_a_server_and_one_that_looks_like_it_another() {
     };
     assert_eq!(found("b.idx", &["--place", &text]), right[1]);
     assert_eq!(copies(&[]).len(), 2);
-    // Each index has its own copy, wherever the index came from.
+    // Each index has its own copy on the server, even an index that was copied from another.
     for index in ["a.idx", "copied.idx"] {
         let [mine] = &copies(&[index])[..] else {
             panic!("{:?}", copies(&[index]));
@@ -377,7 +383,7 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         "12kB",
     ];
     place.run(&words).refused(2, &["12000", "copies in memory"]);
-    // A misspelt path is not an index whose copies are all gone.
+    // A misspelt path of an index is an error, and not an empty list of copies.
     std::fs::create_dir(place.path("copies")).unwrap();
     let copies = ["copies", "idnex", "--place", "topology=mapped:copies"];
     place.run(&copies).refused(1, &["idnex"]);
@@ -387,8 +393,8 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         .refused(2, &["a place already"]);
 }
 
-/// Another user is simulated by keeping the secret elsewhere. All users of a machine can reach a
-/// port of loopback.
+/// A server on loopback without a given secret serves only processes of its user. All users of the
+/// machine can reach its port. The test simulates another user by another folder for the secret.
 #[test]
 fn without_a_secret_of_its_own_a_server_of_this_machine_serves_this_user_alone() {
     let place = Place::with_photos();

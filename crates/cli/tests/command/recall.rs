@@ -1,8 +1,8 @@
-//! A recall in place of a list size: `calibrate`, and `search --recall`.
+//! `search --recall`, which chooses the list size for a recall, and `calibrate`.
 
 use crate::support::{Place, QUERIES, Ran, u8s};
 
-/// An index of the rows of `base.u8bin`, of a preset.
+/// A folder with an index of `base.u8bin`, built with a preset.
 fn built(preset: &str) -> Place {
     let place = Place::new();
     let build = ["build", "base.u8bin", "index", "--preset", preset];

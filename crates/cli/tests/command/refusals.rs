@@ -1,10 +1,10 @@
-//! Errors of calls and files: the exit status, the words, and that no files are left.
+//! Wrong calls and invalid files: the exit status, the text of the error, and no files left.
 
 use std::fs;
 
 use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, bin, f32s, names, u8s};
 
-/// A build that is refused leaves the folder unchanged.
+/// Checks that a build is refused, and leaves the folder unchanged.
 #[track_caller]
 fn build_refused(place: &Place, words: &[&str], status: i32, expected: &[&str]) {
     let before = place.names();
@@ -46,7 +46,7 @@ fn values_that_are_no_vectors() {
     let place = Place::new();
     for (name, value) in [("nan", f32::NAN), ("inf", f32::INFINITY)] {
         let file = format!("{name}.fbin");
-        // Row 300, element 7.
+        // The invalid value is element 7 of row 300.
         place.write(&file, &f32s(ROWS, DIM, 1, Some((300 * DIM + 7, value))));
         build_refused(&place, &[&file, "i"], 1, &[&file, "300"]);
     }
@@ -180,7 +180,7 @@ fn an_index_is_not_replaced_by_accident() {
         .run(&[&SMALL_BUILD[..], &["--overwrite"]].concat())
         .done();
     place.run(&["verify", "index"]).done();
-    // A folder with a user's files is not taken for an index either.
+    // A build does not change a user's files in its folder, even with `--overwrite`.
     fs::create_dir(place.path("mine")).unwrap();
     fs::write(place.path("mine/letter.txt"), "dear").unwrap();
     for words in [
@@ -194,7 +194,7 @@ fn an_index_is_not_replaced_by_accident() {
             "{ran:?}"
         );
     }
-    // Nor is a file.
+    // A file in place of the index folder is refused too.
     place.write("file", b"x");
     assert_ne!(place.run(&["build", "base.u8bin", "file"]).status, Some(0));
     assert_eq!(fs::read(place.path("file")).unwrap(), b"x");
@@ -302,7 +302,7 @@ fn ground_truth_that_does_not_fit() {
     truth(&["base.u8bin", "queries.u8bin", "t5.bin"])
         .refused(2, &["t5.bin", "exists", "--overwrite"]);
     truth(&["base.u8bin", "queries.u8bin", "t.bin", "-k", "65537"]).refused(2, &["65537", "65536"]);
-    // With fewer rows than k, all are found.
+    // If k exceeds the number of rows, the truth has all rows.
     for name in ["all.bin", "all.ibin", "all.ivecs"] {
         truth(&["base.u8bin", "queries.u8bin", name, "-k", "601"]).done();
         let words = [
@@ -341,8 +341,8 @@ fn what_is_no_index() {
         on("base.u8bin").refused(1, &["base.u8bin"]);
         on("empty").refused(1, &["not an index"]);
     }
-    // Search and stats accept a directory of indexes. The other commands name the index that may be
-    // meant.
+    // `search` and `stats` accept a directory of indexes. The errors of other commands name an
+    // index in the directory.
     place.write("some.ids", b"1 2 3\n");
     for words in [
         &["verify", "."][..],
@@ -372,7 +372,7 @@ fn a_refused_call_touches_no_file() {
             );
             (name, file.ino(), changed)
         };
-        // A call that takes the lock writes to the lock's file.
+        // The file LOCK is left out, since a call that takes the lock writes to it.
         let names = names(&place.path("index")).into_iter();
         let names = names.filter(|name| name != "LOCK");
         names.map(name).collect::<Vec<_>>()
@@ -389,7 +389,7 @@ fn a_refused_call_touches_no_file() {
     assert_eq!(files(), before);
 }
 
-/// A file without read permission is not reported as damaged, and no rebuild is recommended.
+/// If a file has no read permission, errors do not call it damaged, and do not recommend `repair`.
 #[cfg(unix)]
 #[test]
 fn what_may_not_be_read_is_not_called_damaged() {
@@ -400,10 +400,12 @@ fn what_may_not_be_read_is_not_called_damaged() {
     let mode = |name: &str, mode: u32| {
         fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).unwrap();
     };
-    // Root can read every file, so another user tries, with an accessible copy of the command.
+    // Root can read every file. So if the test runs as root, the command runs as another user, from
+    // a copy which that user can read.
     let root = fs::metadata(place.path("index")).unwrap().uid() == 0;
-    // Another process copies it. If this process had the copy open for writing, a command that
-    // another test starts at the same time would inherit that, and the copy would be busy.
+    // A separate process makes the copy. If this process wrote it, a command that another test
+    // starts meanwhile would inherit the open file. The copy would then be busy, and could not be
+    // started.
     let copy = std::process::Command::new("cp")
         .arg(env!("CARGO_BIN_EXE_stratann"))
         .arg(place.path("stratann"))
@@ -433,7 +435,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
     assert!(!verified.stderr.contains("stratann repair"), "{verified:?}");
     mode(&packed, 0o644);
     run(&["verify", "index"]).done();
-    // The same holds if the directory itself is closed.
+    // The errors are the same if the directory of the index has no permissions.
     mode("index", 0);
     for command in [&["stats", "index"][..], &["verify", "index"]] {
         let ran = run(command).refused(1, &["index"]);
@@ -442,7 +444,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
     mode("index", 0o755);
 }
 
-/// Long work must not be refused afterwards because of its output path.
+/// An invalid output path is refused before the work begins.
 #[test]
 fn results_that_have_no_place_are_refused_before_the_work() {
     let place = Place::with_index();
@@ -493,7 +495,7 @@ fn results_that_have_no_place_are_refused_before_the_work() {
     );
 }
 
-/// Each file or folder in the place of another.
+/// Each argument is given in the place of another one.
 #[test]
 fn arguments_in_the_wrong_order() {
     let place = Place::with_index();
@@ -517,7 +519,7 @@ fn arguments_in_the_wrong_order() {
         .refused(2, &["base: a name without an extension", ".u8bin"]);
 }
 
-/// Fewer vectors are left than answers were requested.
+/// After deletes, the index has fewer vectors than `-k` requests.
 #[test]
 fn answers_that_are_not_there_are_counted() {
     let place = Place::new();
@@ -557,7 +559,8 @@ fn answers_that_are_not_there_are_counted() {
     assert_eq!(json[0]["recall"], 1.0);
 }
 
-/// Each file of the index in turn gets a wrong magic number, a wrong end, or a wrong bit somewhere.
+/// Each file of the index is damaged in turn: by a wrong magic number, a wrong end, or a flipped
+/// bit.
 #[test]
 fn damage_is_named_and_verify_finds_it() {
     let place = Place::new();
@@ -584,8 +587,8 @@ fn damage_is_named_and_verify_finds_it() {
                 "{what} of {file}: {ran:?}"
             );
             if what == "magic" && file.starts_with("ids-") {
-                // A search does not need the file. A look-up uses the records instead, finds the
-                // same and warns.
+                // A search does not need this file. A look-up by id reads the records instead,
+                // finds the same vectors, and warns.
                 let ran = place.run(&["get", "index", "5"]).done();
                 assert!(ran.stderr.contains(&file), "{ran:?}");
                 place.run(&["search", "index", "queries.u8bin"]).done();
@@ -623,7 +626,7 @@ fn jobs() {
     assert!(!names.contains(&"bench".to_string()), "{names:?}");
 }
 
-/// A build that takes long enough for a signal to arrive in the middle.
+/// A build that takes long enough to receive a signal before its end.
 #[cfg(unix)]
 const LONG_BUILD: [&str; 9] = [
     "build",
@@ -637,7 +640,7 @@ const LONG_BUILD: [&str; 9] = [
     "200",
 ];
 
-/// A process, with its output kept.
+/// Starts a process whose output the test can read.
 #[cfg(unix)]
 fn start(command: &mut std::process::Command) -> std::process::Child {
     let command = command
@@ -660,7 +663,7 @@ fn signal(place: &Place, child: &std::process::Child, signal: &str) {
     assert!(sent.unwrap().success());
 }
 
-/// Whether this process ignores a signal, and so its children. If that is unknown, it does not.
+/// Whether this process, and so its children, ignore a signal. False if this is unknown.
 #[cfg(unix)]
 fn is_ignored(number: u32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -669,18 +672,17 @@ fn is_ignored(number: u32) -> bool {
     mask.is_some_and(|mask| mask >> (number - 1) & 1 == 1)
 }
 
-/// Ctrl-C, `kill` and the end of a terminal in the middle of a build.
+/// A build is stopped by Ctrl-C, by `kill`, and by the end of its terminal.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_build_leaves_nothing() {
     let place = Place::new();
     place.write("large.u8bin", &u8s(60_000, 64, 9));
-    // Programs that a script starts in the background ignore Ctrl-C, and so do their children:
-    // these tests, and the build.
+    // If a script starts the tests in the background, the tests and the build ignore Ctrl-C.
     let signals = [("-HUP", 1), ("-INT", 2), ("-TERM", 15)];
     for (sent, number) in signals {
         if is_ignored(number) {
-            eprintln!("skipped: {sent}, which whoever started these tests has ignored");
+            eprintln!("skipped: {sent}; these tests were started with this signal ignored");
             continue;
         }
         let child = start(&mut place.command(&LONG_BUILD));
@@ -699,7 +701,7 @@ fn an_interrupted_build_leaves_nothing() {
     }
 }
 
-/// `nohup` makes the command ignore the end of the terminal, and the command keeps it so.
+/// If `nohup` makes the command ignore the end of the terminal, the command does not change this.
 #[cfg(unix)]
 #[test]
 fn a_signal_that_is_to_be_ignored_is() {

@@ -1,9 +1,10 @@
-//! Memory that the system refuses (`ulimit -v`). A command ends with an error and its exit status,
-//! never by a signal, and an existing index stays unchanged.
+//! The system refuses memory (`ulimit -v`). A command then ends with an error and an exit status,
+//! never by a signal, and an existing index is unchanged.
 //!
-//! The limit that refuses a given allocation differs by machine, compiler and profile. So each
-//! command runs under many limits, from the least one under which the program starts to the first
-//! one under which the command succeeds. Each run has to end properly.
+//! The limit that refuses a certain allocation differs by machine, compiler and profile. So each
+//! command runs under many limits. The first is the smallest limit under which the program starts,
+//! and the last is the first one under which the command succeeds. Each run must end with an exit
+//! status.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,8 +12,8 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Place, Ran, SMALL_BUILD};
 
-/// KiB from one limit to the next. Steps are small at first, since most commands need little more
-/// than the program itself.
+/// Numbers of steps, and the KiB from one limit to the next. The first steps are small, since most
+/// commands need little more memory than the program itself.
 const STEPS: [(usize, u64); 3] = [(16, 256), (24, 1_024), (40, 8_192)];
 
 /// Runs the command with `kib` KiB of address space.
@@ -34,7 +35,7 @@ fn run_within(place: &Place, kib: u64, words: &[&str]) -> Ran {
     }
 }
 
-/// The least limit, in steps of 256 KiB, under which the program reads its arguments and prints.
+/// The smallest limit, in steps of 256 KiB, under which the program reads its arguments and prints.
 fn least_limit(place: &Place) -> u64 {
     let starts = |&kib: &u64| run_within(place, kib, &["presets"]).status == Some(0);
     let least = (32..4_096).map(|quarters| 256 * quarters).find(starts);
@@ -78,7 +79,7 @@ fn ends_well(place: &Place, words: &[&str], refused: impl Fn()) {
     panic!("{words:?}: the command did not succeed under {limit} KiB");
 }
 
-/// The files of a folder with their contents.
+/// The contents of the files in a folder, by name.
 fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).unwrap().map(Result::unwrap);
     entries
@@ -90,7 +91,7 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Whether all earlier files of a folder are unchanged, to the byte.
+/// Checks that all files of `before` are unchanged, to the byte.
 #[track_caller]
 fn unchanged(folder: &Path, before: &BTreeMap<String, Vec<u8>>) {
     let now = contents(folder);

@@ -1,4 +1,4 @@
-//! Copies of an index, as a user makes them.
+//! A user copies an index with `snapshot`.
 
 use std::fs;
 use std::process::Stdio;
@@ -77,7 +77,7 @@ fn what_is_in_the_way_is_named_and_left_alone() {
         .run(&["snapshot", "nothing", "copy"])
         .refused(1, &["nothing: not an index"]);
     assert!(!place.path("copy").exists());
-    // After a killed copy, the next one removes its files.
+    // A command removes the files of an earlier command that was killed.
     fs::create_dir(place.path("copy")).unwrap();
     for name in ["SNAPSHOT.new", "graph-000009", "log-000002"] {
         fs::write(place.path("copy").join(name), b"half").unwrap();
@@ -88,7 +88,7 @@ fn what_is_in_the_way_is_named_and_left_alone() {
     place.run(&["snapshot", "index", "copy"]).done();
     assert!(!names(&place.path("copy")).contains(&"graph-000009".to_owned()));
     assert_eq!(answers(&place, "copy"), answers(&place, "index"));
-    // An original with a damaged file is not copied, and no files are left.
+    // If a file of the original is damaged, the copy fails, and no files of it are left.
     let graph = names(&place.path("copy"));
     let graph = graph
         .iter()
@@ -101,7 +101,7 @@ fn what_is_in_the_way_is_named_and_left_alone() {
     assert!(!place.path("third").exists());
 }
 
-/// Another process inserts, makes checkpoints, and merges at the end.
+/// During the copies, another process inserts, writes checkpoints, and merges at its end.
 #[test]
 fn copies_of_an_index_that_another_process_changes_are_whole() {
     let place = Place::with_index();
@@ -133,7 +133,7 @@ fn copies_of_an_index_that_another_process_changes_are_whole() {
             .lines()
             .map(|id| id.parse().unwrap())
             .collect();
-        // The first rows of the file, in their order.
+        // A copy has the first rows of the file, in their order.
         assert!(ids.iter().copied().eq(0..ids.len()), "{copy}: {ids:?}");
         assert!(ids.len() >= 600);
         sizes.push(ids.len());

@@ -1,11 +1,12 @@
-//! The tools of the command's tests: data, and the command as a user runs it.
+//! Helpers of the command's tests. They make data, run the command as a user does, and check its
+//! output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// A folder with a small collection, removed at the end.
+/// A temporary folder with a small collection.
 pub struct Place {
     folder: TempDir,
 }
@@ -33,7 +34,7 @@ pub fn numbers(seed: u64) -> impl FnMut() -> u32 {
     }
 }
 
-/// `u32 rows, u32 dimension`, then the rows.
+/// A file in the format `.u8bin` or `.fbin`: `u32 rows, u32 dimension`, then the rows in `body`.
 pub fn bin(rows: usize, dim: usize, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend((rows as u32).to_le_bytes());
@@ -51,7 +52,7 @@ pub fn u8s(rows: usize, dim: usize, seed: u64) -> Vec<u8> {
     )
 }
 
-/// Floats between -1 and 1. `strange` replaces one of them.
+/// An `.fbin` file of floats between -1 and 1. `strange` replaces one of these floats.
 pub fn f32s(rows: usize, dim: usize, seed: u64, strange: Option<(usize, f32)>) -> Vec<u8> {
     let mut next = numbers(seed);
     let mut values: Vec<f32> = (0..rows * dim)
@@ -71,7 +72,7 @@ pub fn f32s(rows: usize, dim: usize, seed: u64, strange: Option<(usize, f32)>) -
 }
 
 impl Place {
-    /// With `base.u8bin` and `queries.u8bin`.
+    /// A folder with the files `base.u8bin` and `queries.u8bin`.
     pub fn new() -> Place {
         let place = Place {
             folder: tempfile::tempdir().unwrap(),
@@ -81,8 +82,8 @@ impl Place {
         place
     }
 
-    /// With real descriptors, which compress: `photos.u8bin` (1,000 of 128 elements), `asked.u8bin`
-    /// (50), and the exact answers of these, `truth.bin`.
+    /// A folder with real descriptors, which compress well: `photos.u8bin` (1,000 of 128 elements),
+    /// the queries `asked.u8bin` (50), and their exact results in `truth.bin`.
     pub fn with_photos() -> Place {
         let place = Place::new();
         for (fixture, name, rows) in [
@@ -106,7 +107,7 @@ impl Place {
         place
     }
 
-    /// With an index of the collection too, `index`.
+    /// A folder with `base.u8bin`, `queries.u8bin`, and an index of the base in `index`.
     pub fn with_index() -> Place {
         let place = Place::new();
         place.run(&SMALL_BUILD).done();
@@ -121,7 +122,7 @@ impl Place {
         std::fs::write(self.path(name), bytes).unwrap();
     }
 
-    /// The names in the folder, sorted.
+    /// The names of the files in the folder, sorted.
     pub fn names(&self) -> Vec<String> {
         names(self.folder.path())
     }
@@ -133,7 +134,7 @@ impl Place {
             .args(words)
             .stdin(Stdio::null());
         command.env_remove("STRATANN_DATA");
-        // The folder of this user's own secret.
+        // Servers and clients find the secret of this user below this folder.
         command.env("XDG_STATE_HOME", self.path("state"));
         command
     }
@@ -161,7 +162,7 @@ pub const SMALL_BUILD: [&str; 9] = [
     "8",
 ];
 
-/// The names in a folder, sorted.
+/// The names of the files in a folder, sorted.
 pub fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .unwrap()
@@ -180,8 +181,8 @@ impl Ran {
         self
     }
 
-    /// Checks that it ended with this status and printed a single `error:` that contains each of
-    /// these words.
+    /// Checks that the command ended with `status`, and printed a single `error:` that contains
+    /// each of `words`.
     #[track_caller]
     pub fn refused(self, status: i32, words: &[&str]) -> Ran {
         assert_eq!(self.status, Some(status), "{self:?}");

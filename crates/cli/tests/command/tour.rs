@@ -1,4 +1,5 @@
-//! The whole path of a user: build, truth, search, stats, verify; and the keys of the JSON output.
+//! The commands that a user runs one after the other: build, truth, search, stats and verify. The
+//! tests also check the keys of the JSON output.
 
 use crate::support::{DIM, Place, QUERIES, ROWS, SMALL_BUILD, keys};
 use serde_json::Value;
@@ -22,7 +23,7 @@ fn build_truth_search_stats_verify() {
         ])
         .done();
     assert!(truth.stdout.contains("20 nearest"), "{truth:?}");
-    // u32 queries, u32 k, ids, distances
+    // The file has u32 queries, u32 k, the ids and the distances.
     assert_eq!(
         std::fs::read(place.path("truth.bin")).unwrap().len(),
         8 + QUERIES * 20 * 8
@@ -136,7 +137,8 @@ fn search_json_has_exactly_the_documented_keys() {
         (&Value::from(5), &Value::from(2))
     );
     assert!(line["peak_rss_bytes"].as_u64().unwrap() > 100_000);
-    // With so few queries no other number in flight is tried. All distances are exact.
+    // The batch has too few queries to try several numbers of queries in flight. All distances are
+    // exact.
     assert!((1..=8).contains(&line["in_flight"].as_u64().unwrap()));
     assert!(line["cpu_us"].as_f64().unwrap() > 0.0);
     assert_eq!(line["distance_error"], 0.0);
@@ -255,7 +257,8 @@ fn answers_are_written_in_the_ground_truth_format() {
         "found.bin",
     ];
     place.run(&search).done();
-    // A list as long as the collection finds all vectors, so the two files are equal.
+    // With a list size of the number of vectors, a search finds all of them, so the two files are
+    // equal.
     assert_eq!(
         std::fs::read(place.path("found.bin")).unwrap(),
         std::fs::read(place.path("truth.bin")).unwrap()
@@ -313,7 +316,7 @@ fn a_recall_is_reached_with_the_smallest_list() {
             "--find-list",
         ])
         .refused(2, &["--truth"]);
-    // With so few vectors all are scored.
+    // In an index of so few vectors, a search with `--recall` compares all vectors.
     let all = place.run(&[&search[..], &["--recall", "0.9"]].concat());
     assert!(all.done().json_lines()[0]["recall"].as_f64().unwrap() > 0.99);
     place
@@ -363,7 +366,8 @@ fn ways_to_search_agree() {
         let words = [&["--strategy", "best-first"][..], words].concat();
         assert_eq!(answers("other.bin", &words), plain, "{words:?}");
     }
-    // A pipelined search does. Its recall is as high.
+    // The results of a pipelined search depend on this order. Its recall must be as high as that of
+    // a best-first search.
     place
         .run(&["truth", "base.u8bin", "queries.u8bin", "truth.bin"])
         .done();

@@ -1,6 +1,6 @@
-//! An index that changes: insert, delete, upsert and compact as a user calls them, their errors,
-//! and the index after a kill of the process. Here vectors wait in the log for a merge. `direct.rs`
-//! has direct inserts.
+//! Changes of an index: insert, delete, upsert and compact as a user calls them, their errors, and
+//! the index after a kill of the process. In this module, inserted vectors wait in the log for a
+//! merge. `direct.rs` tests direct inserts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,9 +17,9 @@ use crate::direct::{found_up_to, times};
 use crate::support::{Place, ROWS, Ran, bin, f32s, keys, names, numbers, u8s};
 
 pub const DIM: usize = 128;
-/// Rows of the fixture from which the index is built. Later rows are inserted.
+/// The index is built from this many rows of the fixture. Tests insert later rows.
 pub const BUILT: usize = 2_000;
-/// Rows that an insert logs at a time.
+/// The number of rows that an insert logs at a time.
 const BATCH: usize = 256;
 
 /// The fixture's photo descriptors, read once.
@@ -38,13 +38,14 @@ pub fn rows(first: usize, count: usize) -> Vec<u8> {
     bin(count, DIM, &fixture()[from..from + count * DIM])
 }
 
-/// A file of ids, one in each line.
+/// A file of ids, one per line.
 pub fn lines(ids: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let lines: Vec<String> = ids.into_iter().map(|id| id.to_string()).collect();
     (lines.join("\n") + "\n").into_bytes()
 }
 
-/// A folder with an index of the first rows, `index`. It is built once for each preset, and copied.
+/// A test folder with an index of the first `BUILT` rows in `index`. The index is built once for
+/// each preset, and then copied.
 pub fn place(preset: &str) -> Place {
     static KEPT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     let place = Place::new();
@@ -57,7 +58,7 @@ pub fn place(preset: &str) -> Place {
     let build = ["build", "built.u8bin", "index", "--preset", preset];
     let small = ["--degree", "16", "--build-list", "40", "--seed", "1"];
     place.run(&[&build[..], &small].concat()).done();
-    // Below the target folder, where the next run replaces it.
+    // The built index is kept below the target folder. The next run of the tests replaces it.
     let index = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("built-{preset}"));
     let _ = fs::remove_dir_all(&index);
     copy(&place.path("index"), &index);
@@ -65,17 +66,18 @@ pub fn place(preset: &str) -> Place {
     place
 }
 
-/// A command that changes the index and lets vectors wait in the log for a merge.
+/// Adds the option with which vectors wait in the log for a merge.
 fn merging<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [words, &["--update", "merge"]].concat()
 }
 
-/// The answers to each row of a file, nearest first, as a search with `--out` writes them.
+/// Searches for each row of a file. Returns the ids and distances of the results, nearest first,
+/// from the file of `--out`.
 pub fn answers(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "100")
 }
 
-/// Does the same as `answers`, with a search so wide that it reaches every reachable node.
+/// As `answers`, but with a list so long that the search visits every node that can be reached.
 pub fn answers_wide(place: &Place, queries: &str) -> Vec<Vec<(u64, f32)>> {
     answers_of(place, queries, "2000")
 }
@@ -87,7 +89,7 @@ fn answers_of(place: &Place, queries: &str, list: &str) -> Vec<Vec<(u64, f32)>> 
     answers_in(place, "answers.bin")
 }
 
-/// The answers in a file, by query.
+/// The results in a file of results, for each query.
 pub fn answers_in(place: &Place, file: &str) -> Vec<Vec<(u64, f32)>> {
     let bytes = fs::read(place.path(file)).unwrap();
     let words: Vec<[u8; 4]> = bytes
@@ -114,8 +116,9 @@ pub fn answers_in(place: &Place, file: &str) -> Vec<Vec<(u64, f32)>> {
     pairs.chunks(k).map(<[_]>::to_vec).collect()
 }
 
-/// Each row of a file is found under its id. The usual search finds nearly all. A wide search finds
-/// the others, to which the path is long in a graph that several threads made.
+/// Checks that searches find each row of a file under its id. The usual list size must find nearly
+/// all rows. A long list must find the other rows: in a graph that several threads built, the path
+/// to some nodes is long.
 #[track_caller]
 pub fn all_found(place: &Place, queries: &str, ids: impl IntoIterator<Item = u64>, at: &str) {
     let ids: Vec<u64> = ids.into_iter().collect();
@@ -133,12 +136,13 @@ pub fn all_found(place: &Place, queries: &str, ids: impl IntoIterator<Item = u64
     }
 }
 
-/// Whether a row's answers have this id at distance 0.
+/// Whether the results of a row have this id at distance 0.
 pub fn exactly(answers: &[(u64, f32)], id: u64) -> bool {
     answers.contains(&(id, 0.0))
 }
 
-/// The counts of `stats --json`: vectors in the checkpoint, in the log, and deleted.
+/// The counts of `stats --json`: vectors in the checkpoint, vectors in the log, and deleted
+/// vectors.
 #[track_caller]
 pub fn counts(place: &Place) -> (u64, u64, u64) {
     let stats = place.run(&["stats", "index", "--json"]).done().json();
@@ -194,7 +198,8 @@ pub fn verified(place: &Place) -> u64 {
     report["log_records"].as_u64().unwrap()
 }
 
-/// The report of a change: inserted, deleted, vectors afterwards.
+/// The counts in the report of a change: inserted vectors, deleted vectors, and vectors in the
+/// index afterwards.
 #[track_caller]
 pub fn changed(ran: Ran) -> [u64; 3] {
     let json = ran.done().json();
@@ -247,7 +252,7 @@ fn insert_delete_upsert_compact() {
     let place = place("stratann");
     assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 0), 0));
 
-    // Ids count up.
+    // New ids follow the largest id.
     place.write("new.u8bin", &rows(2_000, 300));
     let insert = ["insert", "index", "new.u8bin", "--json"];
     assert_eq!(changed(place.run(&merging(&insert))), [300, 0, 2_300]);
@@ -257,7 +262,7 @@ fn insert_delete_upsert_compact() {
     let line = stats.lines().find(|line| line.contains("in the log"));
     assert!(line.is_some_and(|line| line.contains("300")), "{stats}");
 
-    // Vectors in the log are found as well as vectors in the checkpoint.
+    // Searches find vectors in the log and vectors in the checkpoint.
     place.write("all.u8bin", &rows(0, 2_300));
     place.write("asked.u8bin", &rows(10_000, 100));
     place
@@ -272,7 +277,7 @@ fn insert_delete_upsert_compact() {
     let live = recall(&place);
     assert!(live >= 0.97, "{live}");
 
-    // Ids chosen by the user, from a file and from the standard input.
+    // The user gives the ids, in a file and on the standard input.
     place.write("more.u8bin", &rows(2_300, 5));
     place.write("more.ids", b"9000, 9001\n9002 9003\n\n9004\n");
     let insert = ["insert", "index", "more.u8bin", "--ids"];
@@ -288,8 +293,8 @@ fn insert_delete_upsert_compact() {
     let chosen = [9_000, 9_001, 9_002, 9_003, 9_004, 5_000, 5_001];
     all_found(&place, "chosen.u8bin", chosen, "chosen");
 
-    // The deleted vectors are three of the checkpoint and three of the log, among them the vector
-    // with the largest id.
+    // Three of the deleted vectors are in the checkpoint, and three are in the log. One has the
+    // largest id.
     let gone = [0, 1, 1_999, 2_000, 2_001, 9_004];
     place.write("gone.ids", &lines(gone));
     let delete = ["delete", "index", "gone.ids", "--json", "--durability"];
@@ -310,8 +315,8 @@ fn insert_delete_upsert_compact() {
     };
     nowhere(&place);
 
-    // The upsert has the ids of a vector of the checkpoint, one of the log and a deleted one, and a
-    // new id.
+    // The upsert has four ids: of a vector in the checkpoint, of a vector in the log, of a deleted
+    // vector, and a new id.
     let replaced = [10, 2_010, 0, 7_000];
     place.write("upsert.ids", &lines(replaced));
     place.write("upsert.u8bin", &rows(3_000, 4));
@@ -359,7 +364,7 @@ fn insert_delete_upsert_compact() {
         "vectors_rewritten",
     ];
     assert_eq!(keys(report), expected);
-    // A codebook fits so few rows perfectly.
+    // A codebook fits so few rows almost exactly, so the merge trains a new one.
     assert_eq!(report["codebook"], "trained");
     assert_eq!(compacted["vectors"], 2_303);
     let parts = ["vectors", "merged", "direct", "removed"].map(|key| report[key].as_u64().unwrap());
@@ -377,7 +382,7 @@ fn insert_delete_upsert_compact() {
         "the merge changed some results: recall {merged}"
     );
 
-    // A merge without work reports that, at once.
+    // A merge without changes ends at once, and reports that there is no work.
     let again = place.run(&["compact", "index"]).done();
     assert!(again.stdout.contains("nothing"), "{again:?}");
 
@@ -389,7 +394,8 @@ fn insert_delete_upsert_compact() {
 
 #[test]
 fn every_preset_takes_changes_and_merges_them() {
-    // The way to insert, and whether it is direct. If a layout does not support it, vectors wait.
+    // Presets, update methods, and whether they insert directly. If a layout does not support a
+    // method, vectors wait for a merge.
     let ways = [
         ("stratann", None, true),
         ("stratann", Some("merge"), false),
@@ -398,11 +404,11 @@ fn every_preset_takes_changes_and_merges_them() {
         ("diskann", Some("relocate"), true),
         ("pipeann", None, false),
         ("aisaq", None, true),
-        // The pages of this layout are never moved.
+        // Pages of the layout inline are never moved, so vectors wait.
         ("aisaq", Some("relocate"), false),
         ("decouplevs", None, false),
         ("decouplevs", Some("accumulate"), true),
-        // The entries above contain each layout and each way.
+        // The entries above have each layout and each update method.
         ("stratann", Some("relocate"), true),
         ("stratann", Some("in-place"), true),
         ("odinann", Some("accumulate"), true),
@@ -521,7 +527,7 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         &["0", "at least 1"],
     );
 
-    // A missing file is a failure like any other.
+    // A missing file ends the command with status 1.
     place
         .run(&["insert", "index", "none.u8bin"])
         .refused(1, &["none.u8bin"]);
@@ -530,10 +536,11 @@ fn what_is_wrong_with_a_change_is_said_and_changes_nothing() {
         .refused(1, &["none.ids", "Check the path"]);
     place.run(&["compact", "none"]).refused(1, &["none"]);
 
-    // No part of a refused change was made.
+    // The refused changes changed nothing.
     assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 0), 0));
 
-    // In an index whose vectors were all deleted, inserted vectors are found and merged.
+    // After all vectors of an index were deleted, searches find inserted vectors, and a merge
+    // succeeds.
     place.write("ids", &lines(0..2_000));
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
     for (way, records) in [("merge", 2_000), ("accumulate", 0), ("relocate", 0)] {
@@ -567,7 +574,8 @@ fn values_that_are_no_vectors() {
     place
         .run(&["build", "base.fbin", "index", "--degree", "8"])
         .done();
-    // The last row, so that all rows are checked before the first is inserted.
+    // The invalid row is the last one. This shows that all rows are checked before the first is
+    // inserted.
     place.write("nan.fbin", &f32s(600, 16, 2, Some((599 * 16, f32::NAN))));
     place
         .run(&["insert", "index", "nan.fbin"])
@@ -591,10 +599,10 @@ fn one_process_changes_while_others_read() {
         &["delete", "index", "ids"],
         &["compact", "index"],
     ] {
-        // The call is valid, but another process holds the lock.
+        // The call is valid, but another process has the lock.
         place.run(words).refused(1, &["index", "LOCK"]);
     }
-    // A reader needs no lock, and sees the changes logged by then.
+    // A reader needs no lock, and sees the changes that are in the log when it starts.
     assert_eq!(counts(&place), (2_000, 0, 0));
     holder.delete(&[0]).unwrap();
     assert_eq!((counts(&place), verified(&place)), ((2_000, 0, 1), 1));
@@ -622,7 +630,7 @@ pub fn with_files_up_to(place: &Place, blocks: u32, words: &[&str]) -> Ran {
     }
 }
 
-/// A limit on the size of files acts as a disk that fills up.
+/// A limit on the size of files acts as a full disk.
 #[test]
 fn a_log_that_cannot_grow_keeps_what_it_has() {
     let place = place("stratann");
@@ -640,7 +648,7 @@ fn a_log_that_cannot_grow_keeps_what_it_has() {
         "a part of a batch is in the index"
     );
     assert_eq!(verified(&place), logged);
-    // With enough space, it continues with the next row.
+    // Without the limit, `insert --resume` continues with the next row.
     let insert = ["insert", "index", "new.u8bin", "--resume", "--json"];
     let resumed = place.run(&merging(&insert)).done().json();
     assert_eq!(
@@ -677,8 +685,8 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Kills inserts when their log has reached a size. The process ends, but the machine runs on:
-/// every record in the file is found again.
+/// Kills inserts when their log has reached a certain size. The machine keeps running, so the index
+/// has every record that was written to the log.
 #[test]
 fn a_killed_insert_keeps_what_was_logged() {
     let hits = times(3, 50);
@@ -686,8 +694,8 @@ fn a_killed_insert_keeps_what_was_logged() {
     fs::rename(place.path("index"), place.path("fresh")).unwrap();
     let mut next = numbers(5);
     let mut in_the_middle = 0;
-    // Each index is killed several times, each time from the state after the kill before. The kills
-    // are repeated until enough of them have hit the middle of a command.
+    // Several inserts into one index are killed, one after the other. Kills are repeated until
+    // enough of them hit the middle of an insert.
     for life in 0.. {
         if in_the_middle >= hits {
             break;
@@ -712,12 +720,12 @@ fn a_killed_insert_keeps_what_was_logged() {
                 .command(&merging(&[&insert[..], &always].concat()))
                 .spawn()
                 .unwrap();
-            // This many bytes, and then some microseconds.
+            // The insert is killed some microseconds after its log has grown by this many bytes.
             let wanted = u64::from(next()) % (900 * 150);
             let more = Duration::from_micros(u64::from(next()) % 3_000);
             let ended = logged_or_ended(&place, &mut child, before + wanted);
-            // An id that is in the index already would be refused. There is none, since no later
-            // row was ever kept.
+            // The insert must not be refused. It would be refused if the index had kept a later
+            // row, whose id it has.
             assert!(ended.is_none_or(|status| status.success()), "{ended:?}");
             std::thread::sleep(more);
             let (files, bytes) = logs(&place);
@@ -735,12 +743,12 @@ fn a_killed_insert_keeps_what_was_logged() {
                 now >= logged && now <= logged + 1_500,
                 "{at}, {logged} before"
             );
-            // The table in `layout/log.rs`: three blocks, then 28 bytes and a vector for each
-            // record, rounded up to eight bytes.
+            // By the byte table in `layout/log.rs`, a log begins with three blocks. Each record has
+            // 28 bytes and a vector, rounded up to a multiple of eight bytes.
             let record = (28 + DIM as u64).next_multiple_of(8);
             let whole = |bytes: &u64| bytes.saturating_sub(12_288) / record;
-            // A log begins with records of the one before that may not be durable. Only its first
-            // sequence number, at byte 64, gives the number of all records.
+            // A log begins with records of the previous log that may not be durable. So the number
+            // of all records follows only from the log's first sequence number, at byte 64.
             let begins = |name: &String| {
                 let log = fs::read(place.path("index").join(name)).ok()?;
                 let first = log.get(64..72)?.try_into().ok()?;
@@ -753,7 +761,7 @@ fn a_killed_insert_keeps_what_was_logged() {
             in_the_middle += usize::from(now > logged && now < logged + 1_500);
             logged = now;
 
-            // These rows and no others.
+            // The index has these rows, and no later rows.
             let from = first.max(BUILT + logged.saturating_sub(300));
             found_up_to(&place, from, BUILT + logged, &at);
         }
@@ -766,8 +774,8 @@ fn a_killed_insert_keeps_what_was_logged() {
     }
 }
 
-/// Kills a merge when it has created some files. The index is the old or the new one, with the same
-/// vectors.
+/// Kills a merge when it has created some files. The index has the old or the new checkpoint, which
+/// have the same vectors.
 #[test]
 fn a_killed_merge_changes_nothing() {
     // With direct inserts the vectors are in the checkpoint, and the graph is read from storage.
@@ -798,7 +806,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         now.iter().filter(|name| !known.contains(name)).count()
     };
     let mut in_the_middle = 0;
-    // The kills are repeated until enough of them have hit the middle of a command.
+    // Kills are repeated until enough of them hit the middle of a merge.
     for kill in 0.. {
         if in_the_middle >= hits {
             break;
@@ -811,7 +819,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
             fs::remove_dir_all(&index).unwrap();
         }
         copy(&place.path("changed"), &index);
-        // This many files, and then some microseconds.
+        // The merge is killed some microseconds after it has created this many files.
         let wanted = 1 + next() as usize % 6;
         let more = Duration::from_micros(u64::from(next()) % 3_000);
         let mut child = place
@@ -824,7 +832,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         std::thread::sleep(more);
         child.kill().unwrap();
         let ended = child.wait().unwrap();
-        // By the signal, or it was done.
+        // The merge was killed, or had succeeded before.
         assert!(ended.code().is_none_or(|code| code == 0), "{ended:?}");
         in_the_middle += usize::from(!ended.success());
         let (vectors, logged, deleted) = counts(&place);
@@ -835,7 +843,7 @@ fn kill_merges(preset: &str, way: &[&str], before: (u64, u64, u64)) {
         );
         verified(&place);
         all_found(&place, "new.u8bin", 2_000..2_300, &at);
-        // The next merge succeeds, and removes the files of the killed one.
+        // The next merge succeeds, and removes the files of the killed merge.
         run(&["compact", "index"]);
         assert_eq!(
             (counts(&place), verified(&place)),
@@ -861,10 +869,10 @@ fn a_merge_says_which_segments_it_kept_and_stats_what_is_garbage_in_them() {
     place.write("built.u8bin", &rows(0, BUILT));
     let build = ["build", "built.u8bin", "index", "--preset", "decouplevs"];
     let small = ["--degree", "16", "--build-list", "40", "--seed", "1"];
-    // 256 rows each.
+    // Each segment has 256 rows.
     let sizes = ["--chunk", "16KiB", "--segment", "32KiB"];
     place.run(&[&build[..], &small, &sizes].concat()).done();
-    // Half of the first segment, and ten rows of the second.
+    // The command deletes half of the rows of the first segment, and ten rows of the second.
     place.write("ids", &lines((0..256).step_by(2).chain(300..310)));
     place.run(&merging(&["delete", "index", "ids"])).done();
     let said = place.run(&merging(&["compact", "index"])).done().stdout;

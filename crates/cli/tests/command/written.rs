@@ -1,4 +1,4 @@
-//! Parquet files that tests write themselves. The crate's own tests have this file too.
+//! Writes Parquet files for tests. The unit tests of the crate also include this module.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 
-/// The rows of a column: a list each, or none; and values in it, or nulls.
+/// The rows of a column of lists. A row is a list or null, and an item of a list is a value or
+/// null.
 pub type Lists<T> = Vec<Option<Vec<Option<T>>>>;
 
-/// The values of a column, all of them optional.
+/// The values of a column. Each value may be null.
 #[derive(Clone, Debug)]
 pub enum Values {
     Booleans(Vec<Option<bool>>),
@@ -22,26 +23,26 @@ pub enum Values {
     Texts(Vec<Option<String>>),
     Floats(Lists<f32>),
     Doubles(Lists<f64>),
-    /// Floats of 16 bits, by these.
+    /// Lists of 16-bit floats, given as their bits.
     Halves(Lists<u16>),
     Bytes(Lists<i32>),
 }
 
-/// A column: its type as a schema has it, and its values.
+/// The type of a column, in the language of schemas, and the values of the column.
 pub type Column<'a> = (&'a str, Values);
 
-/// The type of a list of optional values.
+/// The schema type of a column of lists, whose items may be null.
 pub fn list(name: &str, item: &str) -> String {
     format!("optional group {name} (LIST) {{ repeated group list {{ optional {item}; }} }}")
 }
 
-/// A list without nulls.
+/// Lists without nulls.
 pub fn whole<T: Copy>(rows: &[Vec<T>]) -> Lists<T> {
     let some = |row: &Vec<T>| Some(row.iter().map(|&value| Some(value)).collect());
     rows.iter().map(some).collect()
 }
 
-/// A file of these columns, in row groups of so many rows.
+/// The bytes of a file with these columns. Each row group has `group` rows.
 pub fn file(columns: &[Column], group: usize, properties: WriterProperties) -> Vec<u8> {
     let types: Vec<&str> = columns.iter().map(|(kind, _)| *kind).collect();
     let schema = format!("message rows {{ {} }}", types.join(" "));

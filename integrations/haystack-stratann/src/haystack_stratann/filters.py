@@ -5,8 +5,8 @@
 
 NOT matches the documents that fail at least one of its conditions.
 
-Texts in ISO 8601 are times for > >= < <=. Such a text equals another text with the same time.
-Without a zone they are UTC.
+Texts in ISO 8601 are times for > >= < <=. Such a text equals another text with the same time. A
+text without a zone is in UTC.
 """
 
 from __future__ import annotations

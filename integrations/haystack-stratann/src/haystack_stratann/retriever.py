@@ -12,7 +12,7 @@ from .document_store import StratannDocumentStore
 
 @component
 class StratannEmbeddingRetriever:
-    """The documents of a `StratannDocumentStore` nearest to an embedding.
+    """Finds the documents of a `StratannDocumentStore` that are nearest to an embedding.
 
     :param document_store: The store.
     :param filters: The default filters. `filter_policy` decides how filters of `run` combine with

@@ -1,7 +1,7 @@
 """Translates filters of metadata, given as dicts, to StratANN's filters.
 
     {"year": 2024, "tags": {"$contains": "sea"}}               all conditions
-    {"$or": [{"year": {"$gte": 2020}}, {"kind": ["a", "b"]}]}  one of the conditions
+    {"$or": [{"year": {"$gte": 2020}}, {"kind": ["a", "b"]}]}  at least one of the conditions
 
 A list, as for "kind", matches documents whose value is one of the list.
 """

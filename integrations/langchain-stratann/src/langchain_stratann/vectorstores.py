@@ -70,7 +70,9 @@ class StratannVectorStore(VectorStore):
 
     @property
     def documents(self) -> Documents:
-        """The underlying documents of StratANN: to count, to scan, and to delete by a filter."""
+        """The underlying `stratann.documents.Documents`, which can count, scan, and delete by a
+        filter.
+        """
         return self._documents
 
     def close(self) -> None:

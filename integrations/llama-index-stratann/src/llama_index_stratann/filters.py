@@ -27,7 +27,7 @@ class Wanted(NamedTuple):
     check: Callable[[Document], bool] | None
 
     def and_also(self, filter: stratann.Filter) -> Wanted:
-        """The same condition, and this filter as well."""
+        """This condition, restricted to nodes that also match `filter`."""
         return self._replace(filter=filter if self.filter is None else self.filter & filter)
 
 
@@ -105,7 +105,9 @@ def _check_texts(given: MetadataFilter | MetadataFilters) -> None:
 
 
 def _matches(operator: FilterOperator, value: Any, wanted: Any) -> bool:
-    """Compares as the index does. It is needed for filters that have a condition on texts."""
+    """Whether a value matches, by the rules of the index. Only filters with a condition on texts
+    need this.
+    """
     if operator == FilterOperator.TEXT_MATCH:
         return isinstance(value, str) and wanted in value
     if operator == FilterOperator.TEXT_MATCH_INSENSITIVE:

@@ -3,7 +3,7 @@
     store = StratannVectorStore(path="notes.idx", memory="256MiB")
     context = StorageContext.from_defaults(vector_store=store)
     index = VectorStoreIndex.from_documents(documents, storage_context=context)
-    index = VectorStoreIndex.from_vector_store(store)      # when it is opened again
+    index = VectorStoreIndex.from_vector_store(store)      # in a later program
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stratann.documents import Document, Documents
 
 from .filters import Wanted, has_nothing, translate
 
-# Keys with which filters find the nodes of a document, as in other stores.
+# Filters find the nodes of a document by these keys, as in other stores.
 _OF_DOCUMENT = ("ref_doc_id", "doc_id", "document_id")
 _CANDIDATES = 4
 

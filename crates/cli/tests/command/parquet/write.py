@@ -37,7 +37,7 @@ def rows():
 
 
 def types():
-    """Three rows: a value, another one, none."""
+    """Each type has three rows: two values and a null."""
     nanoseconds = pa.array([1_709_208_000_123_456_789, -1, None], pa.timestamp("ns"))
     return {
         "boolean": [True, False, None],

@@ -98,7 +98,8 @@ class Stratann(VectorDB):
         return {"id": list(map(int, ids)), **({} if labels is None else {"label": list(labels)})}
 
     def _append(self, vectors: numpy.ndarray, ids: list[int], labels: list[str] | None) -> None:
-        # Several threads insert at once. A batch has the same position in all files.
+        # Several threads insert at once. Under the lock, a batch gets the same position in both
+        # files.
         with self._lock, (self.folder / "rows").open("ab") as rows, (self.folder / "beside").open("a") as beside:
             vectors.tofile(rows)
             json.dump(self._attributes(ids, labels), beside)
