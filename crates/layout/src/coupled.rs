@@ -34,7 +34,7 @@
 //! A rewritten record goes to another page, beside records of any other nodes. So such a
 //! *relocated* page stores the node of each of its records, and has at least one record. It has as
 //! many blocks as the other pages, is in the same file, and has a mark. Its records are four bytes
-//! longer, so it may have fewer. If a record has too little free space in its blocks for these four
+//! longer, so it may have fewer records. If a page has one record and no space for these four
 //! bytes, the shape has no relocated pages.
 
 use std::ops::Deref;
@@ -61,8 +61,8 @@ const NODE_OF: &str = "node of a record";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoupledShape {
     geometry: Geometry,
-    /// The geometry of relocated pages, which have as many blocks; `None` if their records do not
-    /// fit into these.
+    /// The geometry of relocated pages, which have as many blocks as other pages; `None` if their
+    /// records do not fit into these blocks.
     relocated: Option<Geometry>,
 }
 
@@ -261,7 +261,7 @@ impl<'a> PageView<'a> {
     /// Returns an error if the bytes are not one page long, or the count of records is impossible.
     /// A page of consecutive nodes is also refused if `expected` is another count, or 0. With
     /// `verify`, the checksums of its blocks are checked, and that a relocated page has each node
-    /// once. Without it, damaged bytes cause no panic, but give wrong values.
+    /// once. Without `verify`, damaged bytes cause no panic, but give wrong values.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -445,7 +445,8 @@ impl<'a> Neighbours<'a> {
             .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
     }
 
-    /// Replaces the contents of `out`. Allocates only if the capacity of `out` is too small.
+    /// Replaces the contents of `out` by the neighbours. Allocates only if the capacity of `out` is
+    /// too small.
     #[inline]
     pub fn copy_into(&self, out: &mut Vec<u32>) {
         out.clear();

@@ -10,15 +10,15 @@
 //! | 4 | 4 | `m`, bytes of the model of the lists |
 //! | 8 | 4 | the nodes of each model of the vectors (the last may have fewer); 0 without models |
 //! | 12 | 4 | `s`, the models of the vectors |
-//! | 16 | 4 s | bytes of each of them |
+//! | 16 | 4 s | bytes of each model of the vectors |
 //! | … | m | the model of the lists |
 //! | … | … | the models of the vectors, one after another |
 //! | … | 2 p | records on each page, 1 or more |
 //!
-//! In memory it is a [`PageDirectory`]: a bit for each node, which is set for the first node of a
-//! page, and the count of set bits before every 512 nodes. A page without a node has no bit. Only
-//! [segments](crate::chunks) with garbage or spanning records have such pages, whose numbers are
-//! listed separately.
+//! In memory the directory is a [`PageDirectory`]: a bit for each node, which is set for the first
+//! node of a page, and the count of set bits before every 512 nodes. A page without a node has no
+//! bit. Only [segments](crate::chunks) with garbage or spanning records have such pages, whose
+//! numbers are listed separately.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -40,7 +40,7 @@ pub struct PageDirectory {
     /// A bit for each node, set for the first node of each page. The length is a multiple of
     /// [`WORDS`].
     bits: Vec<u64>,
-    /// Bits set before each [`RANKED`] nodes.
+    /// The number of set bits before each group of [`RANKED`] nodes.
     ranks: Vec<u32>,
     /// The pages without a node, ascending.
     empty: Vec<u32>,
@@ -88,7 +88,7 @@ impl PageDirectory {
     }
 
     /// The page that has `node`. If the file does not have the node, the page of the nearest node
-    /// that it has, or 0.
+    /// that the file has; 0 if the file has no nodes.
     #[inline]
     pub fn page_of(&self, node: u32) -> u64 {
         let Some(last) = self.nodes.checked_sub(1) else {
@@ -113,11 +113,11 @@ impl PageDirectory {
         next >= self.nodes || self.bits[(next / 64) as usize] >> (next % 64) & 1 != 0
     }
 
-    /// The `nth` page that holds a node, from 0.
+    /// The `nth` page that holds a node, counted from 0.
     #[inline]
     fn nth_in_use(&self, nth: u64) -> u64 {
-        // The number of empty pages before it. An empty page is before it if at most `nth` pages in
-        // use come before that page.
+        // Finds the number of empty pages before the result. An empty page is before the result if
+        // at most `nth` pages in use come before the empty page.
         let (mut low, mut high) = (0, self.empty.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -142,7 +142,7 @@ impl PageDirectory {
             return None;
         }
         let number = u32::try_from(page).ok()?;
-        // An empty page is found in the list, and has no node.
+        // A page in the list of empty pages has no node.
         let page = page - self.empty.binary_search(&number).err()? as u64;
         let ranked = self
             .ranks
@@ -193,7 +193,7 @@ pub struct DirectoryFile {
     /// The encoding of the lists: the bytes of a model of the codec.
     pub list_model: Vec<u8>,
     /// The number of nodes of each model of the vectors; the last model may have fewer. 0 if there
-    /// are none.
+    /// are no models.
     pub segment_vectors: u32,
     /// The encodings of the vectors, one for each `segment_vectors` nodes; none in the directory of
     /// a file without vectors.

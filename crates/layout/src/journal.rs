@@ -1,17 +1,19 @@
-//! The journal: pages that a checkpoint is about to write in place, if pages do not move.
+//! The journal: pages that a checkpoint is about to overwrite in place, in an index whose pages do
+//! not move.
 //!
-//! After a crash, a page that a checkpoint names must not be half old and half new. If a page was
-//! rewritten elsewhere, it is named only when it is complete. If a page stays in place, it is first
-//! written here, and in place only after the checkpoint was committed. A program that opens the
-//! index reads a page here, and not in its place.
+//! After a crash, a page that a checkpoint names must not be half old and half new. If a page is
+//! rewritten at another position, a checkpoint names only the complete page. If a page stays in
+//! place, a checkpoint first writes it to the journal, and overwrites it in place only after the
+//! commit. A program that opens the index reads such a page from the journal, and not from its
+//! place.
 //!
 //! Payload of a [stream](crate::stream) of kind `Journal`, little-endian:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
-//! | 0 | 4 | `c`: pages |
+//! | 0 | 4 | `c`: the number of pages |
 //! | 4 | 4 | `b`: bytes of a page |
-//! | 8 | 4 c | their numbers, ascending |
+//! | 8 | 4 c | the numbers of the pages, ascending |
 //! | 8 + 4 c | b c | the pages as in their file, with their checksums |
 
 use crate::error::LayoutError;

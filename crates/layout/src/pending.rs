@@ -1,9 +1,9 @@
-//! Pending changes of an index: neighbours to add to and drop from lists, and new nodes. They wait
-//! until their pages are written.
+//! Pending changes of an index: neighbours to add to lists or to drop from lists, and new nodes. A
+//! change waits until its page is written.
 //!
 //! An index that takes direct inserts writes a page when enough changes of its lists wait. At a
-//! checkpoint, the waiting changes are stored here. The log has them too, but is kept only until
-//! the checkpoint.
+//! checkpoint, the waiting changes are stored here. The log has these changes too, but it is kept
+//! only until the checkpoint.
 //!
 //! Payload of a [stream](crate::stream) of kind `Pending`, little-endian; vectors of `v` bytes:
 //!
@@ -105,7 +105,7 @@ impl PendingFile {
         for _ in 0..records {
             let at = reader.at();
             let node = reader.u32("new node")?;
-            let id = reader.u64("outside id")?;
+            let id = reader.u64("external id")?;
             let links = reader.u32("number of links")?;
             let vector = reader
                 .bytes(vector_bytes as u64, "vector of a new node")?

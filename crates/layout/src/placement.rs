@@ -3,15 +3,15 @@
 //!
 //! A build fills pages with consecutive nodes, so that a node's page follows from its number. A
 //! changed record is rewritten on a relocated page ([`crate::slotted`], [`crate::coupled`]), and
-//! new nodes are only on such pages. This file is the addition of a checkpoint to the files of the
-//! build.
+//! new nodes are only on such pages. This file describes the nodes that a checkpoint adds to the
+//! build or rewrites.
 //!
 //! If the pages of the build are written in place and new nodes fill pages after them, a node's
-//! page still follows from its number. Then there is no table.
+//! page still follows from its number. Then the file has no table of pages.
 //!
-//! In a cluster index the file has only the ids that were inserted and deleted. There are no pages,
-//! table or codes, and the numbers of lists are 0. The positions of its clusters are in [another
-//! table](crate::clusters::amended).
+//! In a cluster index the file has only the ids that were inserted and deleted. The file then has
+//! no pages, no table and no codes, and its numbers of lists are 0. The positions of clusters are
+//! in [another table](crate::clusters::amended).
 //!
 //! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, `b` nodes of
 //! the build among them, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
@@ -31,13 +31,13 @@
 //! | … | 16 r | ranges of external ids inserted after the build: first id u64, number u64 |
 //! | … | 12 d | deleted ids, ascending: id u64, and node u32 below which its records are dead |
 //! | … | … | codes of nodes `b..n`, one after another |
-//! | … | n - b | for each of nodes `b..n` its incoming links; 0: unknown, 255: that or more |
+//! | … | n - b | for each of nodes `b..n` its incoming links; 0: unknown, 255: 255 or more |
 //! | … | ⌈v / 8⌉ | a bit for each added page of vectors ([`RunsOn`]); absent if all are 0 |
 //!
 //! - `v` is 0 if vectors have no files of their own.
-//! - If no record starts on an added page of vectors, its first node is the one of the next page.
-//!   The bit of a page is set if its last record continues on the next page.
-//! - Ranges of ids ascend, with at least one id between two of them. Each has 1 id or more.
+//! - If no record starts on an added page of vectors, its first node is the first node of the next
+//!   page. The bit of a page is set if its last record continues on the next page.
+//! - Ranges of ids ascend, with at least one id between two of them. Each range has 1 id or more.
 //! - The node of a deleted id is at most `n`, or 4294967295 for all nodes.
 
 use std::ops::Range;
@@ -58,20 +58,20 @@ const RANGE: usize = 16;
 /// Bytes of a deleted id.
 const DELETED: usize = 12;
 
-/// The decoded addition of a checkpoint to the files of a build with relocated records.
+/// The decoded placement of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementFile {
     /// The number of nodes.
     pub nodes: u32,
-    /// The number of nodes of the build. Nodes above it were inserted later.
+    /// The number of nodes of the build. Nodes from this number on were inserted later.
     pub built: u32,
-    /// Pages of the page file that may be in use. All named pages are below this number.
+    /// Pages of the page file that may be in use. All pages in `page_of` are below this number.
     pub pages: u32,
-    /// The page of each node; empty if it follows from the node's number.
+    /// The page of each node; empty if the page follows from the node's number.
     pub page_of: Vec<u32>,
     /// The first node of each page of vectors that was added after the last segment. If vectors are
     /// stored apart from lists, the vectors of all nodes from `built` on are on these pages.
-    /// Otherwise it is empty.
+    /// Otherwise there are no such pages.
     pub added: Vec<u32>,
     /// The added pages, counted from the first one, whose last record continues on the next page.
     pub runs: RunsOn,
@@ -139,7 +139,7 @@ impl PlacementFile {
     ///
     /// - a length that does not match its counts;
     /// - more nodes of the build than nodes;
-    /// - codes that are not `code_bytes` for each later node;
+    /// - codes of another length than `code_bytes` for each later node;
     /// - a page number that is not below the number of pages;
     /// - first nodes of added pages that do not ascend from the build's end;
     /// - ranges of ids that are empty, exceed the largest number, touch each other or do not
@@ -258,7 +258,8 @@ fn check_added(
             let what = "first node of an added page of vectors";
             return Err(reader.wrong(at + 4 * page, what, first, expected));
         }
-        // A record that continues without having started on this page began earlier.
+        // If a record continues after this page, but none starts on it, that record began on an
+        // earlier page.
         least = first + u32::from(!begun || next != first);
     }
     Ok(())

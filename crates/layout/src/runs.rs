@@ -2,7 +2,7 @@
 //! `Vectors`).
 //!
 //! The last record of a page may continue on the next page, and one bit for each page shows this.
-//! Such a record ends on the first later page that does not continue, or on which another record
+//! Such a record ends on the first later page whose bit is not set, or on which another record
 //! starts. In a file these bits are stored in bytes, eight pages each, with the first page in the
 //! lowest bit. The bits after the last page are 0.
 
@@ -10,7 +10,7 @@
 /// memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunsOn {
-    /// Ends with the last word that has a set bit.
+    /// The bits of 64 pages in each word. Words after the last set bit are omitted.
     words: Vec<u64>,
 }
 

@@ -5,10 +5,10 @@
 //! *segment*: a file of posting lists, of the same kind as the build's, with the changed clusters.
 //! If vectors are stored once, it also adds a file of [members](super::member) with the new
 //! vectors. This table describes all these files. If a cluster has several posting lists, the last
-//! one is current, in the order of segments and within a segment.
+//! one is current: the one of the latest segment, and within this segment the last.
 //!
-//! The numbers of new vectors continue after the build's numbers. A file of members begins with its
-//! own first number instead of 0: number `n` is `n - first` members after the header.
+//! The numbers of new vectors continue after the build's numbers. A file of members begins with
+//! vector `first` instead of 0. So `n - first` members come between the header and vector `n`.
 //!
 //! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of posting
 //! lists, `e` posting lists in all of them, `m` files of members:
@@ -118,8 +118,8 @@ impl AmendedFile {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Decodes a payload. The build had `built` vectors, and the index has `vectors` now. `file` is
-    /// the name in errors.
+    /// Decodes a payload. The build had `built` vectors, and the index now has `vectors` vectors.
+    /// `file` is the name in errors.
     ///
     /// # Errors
     /// If the length does not match the counts, there is no cluster, or a posting list is too short

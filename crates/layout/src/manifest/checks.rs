@@ -165,8 +165,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks the state. A program without support for it must not change the index, so its feature
-    /// bit must be set. The digits must be valid.
+    /// Checks the state, which is the checkpoint id. A program without support for a state must not
+    /// change the index, so its feature bit must be set. The digits must be valid.
     pub(super) fn check_state(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(state) = &self.state else {
             return Ok(());
@@ -206,7 +206,7 @@ impl Manifest {
     pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);
         let of_columns = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| is_column(kind));
-        // Names are compared by a set, since there may be a million of them, as below.
+        // Names are compared by a set, since comparing a million names pairwise would be too slow.
         let files: Vec<&FileEntry> = self.files.iter().filter(of_columns).collect();
         let roles: HashSet<&str> = files.iter().map(|entry| entry.role.as_str()).collect();
         for entry in files {
@@ -232,7 +232,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// The same check for a file of recall.
+    /// Checks the file of recall. A program without support for it must not change the index, so
+    /// its feature bit must be set.
     pub(super) fn check_recall(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & RECALL == 0 && self.file(FileKind::Recall.name()).is_some() {
             let (found, expected) = (

@@ -443,7 +443,7 @@ fn a_page_holds_as_many_records_as_its_count_says_at_most() {
     view.record(usize::MAX).unwrap_err();
     let text = view.id(0).unwrap_err().to_string();
     assert!(
-        text.starts_with("adjacency: outside id at offset 4102 is none"),
+        text.starts_with("adjacency: external id at offset 4102 is none"),
         "{text}"
     );
 }
@@ -561,7 +561,7 @@ fn what_a_page_cannot_have_is_refused() {
             FileKind::Vectors,
             3,
             &[0x18],
-            "4103 is 24; expected none of a relocated page",
+            "4103 is 24; expected no relocated page",
         ),
         (FileKind::Vectors, 3, &[0x01], "length of a list"),
         (
@@ -707,7 +707,7 @@ fn an_id_above_the_largest_is_refused() {
         let slot = found.iter().position(|ok| !ok).unwrap();
         let text = view.id(slot).unwrap_err().to_string();
         assert!(
-            text.starts_with("f: outside id at offset 4116 is 18446744073709551614 + "),
+            text.starts_with("f: external id at offset 4116 is 18446744073709551614 + "),
             "{text}"
         );
         view.id(3).unwrap_err();

@@ -8,10 +8,10 @@ use crate::block::{self, u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use std::fmt::Display;
 
-/// The possible widths of a length.
+/// The possible widths of a length, in bytes.
 const WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const COUNT: &str = "count of records on the page";
-const ID: &str = "outside id";
+const ID: &str = "external id";
 const NODE_OF: &str = "node of a record";
 const BEGUN: &str = "bytes of a record that began before this page";
 const PAGE_BEFORE: &str = "checksum of the page before, whose record continues here";
@@ -117,9 +117,9 @@ pub struct Record<'a> {
 impl<'a> SlottedView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not one page long, and a page without any record or part of one.
-    /// Refuses widths and counts that the format does not allow or that do not fit on the page, and
-    /// a relocated page in a file of kind `Vectors`.
+    /// Refuses bytes that are not one page long, and a page that has neither a record nor a part of
+    /// a record. Refuses widths and counts that the format does not allow or that do not fit on the
+    /// page, and a relocated page in a file of kind `Vectors`.
     ///
     /// With `verify` it also checks the checksums of the blocks, that all records are within the
     /// page (unless the last one continues), and that zeros follow them. It checks too that a
@@ -159,7 +159,7 @@ impl<'a> SlottedView<'a> {
         let (mut lists_at, mut begun) = (header_bytes, 0);
         if relocated {
             if !shape.relocates() {
-                let expected = "none of a relocated page in a file of vectors";
+                let expected = "no relocated page, since this file has vectors only";
                 return wrong(3, "bytes of a length", &header[3], &expected);
             }
             lists_at += NODE * count;
@@ -240,9 +240,9 @@ impl<'a> SlottedView<'a> {
         self.count == 0
     }
 
-    /// The node of the first record. If no record starts here, the node of the next record that
-    /// starts. On a relocated page, the least node. The value comes from the file, so it may be any
-    /// `u32`.
+    /// The node of the first record. If no record starts on this page, the node of the next record
+    /// that starts on a later page. On a relocated page, the least node of all records. The value
+    /// comes from the file, so it may be any `u32`.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
@@ -269,7 +269,7 @@ impl<'a> SlottedView<'a> {
         node.ok_or_else(|| self.no_node(slot))
     }
 
-    /// The slot of `node` on the page, if it is there.
+    /// The slot of `node` on the page, if the page has a record of this node.
     #[inline(always)]
     pub fn slot_of(&self, node: u32) -> Option<usize> {
         if self.relocated {
@@ -287,7 +287,8 @@ impl<'a> SlottedView<'a> {
         nodes.position(|four| four == node)
     }
 
-    /// The nodes of a relocated page's records. They are within the page.
+    /// The bytes of the node numbers of a relocated page. `open` refuses a page that is too short
+    /// for these bytes.
     #[inline]
     fn nodes(&self) -> &'a [u8] {
         let at = self.shape.header_bytes();
@@ -349,8 +350,8 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// The offset of the record in slot `slot`, which may be outside of the page. If `slot` is the
-    /// count, the end of the last record.
+    /// The offset of the record in slot `slot`. The offset may be outside the page. If `slot` is
+    /// the count of records, the result is the end of the last record.
     #[inline(always)]
     fn start_of(&self, slot: usize) -> u64 {
         self.records_at as u64 + self.lists.before(slot) + self.vectors.before(slot)
