@@ -190,7 +190,7 @@ fn coupled() -> String {
 impl Manifest {
     /// Encodes the manifest as text. Keys that its version does not have are omitted.
     pub fn encode(&self) -> Vec<u8> {
-// Serialising to memory fails only for maps whose keys are not strings. A manifest has no
+        // Serialising to memory fails only for maps whose keys are not strings. A manifest has no
         // such map.
         let body = serde_json::to_string_pretty(self).unwrap_or_default();
         let mut body = in_order(self.format_version, &body).into_bytes();
