@@ -16,8 +16,8 @@
 //! A turn begins when its worker is notified, so that the messages of workers notified together are
 //! written together. Messages that are queued during a write are sent with the next write, which
 //! the same thread makes. A message therefore waits only for turns of other workers that began
-//! before it was queued. It also waits no longer once half of the queries allowed in flight have
-//! messages in the queue.
+//! before it was queued. When the queue has about as many messages as half of the queries allowed
+//! in flight, the queue is written without waiting for turns.
 //!
 //! A storage thread that ranks for many queries only appends its replies to the queue. It writes
 //! the replies of one turn of its executor together ([`after_turn`](stratann_tier::after_turn)).
@@ -140,7 +140,7 @@ fn all(sender: &mut Sender, bytes: &[u8]) -> bool {
     let mut at = 0;
     loop {
         let end = bytes.len().min(at + PIECE);
-        // This also runs with no bytes left, since encrypted bytes may remain.
+        // The loop sends at least once, even an empty piece, since encrypted bytes may remain.
         if !sender.send(&bytes[at..end]).is_ok_and(|sent| sent.whole) {
             return false;
         }
@@ -418,7 +418,8 @@ pub(crate) struct Inbox {
     patience: Duration,
     /// The deadline of a frame that has begun.
     begun: Option<Deadline>,
-    /// Whether a frame was taken since the last read, and whether the receiver has a time limit.
+    /// Whether a frame was taken since the last read. The next field: whether the receiver has a
+    /// time limit.
     taken: bool,
     limited: bool,
 }

@@ -2,8 +2,8 @@
 //! each change at most once. It does not make a change that its client has withdrawn.
 //!
 //! A client that gets no answer asks again, perhaps through another compute server, while the first
-//! one keeps asking too. A request may also arrive long after its client withdrew it. If storage
-//! made that change then, it could undo a later change of the same client.
+//! compute server keeps asking too. A request may also arrive long after its client withdrew it. If
+//! storage made that change then, it could undo a later change of the same client.
 //!
 //! Clients therefore number their changes, and each request lists the changes that its client still
 //! waits for ([`Wanted`]). Every other change up to the newest has ended for ever, and storage need
@@ -52,10 +52,10 @@ use crate::wire::{Changed, Reason, Token, Wanted};
 /// The largest number of known clients. Far fewer clients connect while a change is still
 /// requested.
 const MOST: usize = 1 << 16;
-/// The largest number of changes that all clients wait for. They need about 15 MB, or four times as
-/// much if each has failed with a long text.
+/// The largest number of changes that all clients wait for. These changes need about 15 MB of
+/// memory, or four times as much if each has failed with a long text.
 const MOST_OPEN: usize = 1 << 18;
-/// The largest number of bytes that are kept of an error text, for repeated answers.
+/// An error text is kept for repeated answers, up to this number of bytes.
 const MOST_KEPT: usize = 256;
 
 /// The outcome of a change.
@@ -101,7 +101,7 @@ pub(super) enum Known {
     Going,
     /// The change has ended.
     Ended(End),
-    /// The change is for another run of storage. The client may be told the number of this run.
+    /// The change is for another run of storage. The reply to the client may name this run.
     OtherRun(u64),
 }
 

@@ -93,7 +93,7 @@ pub enum Outcome {
     Collection(Collection),
     /// A change was made.
     Changed {
-        /// Its effect.
+        /// The effect of the change.
         changed: Changed,
         /// Whether an earlier run of storage may have made the change, or a part of it, before. If
         /// so, `deleted` counts only the ids that this run still found.
@@ -146,11 +146,12 @@ impl Asked {
     }
 }
 
-/// The most that the client subtracts from the time of a query. In this time a server can still
-/// report why there is no answer.
+/// The most time by which the client shortens the deadline that it sends to a server. In this time
+/// the server can still report why there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
-/// How long servers forward the withdrawal of a change if the client does not wait for its outcome.
+/// How long servers forward the withdrawal of a change if the client does not wait for the outcome
+/// of the change.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
 struct Request {
@@ -261,7 +262,7 @@ impl ClientState {
     ) -> u64 {
         self.next = self.next.wrapping_add(1);
         if self.requests.is_empty() {
-            // There was no request in the meantime, so silence proves nothing about the server.
+            // No request was in flight, so silence proves nothing about the server.
             (self.unanswered, self.probed) = (None, None);
         }
         self.changes = asked.as_ref().is_none_or(Asked::is_for_changes);
@@ -307,7 +308,7 @@ impl ClientState {
         if meant.doubt() != Doubt::Nothing && wants.add(meant.number) {
             let token = wants.token(&meant);
             // The client ignores the answer. The new id distinguishes the withdrawal from other
-            // requests, and servers drop it soon.
+            // requests. Servers soon drop the withdrawal.
             self.next = self.next.wrapping_add(1);
             let head = Head::until(self.next, 0, FORGOTTEN);
             append_give_up(head, token, wants.told(), out);
@@ -564,8 +565,8 @@ impl Request {
             "the client has as many changes in flight as are allowed".clone_into(&mut self.trouble);
             return;
         }
-        // A little less than the remaining time. A server that knows which server did not answer
-        // can then still report it.
+        // The message names a little less than the remaining time. So a compute server can still
+        // report in time which server did not answer.
         let left = self.deadline.saturating_sub(now);
         let head = Head::until(id, 0, left - (left / 10).min(HEARD));
         let token = wants.token(&self.change.unwrap_or_default());

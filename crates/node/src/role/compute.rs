@@ -38,8 +38,9 @@ pub struct ComputeOptions {
     pub retry: Duration,
     /// The time after which a connection without any reply counts as dead ([`Out::memory_silent`]).
     pub silence: Duration,
-    /// How often the worker reports the memory server's state to storage, so that storage keeps the
-    /// state. This happens several times a minute; with [`Duration::MAX`] never.
+    /// The interval at which the worker reports the memory server's state to storage, so that
+    /// storage keeps the state. The default is four times a minute. With [`Duration::MAX`], the
+    /// worker never reports it.
     pub vouch: Duration,
     /// The memory server's name in error texts.
     pub memory: String,
@@ -173,7 +174,7 @@ impl<L: LowHalf> Worker<L> {
         query.trouble = None;
         query.backoff.reset();
         query.found.clear();
-        // From here on the request belongs to this worker, even if its half panics.
+        // From here on the request belongs to this worker, even if the low half panics.
         query.stage = Stage::Held(Peer::Memory);
         match query.request.wants {
             Wants::Change { .. } => self.common.change(now, query, out),
@@ -188,7 +189,7 @@ impl<L: LowHalf> Worker<L> {
     pub fn abandon(&mut self, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free {
-                let text = "a worker of the compute server failed at this request, or at another one that it handled meanwhile";
+                let text = "a worker of the compute server failed at this request, or at another request that it handled at the same time";
                 // Storage continues with the change, and the client asks again.
                 let reason = match query.request.is_change() {
                     true => Reason::Busy,
@@ -243,7 +244,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when the connection to the memory server has ended. Its requests are lost.
+    /// Called when the connection to the memory server has ended. Requests on this connection are
+    /// lost.
     pub fn memory_down(&mut self, why: &str) {
         self.common.memory.set(false);
         self.common.vouch_from(None);
@@ -481,7 +483,7 @@ impl<L: LowHalf> Worker<L> {
                 reason: reason @ Reason::OtherState,
                 text,
             } if query.request.is_change() => {
-                // The run of storage.
+                // In a reply to a change, the field for the state is the run of storage.
                 query.state = frame.head.state;
                 common.fail(query, reason, text, out);
             }

@@ -27,8 +27,8 @@ struct Known {
 }
 
 impl Going {
-    /// How long the client of a lost connection is expected to connect again. For that time the
-    /// state that it named last counts.
+    /// The time in which the client of a lost connection is expected to connect again. For this
+    /// time, the state that the connection named last counts.
     pub const BACK: Duration = Duration::from_secs(60);
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -1,5 +1,5 @@
-//! The memory role: the walks of one connection. Connections share only the half. Each connection
-//! can therefore have a thread, and no connection needs a lock.
+//! The memory role: the walks of one connection. Connections share only the [`HighHalf`]. Each
+//! connection can therefore have a thread, and no connection needs a lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Default for MemoryOptions {
 /// One walk.
 #[derive(Default)]
 struct Walk<Q> {
-    /// The walk's state of the index.
+    /// The state of the index that the walk uses.
     state: u64,
     query: Q,
     /// The last answered step and its frame, which is sent again if the request is repeated.
@@ -94,8 +94,9 @@ impl<H> Clone for Held<H> {
     }
 }
 
-/// The checkpoints of an index that a memory server serves. They are the last one, and the one
-/// before it while some server still uses that. All connections of the server share them.
+/// The checkpoints of an index that a memory server serves. They are the last checkpoint, and the
+/// checkpoint before it while some server still uses the earlier one. All connections of the server
+/// share the checkpoints.
 pub struct Checkpoints<H> {
     last: Held<H>,
     before: Option<Held<H>>,
@@ -168,8 +169,7 @@ pub struct MemoryState<H: HighHalf> {
 }
 
 /// The refusal while the popularity of nodes is being counted.
-const COUNTS: &str =
-    "this server still counts the links to each node, once after its start. Ask again";
+const COUNTS: &str = "this server is still counting the links to each node, as it does once after its start. Ask again";
 
 impl<H: HighHalf> MemoryState<H> {
     /// The largest number of completed walks that are kept.
@@ -409,7 +409,7 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Takes the next step of a walk.
+    /// Makes the next step of a walk.
     fn step(
         &mut self,
         now: Duration,
@@ -438,8 +438,7 @@ impl<H: HighHalf> MemoryState<H> {
                     Err(HalfError(text)) => (Reason::Invalid, text),
                 }
             }
-            // Steps between this step and the last known one are missing. The compute server that
-            // knew these steps is no longer connected.
+            // This walk did not get the steps between its last step and this step.
             Some(_) => (
                 Reason::Unknown,
                 "this memory server lacks earlier steps of the query".to_owned(),

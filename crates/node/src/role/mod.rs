@@ -99,7 +99,8 @@ pub struct Narrowing {
     /// The refinement ratio µ; 0.3 in the paper (§3.1).
     pub ratio: f64,
     /// The number of nodes that a search first scores by low codes. The search begins near the
-    /// nearest of them. With 0 it begins at the graph's entry node, as in the paper.
+    /// nearest of these nodes. With 0, the search begins at the graph's entry node, as in the
+    /// paper.
     pub seeds: usize,
 }
 
@@ -187,7 +188,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// estimate of its distance.
     ///
     /// # Errors
-    /// The half fails. The query has ended then.
+    /// The half fails. Then the query has ended.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
     /// Like [`refine`](HighHalf::refine), for a step that asks for low codes. It estimates the
@@ -196,7 +197,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// overwritten with the estimates that are within the bound.
     ///
     /// # Errors
-    /// The half fails. The query has ended then.
+    /// The half fails. Then the query has ended.
     fn look(
         &self,
         query: &mut Self::Query,
@@ -338,7 +339,7 @@ pub trait Ranker: Send + Sync + 'static {
 
     /// Puts rows into the index, replaces the vectors that have the same ids, and deletes the ids
     /// in `deletes` if they exist. Returns when the change is durable. Every ranking that begins
-    /// later includes it.
+    /// later includes the change.
     ///
     /// # Errors
     /// [`NotChanged`]: the index accepts no changes, or not this change. Or a step failed, perhaps
@@ -354,7 +355,7 @@ struct Backoff {
 }
 
 impl Backoff {
-    /// The longest pause, as a multiple of the first.
+    /// The longest pause, as a multiple of the first pause.
     const MOST: u32 = 16;
 
     fn new(first: Duration) -> Backoff {

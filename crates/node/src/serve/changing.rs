@@ -58,12 +58,13 @@ pub struct Unfinished {
     pub done: Done,
     /// The number of ids in the durable part, including ids to delete that did not exist.
     pub acknowledged: usize,
-    /// The number of the following ids in doubt. All or some of them may have been changed too.
+    /// The number of ids in doubt, which follow the ids of the durable part. All or some of the ids
+    /// in doubt may have been changed too.
     pub unknown: usize,
     /// Whether the ids in doubt may still be changed later, since no server could be told that the
     /// change is withdrawn.
     pub yet: bool,
-    /// The number of all ids.
+    /// The number of all ids of the change.
     pub total: usize,
     /// The reason why the change ended.
     #[source]
@@ -145,7 +146,8 @@ impl Client {
         self.in_parts(ids, most, part, goes_on)
     }
 
-    /// Deletes ids, if they exist. Otherwise like [`upsert`](Self::upsert).
+    /// Deletes ids, if they exist. In all other respects, the call is like
+    /// [`upsert`](Self::upsert).
     ///
     /// # Errors
     /// The errors of [`upsert`](Self::upsert).

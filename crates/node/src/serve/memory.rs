@@ -150,8 +150,8 @@ impl<H: HighHalf> Newest<H> {
         self.kept().checkpoints.has_before()
     }
 
-    /// Puts a newer checkpoint in place. Walks continue in the checkpoint before it while a compute
-    /// server asks for that one.
+    /// Puts a newer checkpoint in place. Walks continue in the checkpoint before it, while a
+    /// compute server asks for that earlier checkpoint.
     pub fn put(&self, high: Arc<H>) {
         let mut kept = self.kept();
         kept.checkpoints.go_on(high);
@@ -224,8 +224,8 @@ impl<H: HighHalf> Memory<H> {
             inbox.read()?;
             let now = began.elapsed();
             state.expire(now);
-            // These are kept only while the messages are processed, so that an idle connection
-            // keeps no checkpoint in memory.
+            // The checkpoints are kept only while the messages are processed, so that an idle
+            // connection keeps no checkpoint in memory.
             let checkpoints = self.high.checkpoints();
             while let Some(frame) = inbox.frame()? {
                 state.message(now, &frame, &checkpoints, &mut out)?;
@@ -292,7 +292,7 @@ impl MemoryServer {
         })
     }
 
-    /// The address at which it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
@@ -302,7 +302,7 @@ impl MemoryServer {
         self.listening.door()
     }
 
-    /// The messages on its connections.
+    /// The messages on the server's connections.
     pub fn traffic(&self) -> Traffic {
         self.shared.counts.traffic()
     }

@@ -30,12 +30,12 @@ impl<L: LowHalf> Service for Front<L> {
         let number = client.number;
         let served = self.attend(client);
         if let Some(outbox) = self.shared.clients().remove(&number) {
-            // A thread that writes the remaining bytes for a slow client ends with this.
+            // If a thread still writes bytes to a slow client, this call ends the thread.
             outbox.close();
         }
         self.shared.waiting().gone(number);
-        // This comes after the removal of the client's requests, so that no worker accepts one of
-        // them any more.
+        // The workers are told after the client's requests are removed, so that no worker accepts
+        // such a request any more.
         self.shared.tell(&News::Gone(number));
         served.or_else(ended)
     }

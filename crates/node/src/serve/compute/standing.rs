@@ -45,7 +45,7 @@ impl<L: LowHalf> Shared<L> {
     }
 
     /// The collection for changes, as storage has it now, or the reason why it cannot be changed.
-    /// Only storage is needed. Waits up to a second for it.
+    /// Only storage is needed. Waits up to a second for its reply.
     pub(super) fn changeable(&self) -> Result<Collection, String> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
@@ -69,7 +69,7 @@ impl<L: LowHalf> Shared<L> {
     }
 
     /// Whether this server can answer. It first asks connected servers for a sign of life, and
-    /// gives them up to a second for it.
+    /// waits up to a second for their replies.
     pub(super) fn asked_readiness(&self) -> Readiness {
         self.ask_contacts();
         self.readiness(Instant::now() + SIGN)

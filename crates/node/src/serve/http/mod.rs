@@ -31,7 +31,7 @@ use crate::options::{NodeError, Options};
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// The largest number of connections that are not closed. Each has a thread.
+    /// The largest number of open connections. Each connection has a thread.
     most: usize,
     /// The time limit for a whole request, and for its whole reply. It does not depend on the size
     /// of the pieces.
@@ -42,8 +42,8 @@ struct Limits {
 
 const LIMITS: Limits = Limits {
     most: 8,
-    // This is longer than clients of StratANN wait for a greeting. If they connect to this port by
-    // mistake, they can therefore report that (`Fault::NoGreeting`).
+    // This is longer than clients of StratANN wait for a greeting. If clients connect to this port
+    // by mistake, they can therefore report the mistake (`Fault::NoGreeting`).
     time: Duration::from_secs(8),
     room: Duration::from_millis(100),
 };
@@ -136,7 +136,7 @@ impl Http {
         })
     }
 
-    /// The address at which it listens.
+    /// The address at which the listener accepts connections.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -223,7 +223,8 @@ impl Talks {
                     told.store(true, Ordering::SeqCst);
                     report
                 });
-                // This is needed since the thread that closes connections may have the socket too.
+                // The shutdown is needed, since the thread that closes connections may have the
+                // socket too.
                 let _ = own.shutdown(Shutdown::Both);
             })?;
             Ok::<_, std::io::Error>((waits, thread))
