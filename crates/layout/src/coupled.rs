@@ -633,7 +633,7 @@ mod tests {
             (Element::F32, 1017, 1, 1),
             (Element::F32, 1018, 1, 0),
             (Element::F32, 1019, 1, 1),
-            // The same for two blocks.
+            // The same two records for pages of two blocks.
             (Element::F32, 2040, 1, 1),
             (Element::F32, 2041, 1, 0),
             (Element::F32, 2042, 1, 1),
@@ -780,7 +780,7 @@ mod tests {
             assert_eq!(builder.finish(3), so_far);
             assert_eq!(builder.is_full(), builder.len() == most);
         }
-        // The same in the opposite order.
+        // Now a page of consecutive nodes follows a relocated page.
         builder.clear();
         for (at, (id, vector, neighbours)) in nodes[..2].iter().enumerate() {
             builder.push(*id, vector, neighbours);

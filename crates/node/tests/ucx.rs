@@ -57,7 +57,7 @@ fn listening() -> Options {
     }
 }
 
-/// Whether UCX is missing. If it is, prints that.
+/// Whether UCX is missing. If it is missing, prints a message.
 fn skipped() -> bool {
     match ucx::available() {
         Ok(()) => false,

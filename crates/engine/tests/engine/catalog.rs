@@ -26,7 +26,7 @@ fn queries(rows: usize) -> Matrix {
     head(SIFT_QUERIES, rows)
 }
 
-/// A codebook of 16 bytes. Another seed gives another one.
+/// A codebook with codes of 16 bytes. Another seed gives another codebook.
 pub(super) fn codebook(seed: u64) -> Codebook {
     let options = TrainOptions {
         code_bytes: Some(16),
@@ -385,7 +385,8 @@ fn what_callers_hold_is_not_free() {
     let (a, b) = (catalog.index("a").unwrap(), catalog.index("b").unwrap());
     let error = catalog.index("c").unwrap_err();
     assert!(error.to_string().contains("2 that are in use"), "{error}");
-    // To close an index in use frees nothing. To ask for it again would open it a second time.
+    // To close an index in use frees nothing. A later request for this index would open it a second
+    // time.
     assert!(catalog.close("a"));
     assert_eq!((catalog.memory_bytes(), catalog.open_count()), (budget, 2));
     assert!(catalog.index("c").is_err() && catalog.index("a").is_err());
@@ -617,7 +618,7 @@ fn what_is_changed_through_a_catalog_is_within_its_budget() {
         assert_eq!(catalog.memory_bytes(), counted, "{preset}");
         let ids: Vec<u64> = (2_000..2_300).collect();
         live.upsert(&base(300), &ids, &Silent).unwrap();
-        // The catalog can search it meanwhile.
+        // Meanwhile the catalog can search the index.
         let found = catalog.index(&n.to_string()).unwrap();
         assert_eq!(found.live(), 400 + 600 - 1, "{preset}");
         drop(found);
@@ -724,7 +725,7 @@ fn what_is_opened_again_is_counted_and_outlives_the_catalog() {
     assert_eq!(opener.options().memory, None);
     let again = opener.open(place.path("a")).unwrap();
     assert_eq!((catalog.memory_bytes(), catalog.open_count()), (budget, 2));
-    // It replaces the open index, though both together exceed the budget.
+    // The new handle replaces the open index, though both together exceed the budget.
     let third = again.opener().open(place.path("a")).unwrap();
     assert_eq!(catalog.memory_bytes(), budget + own);
     let error = catalog.index("b").unwrap_err();
@@ -891,7 +892,7 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     let names = quarters(&place);
     let queries = queries(50);
     let truth = brute_force(&base(2_000), &queries, 20, Metric::L2, 2, &Silent).unwrap();
-    // A list as long as the index finds all neighbours.
+    // If the list is as long as the index, the search finds all neighbours.
     let options = SearchOptions {
         k: 20,
         list: 500,
@@ -1098,7 +1099,7 @@ fn an_index_may_have_fewer_vectors_than_answers_are_wanted() {
         list: 200,
         ..options
     };
-    // More answers than there are vectors: the last one is padding.
+    // The search asks for more results than there are vectors, so the last result is padding.
     let found = catalog.search(&["few", "more"], &base(5), &all).unwrap();
     for (ids, distances) in found.ids.chunks(106).zip(found.distances.chunks(106)) {
         assert!(ids[..105].iter().all(|&id| id != u64::MAX));

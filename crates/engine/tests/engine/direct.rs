@@ -42,7 +42,7 @@ fn writing(update: Update) -> WriteOptions {
     }
 }
 
-/// One insert after the other, so that each run builds the same graph.
+/// Options with one insert after the other, so that each run builds the same graph.
 fn alone(update: Option<Update>) -> WriteOptions {
     WriteOptions {
         durability: Durability::OnFlush,
@@ -75,8 +75,8 @@ fn quality(
     )
 }
 
-/// Several nights of a collection of a thousand. Each insert changes many of its pages, and the old
-/// versions wait for a checkpoint.
+/// A collection of a thousand vectors changes in several nights. Each insert changes many pages of
+/// the collection, and the old versions wait for a checkpoint.
 #[test]
 fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     let size = |path: &Path| -> u64 {
@@ -231,14 +231,14 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         );
         eprintln!("{said}");
         assert!(recall >= aim - 0.01, "{said}");
-        // It was 1.02, 1.07 and 1.09 with stratann in three runs, since the links that two threads
-        // make differ each time. A build fills its pages by the graph. Later inserts fill the free
-        // space of pages.
+        // With the preset stratann, the ratio was 1.02, 1.07 and 1.09 in three runs, since the
+        // links that two threads make differ each time. A build fills its pages by the graph. Later
+        // inserts fill the free space of pages.
         assert!(reads <= 1.25 * reads_aim, "{said}");
         assert!(each(direct.pages_written) <= most_pages, "{said}");
         drop(live);
 
-        // After a restart the answers are the same, without a log to replay.
+        // After a restart the results are the same, without a log to replay.
         let index = Index::open(&grown, &OpenOptions::default()).unwrap();
         assert_eq!((index.live(), index.stats().logged), (count, 0));
         let again = quality(&|queries, options| index.search(queries, options).unwrap());
@@ -326,7 +326,7 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     assert!(verify(&copy, &Silent).unwrap().clean());
 }
 
-/// The rows, each scaled in length, up to three times.
+/// The rows, each made up to three times as long.
 fn stretched(rows: &Matrix) -> Matrix {
     let mut bytes = vec![0; rows.rows() * rows.row_bytes()];
     rows.read(0, &mut bytes).unwrap();
@@ -439,8 +439,8 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
     }
 }
 
-/// A checkpoint keeps deleted ids until a merge. Here this is over a tenth of all ids, more than a
-/// budget leaves free.
+/// A checkpoint keeps deleted ids until a merge. Here these are over a tenth of all ids. They take
+/// more memory than the budget leaves free.
 #[test]
 fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
     for preset in [Preset::ODINANN, Preset::AISAQ, Preset::STRATANN] {
@@ -535,7 +535,7 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
         let held = index.search(&queries, &search).unwrap();
         let reads = (held.counters.graph_reads, held.counters.vector_reads);
         assert_eq!(reads, (0, 0), "{layout:?} {update:?}");
-        // A smaller budget holds some of the pages.
+        // A smaller budget has space for some of the pages.
         let plan = index.memory();
         let pages = plan.graph_pages + plan.vector_pages;
         let least = OpenOptions {

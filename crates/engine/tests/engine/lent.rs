@@ -1,4 +1,4 @@
-//! The memory that a catalog leases to indexes that are changed: as much as useful, more if more
+//! The memory that a catalog leases to indexes that are changed: as much as is useful, more if more
 //! changes wait, and to one index after the other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -131,7 +131,8 @@ fn changes_wait_for_each_other_where_there_is_room_for_one() {
         Err(Error::Memory { needs, .. }) => needs,
         other => panic!("{other:?}"),
     };
-    // The same for indexes that are open for searches. A change keeps its own index while it waits.
+    // The same holds for indexes that are open for searches. A change keeps its own index while it
+    // waits.
     let options = CatalogOptions {
         memory: Some(alone + (2 << 20)),
         patience: Duration::from_secs(3_600),
@@ -154,7 +155,7 @@ fn changes_wait_for_each_other_where_there_is_room_for_one() {
     }
 }
 
-/// Interrupts after this many questions.
+/// Interrupts the work after this many calls of `interrupted`.
 struct Impatient(AtomicUsize);
 
 impl Impatient {
@@ -175,7 +176,7 @@ impl Progress for Impatient {
     fn warn(&self, _: &str) {}
 }
 
-/// The catalog would let both wait for hours.
+/// Without interruptions, the catalog would let the calls wait for an hour.
 #[test]
 fn who_waits_for_memory_of_a_catalog_is_interrupted() {
     let place = with_one(Preset::AISAQ, "0");
@@ -198,7 +199,8 @@ fn who_waits_for_memory_of_a_catalog_is_interrupted() {
     let error = LiveIndex::over_observed(&other, &WriteOptions::default(), &progress).unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
     assert!(progress.0.load(Ordering::Relaxed) > Impatient::ASKED);
-    // The interrupted call holds no memory. It can be had when the other index is closed.
+    // The interrupted call holds no memory. When the other index is closed, its memory is
+    // available.
     drop(held);
     LiveIndex::over(&other, &WriteOptions::default()).unwrap();
 }

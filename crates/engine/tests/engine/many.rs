@@ -1,4 +1,5 @@
-//! Many rows in one call. A merge inserts them if that is cheaper than to insert each by itself.
+//! Many rows in one call. A merge inserts the rows if that is cheaper than to insert each row by
+//! itself.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -126,8 +127,8 @@ fn rows_whose_merge_is_interrupted_wait_are_found_and_stay() {
         index.due(&MergeWhen::default()),
         Some(Due::Logged(_))
     ));
-    // A crash. The records of the log wait again, and are not inserted one by one when the index is
-    // opened.
+    // The forgotten handle stands for a crash. The records of the log wait again, and are not
+    // inserted one by one when the index is opened.
     std::mem::forget(index);
     let copy = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(folder.path()).unwrap() {

@@ -43,7 +43,7 @@ fn queries() -> Matrix {
     head(SIFT_QUERIES, QUERIES)
 }
 
-/// An index that tests only read. Each is built once.
+/// An index that tests only read. Each such index is built once.
 fn built(low_codes: LowCodes) -> (&'static Path, &'static GroundTruth) {
     static BUILT: [OnceLock<(tempfile::TempDir, GroundTruth)>; 2] = [const { OnceLock::new() }; 2];
     let at = usize::from(low_codes == LowCodes::Separate);
@@ -96,7 +96,7 @@ impl Servers {
         let high = High::open(path, &Silent).unwrap();
         let kept = Low::room(high.collection(), bytes);
         let (mut bits, mut codes) = (Vec::new(), Vec::new());
-        // In parts, as they travel.
+        // The codes arrive in parts, as servers send them.
         for first in (0..high.collection().nodes).step_by(1000) {
             let end = high.collection().nodes.min(first + 1000);
             let mut piece = Vec::new();
@@ -155,7 +155,7 @@ impl Servers {
             .unwrap();
         let (mut sent, mut refined, mut numbers, mut steps) = (0, 0, 0, 0);
         loop {
-            // Their order does not matter.
+            // The order of the nodes does not matter.
             nodes.reverse();
             missing.nodes.reverse();
             let looks = !missing.nodes.is_empty();
@@ -246,7 +246,8 @@ fn found_together(low_codes: LowCodes) {
         QUERIES * (LIST / 2),
         "not half of the candidate list is ranked"
     );
-    // A set that forgets scores some nodes twice. Each side has such a set, of another size.
+    // A set of visited nodes that forgets nodes causes some nodes to be scored twice. One process
+    // and the servers have such sets of different sizes.
     let near = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
     let by_high = counters.distance_computations - counters.low_computations;
     assert!(near(high + full, by_high), "{} {by_high}", high + full);
@@ -312,8 +313,8 @@ fn the_first_rounds_visit_few_nodes() {
     }
 }
 
-/// Queries of floats travel as one byte a dimension. A search in one process rounds them in the
-/// same way.
+/// Servers send queries of floats with one byte a dimension. A search in one process rounds them in
+/// the same way.
 #[test]
 fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -353,7 +354,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
             (found, recall)
         };
         let (one, recall) = of(None);
-        // By high codes only, with the exact queries.
+        // This search uses high codes only, and the exact queries.
         let (_, exact) = of(Some(Strategy::BestFirst));
         assert!(recall > exact - 0.01, "{metric}: {recall} of {exact}");
         let servers = Servers::of(&path);
@@ -371,9 +372,10 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     }
 }
 
-/// From the same start, a node of the graph, these queries find the same. They take as many
-/// distances by low codes, as many exchanges, and a few more distances by high codes. Other queries
-/// may find other results: an additional node takes a slot in the high list (L_high).
+/// With offloaded low codes, and from the same start node, these queries find the same results.
+/// They take as many distances by low codes, as many exchanges, and a few more distances by high
+/// codes. Other queries may find other results: an additional node takes a slot in the high list
+/// (L_high).
 #[test]
 fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     let (path, _) = built(LowCodes::Separate);
@@ -411,7 +413,7 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 there += other.offloaded;
             }
         }
-        // 546 more than 16,251 if the compute server has no codes.
+        // If the compute server has no codes, there were 16,251 + 546 distances.
         assert!(20 * some_high <= 21 * all_high, "{some_high} {all_high}");
         // Popular nodes have more distance computations than their share. With any other choice of
         // nodes, both shares would be equal.
@@ -423,9 +425,9 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     }
 }
 
-/// If a search starts at seeds, they are searched for among the nodes whose codes the compute
-/// server has. It finds as much, with nearly as many exchanges and distances. From the graph's
-/// entry node it takes 7.8 rounds here, and from the nearest of evenly spaced nodes 6.7.
+/// If a search starts at seeds, they are chosen among the nodes whose codes the compute server has.
+/// Such a search finds as much, with nearly as many exchanges and distances. Here a search from the
+/// graph's entry node takes 7.8 rounds, and one from the nearest of evenly spaced nodes 6.7 rounds.
 #[test]
 fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     let (path, truth) = built(LowCodes::Nested);
@@ -449,7 +451,7 @@ fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     };
     let (_, all, [rounds, low, high]) = found(u64::MAX);
     assert!((0.94..0.98).contains(&all), "{all}");
-    // Half of the codes, an eighth, fewer than there are seeds, and none.
+    // The server has half of the codes, an eighth, fewer codes than there are seeds, or none.
     for (bytes, later, more) in [
         (48_000, 0.1, 1.02),
         (12_000, 0.2, 1.05),
@@ -491,7 +493,7 @@ fn wider_lists_by_low_codes_find_more() {
     let all = search(Press::PAPER, Some(Strategy::BestFirst));
     // 40 queries do not always show a difference.
     assert!(paper.0 <= wide.0, "{paper:?} {wide:?}");
-    // If all are ranked by high codes, this is best-first search.
+    // If all candidates are ranked by high codes, the search is a best-first search.
     assert!((wide.0 - all.0).abs() < 0.01, "{wide:?} {all:?}");
     assert_eq!(all.1.low_computations, 0);
     assert!(wide.1.low_computations > 0);
@@ -564,7 +566,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert_ne!(second.state, first.state);
     assert_eq!(second.nodes, 2008);
     assert!(ranks(&servers, first) && ranks(&servers, second));
-    // Lists and codes are of the checkpoint before, but answers have the present state.
+    // Lists and codes are of the checkpoint before, but results have the present state.
     check(&servers, "merged");
     let merged = Servers::of(&path);
     let mut both = [servers, merged];
@@ -572,7 +574,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         let [old, new] = both;
         std::mem::swap(&mut old.full, &mut new.full);
     };
-    // The storage with the changes ranks for both.
+    // The storage with the changes ranks for both checkpoints.
     for turn in 0..2 {
         check(&both[turn], "both");
         full(&mut both);

@@ -19,7 +19,8 @@ fn options(layout: Option<Layout>) -> BuildOptions {
         layout,
         degree: Some(32),
         build_list: 50,
-        // The same graph each time. With several threads, it depends on their interleaving.
+        // One thread builds the same graph each time. With several threads, the graph depends on
+        // their interleaving.
         threads: 1,
         ..BuildOptions::default()
     }
@@ -64,7 +65,7 @@ fn a_recall_is_found_that_was_asked_for() {
         );
         last = (measured, read);
     }
-    // Fewer answers need shorter lists, and more answers longer ones.
+    // Fewer results need shorter lists, and more results need longer lists.
     let wanted = |k| SearchOptions { k, ..asked(0.9) };
     let lists = [1, 10, 100].map(|k| index.longest_list(&wanted(k)).unwrap());
     assert!(
@@ -94,8 +95,8 @@ fn a_recall_is_found_that_was_asked_for() {
     );
     let again = open(&path).search(&queries, &asked(0.95)).unwrap();
     assert!((0.945..0.985).contains(&of(&again)), "{}", of(&again));
-    // Without queries: every second of the chosen rows, and a query made of each of them but for
-    // the few that round to their row.
+    // Without given queries, the calibration uses every second of the chosen rows, and a query made
+    // from each of these rows. The few queries that round to their row are left out.
     let own = calibrate(&path, &OpenOptions::default(), None, 1, &Silent).unwrap();
     let chosen = (index.len() / 40).clamp(125, 500);
     let made = own.queries - chosen.div_ceil(2);
@@ -132,8 +133,8 @@ fn what_came_since_the_checkpoint_is_no_answer_that_a_calibration_counts() {
         live.insert(&others, Some(&ids), &Silent).unwrap();
         live.flush().unwrap();
         drop(live);
-        // The inserted vectors could be half of the answers. They must not count as missed for
-        // every list.
+        // The inserted vectors could be half of the true neighbours. They must not count as missed
+        // for every list.
         for (&(list, recall), &(_, before)) in measured().iter().zip(&before) {
             // The inserted vectors may be in the graph by now, and then also among the true
             // answers.
@@ -264,7 +265,7 @@ fn a_search_with_a_filter_keeps_the_recall_and_ends_as_early() {
             let hops = [&plain, &found, &all].map(|found| found.counters.hops);
             println!("{layout}, {below} of 10: {recall}, {hops:?} nodes");
             assert!(recall > 0.93, "{layout}, {below} of 10: {recall}");
-            // Every query used to take the longest list.
+            // An earlier version used the longest list for every query.
             assert!(hops[1] < hops[2], "{layout}, {below} of 10: {hops:?}");
             let most = 2.0 * hops[0] as f64;
             assert!(hops[1] as f64 <= most, "{layout}, {below} of 10: {hops:?}");
@@ -336,7 +337,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
         let own = calibrate(&path, &open_options, None, 1, &Silent).unwrap();
         let last = |list| own.recalls.iter().rfind(|&&(at, _)| at <= list).unwrap().1;
         let is_of_lists = !index.has_clusters();
-        // Rows alone, one of forty.
+        // The calibration uses rows alone, one of forty.
         let chosen = (index.len() / 40).clamp(125, 500);
         assert_eq!(own.queries, chosen, "{preset}");
         assert!(
@@ -344,7 +345,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
             "{:?}",
             own.recalls
         );
-        // With the user's own queries.
+        // The calibration uses the user's own queries.
         let calibration = calibrate(&path, &open_options, Some(&queries), 1, &Silent).unwrap();
         assert_eq!(calibration.queries, 300);
         let index = open(&path);

@@ -126,7 +126,7 @@ fn nothing_of_an_index_is_written_through_a_link() {
         fs::write(&victim, "precious").unwrap();
         std::os::unix::fs::symlink(&victim, path.join("MANIFEST.new")).unwrap();
         std::os::unix::fs::symlink(&victim, path.join("log-000001")).unwrap();
-        // The index may open, or be refused.
+        // The index may open, or its opening may be refused.
         let options = WriteOptions::default();
         if let Ok(index) = LiveIndex::open(&path, &OpenOptions::default(), &options) {
             drop(index.insert(&rows(1000), None, &Silent));
@@ -176,7 +176,7 @@ fn a_folder_of_indexes_is_told_from_an_index() {
         .unwrap_err()
         .to_string();
     assert!(text.contains("no such directory"), "{text}");
-    // A name that leads to itself neither exists nor is missing.
+    // A link that leads to itself neither exists nor is missing.
     let circle = folder.path().join("circle");
     std::os::unix::fs::symlink(&circle, &circle).unwrap();
     let error = Index::open(&circle, &OpenOptions::default()).unwrap_err();

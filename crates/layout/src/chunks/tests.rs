@@ -302,7 +302,7 @@ fn what_runs_on_stands_where_the_table_says() {
     assert_eq!(back, file);
     let pages = back.pages(100);
     assert_eq!((pages.page_of(107), pages.page_of(108)), (3, 5));
-    // Garbage does not change this: no record starts on the continuation pages.
+    // With garbage, no record starts on the continuation pages either.
     let kept = file.with_dead(100, 0, &[(3, 0), (3, 2), (5, 1)]);
     assert!(kept.records(0).eq(file.counts(100)));
     let span = SegmentSpan {
@@ -333,7 +333,7 @@ fn every_contradiction_of_what_runs_on_is_refused() {
         let expected = "bits of pages with a spanning record at offset 4164";
         assert!(text.contains(expected), "{bits}: {text}");
     }
-    // If the page before it does not continue, a page must have a record.
+    // If the record before a page does not continue on it, the page must have a record.
     let text = refused(&file, Some((64, 1)));
     assert!(text.contains("is 107; expected 108 to"), "{text}");
     let mut other = file.clone();
@@ -368,7 +368,7 @@ fn every_contradiction_of_garbage_is_refused() {
         (25, 1, "last node of a chunk"),
         (29, 1, "last node of a page"),
         (33, 0, "is 0; expected 1 to 1"),
-        // Of page 1, one record is a node; of page 0, too many would be dead.
+        // On page 1, one record is a node. On page 0, too many records would be dead.
         (42, 1, "last node of a page"),
         (40, 5, "last node of a page"),
         (41, 9, "cut off after"),

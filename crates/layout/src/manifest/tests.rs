@@ -587,7 +587,7 @@ fn a_placement_has_its_feature_bit() {
         text.contains("the placement at offset 34 is 6; expected at most 5"),
         "{text}"
     );
-    // A version that has no placement.
+    // Version 1 has no placement.
     let mut value = body(&sample_of_1());
     value["format_version"] = 3.into();
     let text = Manifest::decode(&framed_as(3, &value.to_string()), "MANIFEST")

@@ -236,7 +236,8 @@ fn a_record_may_fill_a_page_to_the_last_byte() {
         for blocks in [1, 2, 5] {
             let shape = shape(kind, room(kind, blocks));
             assert_eq!(shape.blocks_per_page(), blocks);
-            // Where there are relocated pages, four bytes more than the largest record of a shape.
+            // If files of this kind have relocated pages, this room is four bytes more than the
+            // largest record of a shape.
             let room = shape.page_bytes() - shape.header_bytes();
             for list in [0, 1, room / 2, room] {
                 let mut whole = node(kind, u64::MAX, list, room - list);
@@ -300,8 +301,8 @@ fn a_record_that_does_not_fit_changes_nothing() {
         for (id, list, vector) in &nodes {
             assert!(builder.push(*id, list, vector));
         }
-        // First a record that is too long. Then a record that would fit if it did not widen the ids
-        // and lengths of all records.
+        // The first record is too long. The second would fit if it did not widen the ids and
+        // lengths of all records.
         let huge = node(kind, u64::MAX, 4000, 4000);
         assert!(!builder.push(huge.0, &huge.1, &huge.2));
         assert!(!builder.push(huge.0, &huge.1, &huge.2));
@@ -668,7 +669,7 @@ fn a_byte_too_many_is_refused() {
             _ => (room, room),
         };
         let mut page = build(shape, 0, 0, &[node(kind, 1, list, vector)]);
-        // The smallest length: of the record, which is the length of a list or of a vector.
+        // This field is the least length of a list or, without lists, of a vector.
         let at = if shape.has_lists() { 12 } else { 16 };
         let length = u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
         page[at..at + 4].copy_from_slice(&(length + 1).to_le_bytes());
@@ -679,7 +680,7 @@ fn a_byte_too_many_is_refused() {
         SlottedView::open(&shape, &page, 0, true, "f").unwrap_err();
     }
 
-    // Records that have only ids, up to the last byte of the page.
+    // These records have only ids, and they fill the page to the last byte.
     let shape = shape(FileKind::Vectors, 0);
     let mut page = vec![0; BLOCK];
     page[6] = 1;
@@ -816,10 +817,10 @@ fn a_finished_page_takes_more_records() {
             assert!(builder.push_node(numbers[at], *id, list, vector));
             let so_far = build_relocated(shape, 8 + at as u64, &numbers[..=at], &nodes[..=at]);
             assert_eq!(builder.finish(8 + at as u64), so_far);
-            // The same page number again: no node is there twice.
+            // The page is finished again under the same number: no node is on it twice.
             assert_eq!(builder.finish(8 + at as u64), so_far);
         }
-        // The same in the opposite order.
+        // Now a page of consecutive nodes follows a relocated page.
         builder.start(6);
         for (at, (id, list, vector)) in nodes.iter().enumerate() {
             assert!(builder.push(*id, list, vector));
@@ -1070,7 +1071,7 @@ fn any_ids() -> impl Strategy<Value = (u64, u64)> {
     })
 }
 
-/// The node of a relocated page's record: no two are the same.
+/// The node of a record on a relocated page. No two slots have the same node.
 fn number_of(seed: u64, slot: usize) -> u32 {
     (slot as u32).wrapping_mul(0x9e37_79b1) ^ seed as u32
 }

@@ -33,7 +33,7 @@ pub enum StartError {
     /// An error of the index.
     #[error(transparent)]
     Index(#[from] Error),
-/// An error of the start of the server.
+    /// An error of the start of the server.
     #[error(transparent)]
     Node(#[from] NodeError),
 }
@@ -94,7 +94,8 @@ impl MemoryOfIndex {
         let mut report = Report::default();
         let high = self.high.get();
         if self._follower.is_none() {
-            let remedy = "restart this server and the other servers, or start this server with --follow";
+            let remedy =
+                "restart this server and the other servers, or start this server with --follow";
             report
                 .lines
                 .extend(left_behind(&self.path, high.collection(), remedy));

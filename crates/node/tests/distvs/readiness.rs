@@ -178,7 +178,7 @@ fn a_client_goes_on_to_the_next_server_where_one_waits() {
     let places = || (remote(memory.address()), remote(storage.address()));
     let nowhere = || remote("127.0.0.1:1");
     let waits = compute(nowhere(), nowhere());
-    // This one has low codes, but no storage server.
+    // This server has low codes, but no storage server.
     let half = compute(places().0, nowhere());
     wait(|| half.low().is_some());
     let well = compute(places().0, places().1);

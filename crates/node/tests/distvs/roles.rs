@@ -166,7 +166,7 @@ fn a_walk_ends_when_it_is_told_so_or_nothing_is_heard_of_it() {
     );
     assert_eq!(memory.tell(at(1), 1, Message::End), b"");
     assert_eq!(reason(&memory.tell(at(1), 3, begin(ROW))), None);
-    // Walk 2 continues at 60. Walk 3 is idle until the server forgets it.
+    // Walk 2 continues at 60 ms. Walk 3 is idle until the server forgets it.
     memory.tell(at(60), 2, refine);
     assert_eq!(memory.state.next_expiry(), Some(at(100)));
     memory.state.expire(at(110));
