@@ -226,8 +226,8 @@ impl PageBuilder {
         true
     }
 
-    /// Seals the page as number `page` of its file and returns its bytes. [`PageBuilder::clear`] or
-    /// [`PageBuilder::start_relocated`] starts the next one.
+    /// Seals the page as number `page` of its file and returns the bytes of the page.
+    /// [`PageBuilder::clear`] or [`PageBuilder::start_relocated`] starts the next page.
     ///
     /// The records stay: more may be pushed, and the page may be finished again under the same or
     /// another number.
@@ -354,7 +354,7 @@ impl<'a> PageView<'a> {
         })
     }
 
-    /// The slot of `node` on the page, if it is there.
+    /// The slot of `node` on the page, if the page has a record of this node.
     #[inline]
     pub fn slot_of(&self, node: u32) -> Option<usize> {
         if self.relocated {

@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// The file, or the piece of it that was passed, ends too early.
+    /// The file, or the given piece of the file, ends too early.
     #[error(
         "{file}: truncated at offset {offset}; {expected} bytes expected, {found} found. \
          Restore the file from a copy, or build the index again"

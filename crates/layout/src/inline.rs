@@ -28,9 +28,9 @@
 //! byte.
 //!
 //! A node's code is stored with every list that contains the node. So a record is often several
-//! times as long as a coupled one, and one more neighbour may take one more block. [`fill`]
-//! computes the share of its pages that a shape uses. [`proposals`] suggests degrees and codes that
-//! use a larger share, or need fewer blocks.
+//! times as long as a coupled record, and one more neighbour may take one more block. For a shape,
+//! [`fill`] computes the share of the pages that records use. [`proposals`] suggests degrees and
+//! codes that use a larger share, or need fewer blocks.
 
 use std::ops::Deref;
 
@@ -198,8 +198,8 @@ impl InlineBuilder {
         room[..codes.len()].copy_from_slice(codes);
     }
 
-    /// Seals the page as number `page` of its file and returns its bytes. [`InlineBuilder::clear`]
-    /// starts the next one.
+    /// Seals the page as number `page` of its file and returns the bytes of the page.
+    /// [`InlineBuilder::clear`] starts the next page.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         self.records.finish(page)
     }
@@ -333,9 +333,9 @@ pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> F
     }
 }
 
-/// Suggests shapes that use their pages better than this one. AiSAQ recommends (section 3.1) to
-/// choose R so that a node fills `n` blocks, or `n` nodes fill one block. In this format, the bytes
-/// of a record and of a page's header matter too. The suggestions are, in this order:
+/// Suggests shapes that use their pages better than the given shape. AiSAQ recommends (section 3.1)
+/// to choose R so that a node fills `n` blocks, or `n` nodes fill one block. In this format, the
+/// bytes of a record and of a page's header matter too. The suggestions are, in this order:
 ///
 /// 1. the largest degree, with codes of the same length, that needs no more blocks than the given
 ///    shape, and puts as many nodes on a page;

@@ -4,8 +4,8 @@
 //! After a crash, a page that a checkpoint names must not be half old and half new. If a page is
 //! rewritten at another position, a checkpoint names only the complete page. If a page stays in
 //! place, a checkpoint first writes it to the journal, and overwrites it in place only after the
-//! commit. A program that opens the index reads such a page from the journal, and not from its
-//! place.
+//! commit. A program that opens the index reads such a page from the journal, and not from the page
+//! file.
 //!
 //! Payload of a [stream](crate::stream) of kind `Journal`, little-endian:
 //!
@@ -35,8 +35,8 @@ pub struct JournalFile {
 }
 
 impl JournalFile {
-    /// Encodes the start of a payload, for pages with these ascending numbers. The pages follow it,
-    /// one after another.
+    /// Encodes the start of a payload, for pages with these ascending numbers. The pages follow
+    /// this start, one after another.
     pub fn head(page_bytes: usize, numbers: &[u32]) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + 4 * numbers.len());
         out.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
@@ -72,7 +72,7 @@ impl JournalFile {
         let bytes = u64::from(count).saturating_mul(page_bytes as u64);
         reader.bytes(bytes, "pages")?;
         reader.end()?;
-        // The pages are moved within their buffer, so they are never in memory twice.
+        // The pages are moved within the payload's buffer, so they are never in memory twice.
         payload.drain(..pages_at);
         Ok(JournalFile {
             numbers,

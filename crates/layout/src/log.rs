@@ -28,8 +28,8 @@
 //! ```
 //!
 //! In format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 need version
-//! 3. A log without them has version 2, so that readers of that version can read an index whose
-//! vectors have no rows.
+//! 3. A log without records of kinds 4 to 6 has version 2, so that readers of that version can read
+//!    an index whose vectors have no rows.
 //!
 //! **Rows.** A record has the vector of an id and its row (attributes and payload) together. So a
 //! crash keeps both or neither. A row may have any length up to [`MAX_ROW_BYTES`]. Its encoding is
@@ -39,12 +39,13 @@
 //! the file's length. Its length field is the position of the first record, which is the file's
 //! least length ([`FileKind::is_appended_to`](crate::FileKind::is_appended_to)).
 //!
-//! **Checksum.** It is seeded with the log's number and the record's offset. So a record is not
-//! valid if it was moved, or if the file system returns it from an older file.
+//! **Checksum.** The checksum of a record is seeded with the log's number and the record's offset.
+//! So a record is not valid if it was moved, or if the file system returns it from an older file.
 //!
 //! **End.** A log has no end marker. It ends at the first position without a whole record that has
-//! a correct checksum and sequence number. [`EndReason`] describes the bytes there. A crash leaves
-//! a torn record or zeros there, and perhaps whole records after it. No such record was durable.
+//! a correct checksum and sequence number. [`EndReason`] describes the bytes at this position. A
+//! crash leaves a torn record or zeros at this position, and perhaps whole records after it. No
+//! record at or after this position was durable.
 //!
 //! A mark distinguishes a torn end from damage: records before a mark were durable, so they cannot
 //! be torn. Without marks the two cases cannot be distinguished. Whole records after a torn one
@@ -290,21 +291,22 @@ impl LogHeader {
 pub enum LogRecord<'a> {
     /// A vector was inserted.
     Insert {
-        /// Its external id.
+        /// The external id of the vector.
         id: u64,
-        /// Its elements, little-endian; the length is [`LogShape::vector_bytes`].
+        /// The elements of the vector, little-endian; the length is [`LogShape::vector_bytes`].
         vector: &'a [u8],
-        /// Its encoded row, at most [`MAX_ROW_BYTES`] bytes.
+        /// The encoded row of the vector, at most [`MAX_ROW_BYTES`] bytes.
         row: Option<&'a [u8]>,
     },
-    /// A vector replaced the vector with the same id. This is one record, so that a crash keeps
-    /// either the old or the new one.
+    /// A vector replaced the vector with the same id. A replacement is one record, so that a crash
+    /// keeps either the old or the new vector.
     Replace {
         /// The external id of the old and of the new vector.
         id: u64,
         /// The elements of the new vector.
         vector: &'a [u8],
-        /// The row of the new vector. `None`: it has no row, even if the old vector had one.
+        /// The row of the new vector. With `None`, the new vector has no row, even if the old
+        /// vector had a row.
         row: Option<&'a [u8]>,
     },
     /// The row of a vector was replaced; the vector stays.
@@ -345,7 +347,7 @@ impl<'a> LogRecord<'a> {
         self.row().is_some()
     }
 
-    /// The new row of the id, if the record has one.
+    /// The new row of the id, if the record has a row.
     pub fn row(&self) -> Option<&'a [u8]> {
         match *self {
             LogRecord::Insert { row, .. } | LogRecord::Replace { row, .. } => row,
@@ -454,7 +456,7 @@ pub enum EndReason {
     Clean,
     /// The bytes end within the record.
     Short {
-        /// The bytes that the record needs, as far as its first bytes tell.
+        /// The bytes that the record needs, as far as its first bytes show this.
         needs: usize,
         /// Bytes that exist.
         found: usize,
@@ -578,8 +580,9 @@ impl<'a> LogRecords<'a> {
     }
 }
 
-/// Decodes the record at the start of `bytes`, if it is whole and belongs at `place`. Returns its
-/// sequence number, which is not compared with `place`, the record, and its length in bytes.
+/// Decodes the record at the start of `bytes`, if it is whole and belongs at `place`. Returns the
+/// record's sequence number, the record, and its length in bytes. The sequence number is not
+/// compared with `place`.
 fn whole_record(
     shape: LogShape,
     place: RecordPlace,

@@ -57,23 +57,23 @@ pub const PLACEMENT: u64 = 1;
 /// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]). A reader that
 /// ignores the bit would assign records to wrong nodes, and read dead records as live vectors.
 pub const KEPT: u64 = 2;
-/// Reader feature bit of an index that was built of no rows. Its one record of the build is a
+/// Reader feature bit of an index that was built of no rows. The only record of its build is a
 /// placeholder, which is dead from the beginning and has the external id 2^64 - 1. No vector has
 /// this id. A reader that ignores the bit would return the placeholder as a result.
 pub const PLACEHOLDER: u64 = 8;
 /// Reader feature bits that this build supports.
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
-/// Writer feature bit of an index with a file of ids ([`crate::ids`]). Without support for the bit,
-/// a program may search the index, but its merge would lose the file.
+/// Writer feature bit of an index with a file of ids ([`crate::ids`]). A program that does not know
+/// the bit may search the index, but its merge would lose the file.
 pub const IDS: u64 = 1;
 /// Writer feature bit of an index with a [`Manifest::state`]. A program that does not know the bit
 /// may search the index, but its changes would leave the old state.
 pub const STATE: u64 = 2;
-/// Writer feature bit of an index with columns ([`crate::columns`]). Without support for the bit, a
-/// program may search the vectors, but its changes and merges would lose the rows.
+/// Writer feature bit of an index with columns ([`crate::columns`]). A program that does not know
+/// the bit may search the vectors, but its changes and merges would lose the rows.
 pub const COLUMNS: u64 = 4;
-/// Writer feature bit of an index with a file of recall ([`crate::recall`]). Without support for
-/// the bit, a program may search the index, but its changes would leave an outdated file.
+/// Writer feature bit of an index with a file of recall ([`crate::recall`]). A program that does
+/// not know the bit may search the index, but its changes would leave an outdated file.
 pub const RECALL: u64 = 8;
 /// Writer feature bit of an index whose codebook was given to its build, and may be shared with
 /// other indexes. A merge keeps such a codebook. A program that does not know the bit may search
@@ -188,7 +188,7 @@ fn coupled() -> String {
 }
 
 impl Manifest {
-    /// Encodes the manifest as text. Keys that its version does not have are omitted.
+    /// Encodes the manifest as text. Keys that the manifest's version does not have are omitted.
     pub fn encode(&self) -> Vec<u8> {
         // Serialising to memory fails only for maps whose keys are not strings. A manifest has no
         // such map.
@@ -200,7 +200,7 @@ impl Manifest {
         text
     }
 
-    /// Decodes the text of a manifest. `file` is its name in messages.
+    /// Decodes the text of a manifest. `file` is the name of the manifest in messages.
     pub fn decode(text: &[u8], file: &str) -> Result<Manifest, LayoutError> {
         let (version, body_at) = check_frame(text, file)?;
         let body = &text[body_at..];

@@ -18,8 +18,8 @@
 //! a byte: each element is then a signed byte, in steps of one size. A reader recognises this if
 //! the bytes of a vector equal the dimension. Then four bytes are inserted at offset 16, before the
 //! sampled nodes: the step, an f32 above 0. Rounding saves memory, since the graph stays in memory
-//! as long as an index is open. The distances of rounded vectors suffice, since a search uses them
-//! only to choose the nodes that it starts from.
+//! while an index is open. The distances of rounded vectors suffice, since a search uses them only
+//! to choose the nodes that it starts from.
 
 use crate::error::LayoutError;
 
@@ -160,8 +160,8 @@ impl NavigationFile {
         let at_links = at_offsets + 4 * (s + 1);
         let (nodes_of, offsets) = (words(fixed, s), words(at_offsets, s + 1));
         let links = words(at_links, e);
-        // The vectors are most of the payload. They are moved within its buffer, so they are never
-        // in memory twice.
+        // The vectors are most of the payload. The vectors are moved within the payload's buffer,
+        // so they are never in memory twice.
         payload.drain(..at_links + 4 * e);
         payload.shrink_to_fit();
         let found = Self {

@@ -43,11 +43,11 @@ pub struct PendingFile {
 pub struct PendingRecord {
     /// The node.
     pub node: u32,
-    /// Its external id.
+    /// The external id of the node.
     pub id: u64,
-    /// Its vector's bytes.
+    /// The bytes of the node's vector.
     pub vector: Vec<u8>,
-    /// Its neighbours.
+    /// The neighbours of the node.
     pub list: Vec<u32>,
 }
 

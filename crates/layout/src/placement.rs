@@ -77,8 +77,8 @@ pub struct PlacementFile {
     pub runs: RunsOn,
     /// Codes of the nodes from `built` on, one after another.
     pub codes: Vec<u8>,
-    /// The number of lists that contain each node from `built` on: 0 if it is unknown, 255 if it is
-    /// 255 or more.
+    /// For each node from `built` on, the number of lists that contain it: 0 if the number is
+    /// unknown, 255 if it is 255 or more.
     pub lists: Vec<u8>,
     /// External ids that were inserted after the build, as ascending disjoint ranges that do not
     /// touch: first id, number of ids.
@@ -190,8 +190,8 @@ impl PlacementFile {
         check_added(&reader, added_at, &added, &runs, built..nodes)?;
         reader.end()?;
 
-        // The codes are most of the payload. They are moved within its buffer, so that they never
-        // exist twice in memory.
+        // The codes are most of the payload. The codes are moved within the payload's buffer, so
+        // that they are never in memory twice.
         payload.drain(..codes_at);
         payload.truncate(found as usize);
         payload.shrink_to_fit();

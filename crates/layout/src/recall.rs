@@ -54,7 +54,7 @@ pub enum Searched {
 }
 
 impl Searched {
-    /// All kinds. The position of each is its number in the file.
+    /// All kinds. The position of each kind is its number in the file.
     const ALL: [Self; 3] = [Self::Walk, Self::Press, Self::Probes];
 }
 

@@ -104,7 +104,7 @@ mod tests {
             pages.map(|page| runs.pages(page, |page| page == starts))
         };
         assert_eq!(pages(0), [1, 2, 1, 4, 3, 2, 1]);
-        // The record that begins on page 63 ends on a page where another one starts.
+        // The record that begins on page 63 ends on a page where another record starts.
         assert_eq!(pages(64), [1, 2, 1, 2, 3, 2, 1]);
         assert_eq!(pages(65), [1, 2, 1, 3, 2, 2, 1]);
         assert_eq!(runs.pages(u64::MAX, |_| false), 1);

@@ -90,7 +90,7 @@ impl Blocks {
     fn hand_out<E>(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut number = self.first;
         for block in self.batch.chunks_exact_mut(BLOCK) {
-            // The header block has its checksum already, at another place.
+            // The header block already has its checksum, at another position.
             if number > 0 {
                 block::seal(block, number);
             }

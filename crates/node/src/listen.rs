@@ -297,8 +297,8 @@ impl Door {
         let (ours, theirs) = pipe::pair();
         let shared = &self.shared;
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
-        // The lock is kept until the thread is registered. A server that stops therefore sees both
-        // the connection and its thread, or neither.
+        // The lock is kept until the thread is registered. So a server that stops knows both the
+        // connection and its thread, or neither.
         let mut callers = shared.callers();
         if shared.stop.load(Ordering::SeqCst) {
             return Err(ErrorKind::ConnectionRefused.into());

@@ -125,7 +125,7 @@ impl ExtentBuilder {
 
     /// Appends vector `node`. `own` is whether no other cluster is nearer to the vector. The caller
     /// must append such vectors first. In a group, vectors come in the order of their numbers, and
-    /// all are own ones.
+    /// `own` is true for all of them.
     ///
     /// # Panics
     /// If the file has postings only, or the vector has the wrong length.

@@ -6,8 +6,8 @@
 //! | v | 0, 4 or 8 | its external id |
 //! | … | 4 | crc32c of its number as u64, then of the bytes before |
 //!
-//! In a grouped file, members are in the [posting lists](super::extent) of their clusters. A file
-//! of members alone has them in the order of their numbers:
+//! In a grouped file, members are in the [posting lists](super::extent) of their clusters. In a
+//! file of members alone, members are in the order of their numbers:
 //!
 //! ```text
 //! file: | header block | member 0 | member 1 | ... | zeros to whole blocks

@@ -1,5 +1,5 @@
 //! The table of a cluster index: the length of each posting list, and the number of vectors in it.
-//! It is in memory while the index is open.
+//! The table is in memory while the index is open.
 //!
 //! Payload of a [stream](crate::stream) of kind `Clusters`, little-endian; `c` clusters:
 //!

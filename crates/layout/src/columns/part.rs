@@ -156,7 +156,7 @@ impl PartFile {
     }
 }
 
-/// A group of keys.
+/// A group of keys in a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// The first key of the group, or the first [`KEY_PREFIX`] bytes of this key.

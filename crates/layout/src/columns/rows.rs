@@ -1,7 +1,7 @@
 //! The rows of a segment of columns: the attributes and payloads of nodes.
 //!
 //! Payload of a [stream] of kind `Rows`, little-endian; its fields are the number of rows N (u64)
-//! and the bytes B of all of them (u64). Each of the three parts begins at the start of a block:
+//! and the bytes B of all rows (u64). Each of the three parts begins at the start of a block:
 //!
 //! | part | bytes | contents |
 //! |---|---|---|

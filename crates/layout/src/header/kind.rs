@@ -288,13 +288,13 @@ impl FileKind {
         }
     }
 
-    /// The format version that this build writes, and the newest that it reads.
+    /// The format version that this build writes, and the newest version that it reads.
     pub fn version(self) -> u32 {
         self.row().3
     }
 
-    /// Whether records are appended to a file of this kind after its header was written. Its header
-    /// then has only a lower bound of the length.
+    /// Whether records are appended to a file of this kind after its header was written. The header
+    /// of such a file has only a lower bound of the length.
     pub fn is_appended_to(self) -> bool {
         self.form() == Form::Log
     }

@@ -1,5 +1,5 @@
-//! The manifest's facts about parts that every kind of index has: its log, its build, its segments,
-//! measurements, and its files.
+//! The manifest's facts about parts that every kind of index has: log, build, segments,
+//! measurements and files.
 
 use serde::{Deserialize, Serialize};
 

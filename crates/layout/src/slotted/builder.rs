@@ -22,7 +22,7 @@ struct Extent {
     lists: (usize, usize),
     vectors: (usize, usize),
     ids: (u64, u64),
-    /// Whether each id is its predecessor plus one.
+    /// Whether each id is one more than the id before it.
     consecutive: bool,
 }
 
@@ -67,7 +67,8 @@ impl Extent {
         )
     }
 
-    /// This extent; for a page on which no record starts, an extent whose ranges are zero.
+    /// Returns this extent. For a page on which no record starts, returns an extent whose ranges
+    /// are zero.
     fn or_none(self) -> Extent {
         match self.count {
             0 => Extent {

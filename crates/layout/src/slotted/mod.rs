@@ -8,9 +8,9 @@
 //! first node u32, nodes u64, pages u64.
 //!
 //! A record is a node's encoded list, then its encoded vector. In a file of kind `Adjacency` the
-//! vectors are empty, and in one of kind `Vectors` the lists are. In one of kind `Layered` the
-//! vector is a leading part, and its trailing part is the vector in the file of kind `Vectors`. The
-//! codec defines the meaning of the bytes.
+//! vectors are empty, and in a file of kind `Vectors` the lists are empty. In a file of kind
+//! `Layered` the vector is a leading part. The trailing part is stored as the vector in a file of
+//! kind `Vectors`. The codec defines the meaning of the bytes.
 //!
 //! Records fill the pages in the order of their nodes, without gaps, so a page stores only the node
 //! that it starts with. A page is `k` consecutive 4 KiB blocks: as few as the largest record of the
@@ -48,10 +48,10 @@
 //! # Spanning records
 //!
 //! In files of kind `Vectors` of version 2, a page is one block. If a record does not fit the free
-//! end of a page, it *spans* pages: it continues on as many following pages as it needs. A free end
-//! of fewer than 256 bytes stays empty, since it is not worth the read of a second block. `k` in
-//! the header is the most pages that a record may span. Such a page differs from the table above in
-//! these fields:
+//! end of a page, the record *spans* pages: it continues on as many following pages as it needs. A
+//! free end of fewer than 256 bytes stays empty, since it is not worth the read of a second block.
+//! `k` in the header is the most pages that a record may span. Such a page differs from the table
+//! above in these fields:
 //!
 //! ```text
 //! offset    size  contents (page)
@@ -125,7 +125,7 @@ pub struct SlottedShape {
     run: usize,
 }
 
-/// The parts of a record of slotted pages besides its node.
+/// The parts that a record of slotted pages has, besides its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holds {
     /// A list, a vector and an external id.

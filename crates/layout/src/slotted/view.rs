@@ -122,10 +122,10 @@ impl<'a> SlottedView<'a> {
     /// page, and a relocated page in a file of kind `Vectors`.
     ///
     /// With `verify` it also checks the checksums of the blocks, that all records are within the
-    /// page (unless the last one continues), and that zeros follow them. It checks too that a
-    /// relocated page has each node once and its least node as the first. Without `verify` it reads
-    /// the same few bytes for any number of records. Damaged bytes then cause no panic, but errors
-    /// or wrong values.
+    /// page (unless the last one continues), and that zeros follow them. It also checks that a
+    /// relocated page has each node once, and that the header of the page names the least node.
+    /// Without `verify`, the function reads the same few bytes for any number of records. Damaged
+    /// bytes then cause no panic, but errors or wrong values.
     #[inline(always)]
     pub fn open(
         shape: &'a SlottedShape,
@@ -310,7 +310,8 @@ impl<'a> SlottedView<'a> {
                 let at = self.ids_at + slot * width;
                 match self.bytes.get(at..at + 8) {
                     Some(eight) => u64_at(eight, 0) & u64::MAX >> (64 - 8 * width),
-                    // This happens near the end of the page, if the records are empty or nearly so.
+                    // Fewer than eight bytes follow the start of the id. This happens if the
+                    // records are empty or nearly empty.
                     None => {
                         let mut eight = [0; 8];
                         eight[..width].copy_from_slice(&self.bytes[at..at + width]);

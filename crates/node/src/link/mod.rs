@@ -298,8 +298,8 @@ impl Outbox {
         self.close();
     }
 
-    /// Starts a thread that writes the remaining bytes and later ones, until the peer has received
-    /// all. Returns false if no thread can be started.
+    /// Starts a thread that writes the remaining bytes and later bytes, until the peer has received
+    /// all of them. Returns false if no thread can be started.
     fn hand_over(&self, rest: Vec<u8>) -> bool {
         let Some((own, patience)) = &self.behind else {
             return false;
@@ -383,8 +383,8 @@ impl Drop for Outbox {
     }
 }
 
-/// A turn in progress, for which the messages of other workers wait. It ends when this is dropped,
-/// even by a panic.
+/// A turn in progress, for which the messages of other workers wait. The turn ends when this value
+/// is dropped, even by a panic.
 pub(crate) struct Turn<'a> {
     outbox: &'a Outbox,
 }
@@ -484,7 +484,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// The next received frame. The caller calls this until it returns `None`.
+    /// The next received frame. The caller calls this function until the result is `None`.
     pub(crate) fn frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         // The remaining bytes are the beginning of a frame.
         let amid = self.incoming.is_amid();

@@ -3,18 +3,18 @@
 //!
 //! A client that gets no answer asks again, perhaps through another compute server, while the first
 //! compute server keeps asking too. A request may also arrive long after its client withdrew it. If
-//! storage made that change then, it could undo a later change of the same client.
+//! storage made such a late change, it could undo a later change of the same client.
 //!
 //! Clients therefore number their changes, and each request lists the changes that its client still
 //! waits for ([`Wanted`]). Every other change up to the newest has ended for ever, and storage need
 //! not record it. Lee et al., *Implementing Linearizability at Large Scale and Low Latency*, SOSP
-//! 2015, §3, use the same method. For the wanted changes storage keeps the outcome, even a failure,
-//! and answers a repeated request with it. For any other change storage only answers that the
-//! change has ended ([`Reason::Over`]).
+//! 2015, §3, use the same method. For the wanted changes, storage keeps the outcome, even a
+//! failure, and answers a repeated request with this outcome. For any other change storage only
+//! answers that the change has ended ([`Reason::Over`]).
 //!
 //! A restarted storage server knows no changes. A token therefore names the run of storage that it
-//! is for, and another run refuses it. Only the client knows whether it already got an answer, so
-//! the client decides whether to ask the new run.
+//! is for, and another run refuses the token. Only the client knows whether it already got an
+//! answer, so the client decides whether to ask the new run.
 //!
 //! Anyone who knows the secret can invent clients, so the memory for their changes is bounded. Over
 //! the bound, storage forgets the clients that have been silent for longest. It keeps clients with
@@ -114,7 +114,7 @@ pub struct Changes {
 #[derive(Debug)]
 struct Clients {
     /// The random number of this run of the server. A token is for one run, and the next run
-    /// refuses it.
+    /// refuses the token.
     run: u64,
     /// The largest number of clients, and the largest number of changes that they wait for.
     most: (usize, usize),

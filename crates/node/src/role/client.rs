@@ -197,8 +197,8 @@ pub struct ClientState {
 }
 
 impl ClientState {
-    /// A client without a connection. `first` is a random number, so that its ids and changes
-    /// differ from the ids and changes of other clients.
+    /// A client without a connection. `first` is a random number, so that the client's ids and
+    /// changes differ from the ids and changes of other clients.
     pub fn new(server: &str, retry: Duration, first: u64) -> ClientState {
         ClientState {
             server: server.to_owned(),
@@ -469,7 +469,7 @@ impl ClientState {
     }
 
     /// The server's reason why it cannot answer now, if it gave a reason since the last call. If
-    /// the client knows another server, it should connect to that server.
+    /// the client knows another server, the caller should connect it to that server.
     pub fn waits(&mut self) -> Option<String> {
         self.waits.take()
     }
@@ -485,8 +485,8 @@ impl ClientState {
         true
     }
 
-    /// Asks for a description. A server refuses it while it waits for another server. If all
-    /// requests are changes, the server need not wait for the memory server.
+    /// Asks for a description. A server refuses the request while the server waits for another
+    /// server. If all requests are changes, the server need not wait for the memory server.
     fn describe(&mut self, out: &mut Vec<u8>) {
         self.next = self.next.wrapping_add(1);
         let head = Head {
@@ -552,8 +552,8 @@ impl Request {
             // Only storage refuses a change for this reason. A part of the change may have been
             // made, and storage makes no further part.
             Some(Reason::Failed) => Doubt::Perhaps,
-            // This answers a withdrawal. The run that was to make the change has ended or has
-            // forgotten the change.
+            // This refusal answers a withdrawal. The run that was to make the change has ended or
+            // has forgotten the change.
             Some(Reason::OtherState | Reason::Over) => Doubt::Perhaps,
             _ => meant.doubt(),
         }

@@ -100,10 +100,10 @@ impl<L: LowHalf> Worker<L> {
         id as u16
     }
 
-    /// Whether the worker can begin one more search at once. It can if a memory server is connected
-    /// and its low codes are loaded. Also, fewer than `in_flight` searches must be walking, and the
-    /// number of searches in ranking must be below its bound. Searches in ranking do not count as
-    /// walks (§4.3), and changes do not count as searches.
+    /// Whether the worker can begin one more search at once. The worker can if a memory server is
+    /// connected and its low codes are loaded. Also, fewer than `in_flight` searches must be
+    /// walking, and the number of searches in ranking must be below its bound. Searches in ranking
+    /// do not count as walks (§4.3), and changes do not count as searches.
     pub fn has_room(&self) -> bool {
         let most = self.common.options.in_flight.max(1);
         // While this worker waits for the memory server, another worker may have a connection that
@@ -200,8 +200,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when a client has disconnected. The worker drops its answers, and does not ask
-    /// storage again for its changes.
+    /// Called when a client has disconnected. The worker drops the client's answers, and does not
+    /// ask storage again for the client's changes.
     pub fn gone(&mut self, now: Duration, client: u64, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.client == client {
@@ -222,8 +222,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when the memory server is connected. It may have another state than before. Unless
-    /// the low codes have its state, the worker fetches them again.
+    /// Called when the memory server is connected. The memory server may have another state than
+    /// before. Unless the low codes have this state, the worker fetches them again.
     pub fn memory_up(&mut self, now: Duration, out: &mut Out) {
         self.common.memory.set(true);
         self.common.vouch_from(Some(now));

@@ -58,8 +58,9 @@ impl Going {
         }
     }
 
-    /// The state that all connections have named last, both open connections and those expected
-    /// again. `None` if they named different states, if one has named none, or if none is open.
+    /// The state that all connections have named last: open connections, and lost connections that
+    /// are expected again. `None` if the connections named different states, if a connection has
+    /// named no state, or if no connection is open.
     pub fn all_by(&self, now: Duration) -> Option<u64> {
         let mut known = self.known();
         known.gone.retain(|&(until, _)| now < until);

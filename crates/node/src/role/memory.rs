@@ -133,7 +133,8 @@ impl<H: HighHalf> Checkpoints<H> {
         self.before.is_some()
     }
 
-    /// Adds a newer checkpoint. The last checkpoint becomes the one before it.
+    /// Adds a newer checkpoint. The checkpoint that was the last one is then the checkpoint before
+    /// it.
     pub fn go_on(&mut self, high: Arc<H>) {
         let next = Checkpoints::of(high).last;
         self.before = Some(std::mem::replace(&mut self.last, next));
@@ -473,8 +474,8 @@ impl<Q> Walk<Q> {
     /// estimates that this step asked for.
     ///
     /// # Errors
-    /// The reply exceeds a frame. Sending it would close the connection and so end all of its
-    /// walks.
+    /// The reply exceeds a frame. To send the reply would close the connection, and so end all
+    /// walks of the connection.
     fn answer<H: HighHalf<Query = Q>>(
         &mut self,
         high: &H,

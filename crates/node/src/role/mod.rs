@@ -20,9 +20,9 @@
 //! ```
 //!
 //! A lost message is sent again, after growing pauses, until the query's deadline. The query begins
-//! again if the memory server has forgotten it, was restarted, or serves another checkpoint of the
-//! index. Each query either gets a correct answer or fails by its deadline. The error names the
-//! server that did not answer.
+//! again if the memory server has forgotten the query, was restarted, or serves another checkpoint
+//! of the index. Each query either gets a correct answer or fails by its deadline. The error names
+//! the server that did not answer.
 //!
 //! **Halves.** The computation of each role is behind a small trait ([`HighHalf`], [`LowHalf`],
 //! [`Ranker`]), so that this module knows neither vectors nor graphs. The order of the nodes in a
@@ -150,7 +150,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The centroids of the low codes, which [`LowHalf::load`] needs besides the codes.
     fn low_centroids(&self) -> Vec<u8>;
 
-    /// Appends the low codes of those `nodes` that are among the `kept` most popular of the
+    /// Appends the low codes of those `nodes` that are among the `kept` most popular nodes of the
     /// collection, `low_bytes` each. A bit for each node precedes the codes, from the lowest bit of
     /// the first byte on. If the collection has at most `kept` nodes, there are no bits, and all
     /// codes are appended. A selection by popularity is possible only after
@@ -218,8 +218,8 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The number of distances that the query has computed by high codes so far.
     fn computations(&self, query: &Self::Query) -> u64;
 
-    /// The number of distances that the query has computed here by low codes so far, for offloaded
-    /// codes.
+    /// The number of distances that the query has computed in this half by low codes so far, for
+    /// offloaded codes.
     fn low_computations(&self, query: &Self::Query) -> u64;
 }
 
@@ -306,8 +306,8 @@ pub trait Ranker: Send + Sync + 'static {
     /// The collection of the last checkpoint of the index.
     fn collection(&self) -> Collection;
 
-    /// The collection of a state. The state is that of the last checkpoint, or of the checkpoint
-    /// before it while some servers still use that one. `None` if this server cannot rank in the
+    /// The collection of a state. The state is of the last checkpoint, or of the checkpoint before
+    /// it while some servers still use this earlier one. `None` if this server cannot rank in the
     /// state.
     fn collection_of(&self, state: u64) -> Option<Collection>;
 

@@ -298,8 +298,8 @@ impl<L: LowHalf> Common<L> {
     }
 
     /// Whether a ranked search has to walk again, since too many of its nodes are deleted. If so,
-    /// its list size grows and its result is dropped. Lists and codes are as of the last merge, so
-    /// walks also find nodes deleted since.
+    /// the list size of the search grows and its result is dropped. Lists and codes are as of the
+    /// last merge, so walks also find nodes deleted since.
     pub(super) fn walks_again(
         &self,
         now: Duration,

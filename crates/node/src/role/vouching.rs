@@ -54,8 +54,8 @@ impl<L: LowHalf> Common<L> {
         };
     }
 
-    /// Called when new low codes arrived. Tells storage at once, so that it can give up the earlier
-    /// state.
+    /// Called when new low codes arrived. Names the new state to storage at once, so that storage
+    /// can give up the earlier state.
     pub(super) fn vouch_soon(&mut self, now: Duration, out: &mut Out) {
         if self.vouching.next < Duration::MAX {
             self.vouching.next = now;
@@ -63,7 +63,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Asks the memory server for its state, if that is due.
+    /// Asks the memory server for its state, if the request is due.
     pub(super) fn vouch(&mut self, now: Duration, out: &mut Out) {
         if now < self.vouching.next {
             return;

@@ -1,5 +1,5 @@
-//! Searches and changes that wait for a worker of a compute server. Their number is bounded. Each
-//! waits at most until its client's deadline.
+//! Searches and changes that wait for a worker of a compute server. The number of waiting requests
+//! is bounded. Each request waits at most until its client's deadline.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -375,7 +375,7 @@ impl Waiting {
         self.known.remove(&(client, id));
     }
 
-    /// Called when a client has disconnected. Its requests are dropped.
+    /// Called when a client has disconnected. The client's requests are dropped.
     pub fn gone(&mut self, client: u64) {
         self.queue.retain(|request| request.client != client);
         self.bytes = self.queue.iter().map(Request::bytes).sum();

@@ -116,10 +116,11 @@ impl Client {
     /// Puts rows into the index, and replaces the vectors that have the same ids. When the call
     /// returns, the rows are durable on storage. Every search that begins after that finds them.
     ///
-    /// The change is made in parts of a mebibyte, one after the other. For each part `read`
-    /// receives the number of its first row, and a buffer for its rows of `row_bytes` bytes. After
-    /// each part `goes_on` receives the number of its rows, and returns whether to continue. While
-    /// the call waits for a part, it also calls `goes_on` several times a second, with 0.
+    /// The change is made in parts of a mebibyte, one after the other. For each part, `read`
+    /// receives the number of the part's first row, and a buffer for the rows of the part, of
+    /// `row_bytes` bytes each. After each part, `goes_on` receives the number of the part's rows,
+    /// and returns whether to continue. While a part is in progress, `goes_on` is also called
+    /// several times a second, with 0.
     ///
     /// # Errors
     /// [`Unfinished`], with the durable part and the part in doubt. If an id is given twice,

@@ -153,7 +153,7 @@ pub struct Pending {
 
 impl Pending {
     /// Waits for the reply while `goes_on` returns true. `goes_on` is called from time to time.
-    /// Returns `None` if it returned false.
+    /// Returns `None` if `goes_on` returned false.
     fn outcome(&self, goes_on: &mut dyn FnMut() -> bool) -> Option<Result<Outcome, Failure>> {
         let (mut out, mut late) = (Vec::new(), Vec::new());
         let mut state = self.shared.state();
@@ -225,8 +225,8 @@ impl Pending {
             .unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Like [`wait`](Self::wait), while `goes_on` returns true. It is called several times a
-    /// second. Returns `None` if it returned false.
+    /// Like [`wait`](Self::wait), while `goes_on` returns true. The call asks `goes_on` several
+    /// times a second. Returns `None` if `goes_on` returned false.
     pub fn wait_while(self, mut goes_on: impl FnMut() -> bool) -> Option<Result<Found, Failure>> {
         let found = self.outcome(&mut goes_on)?;
         Some(found.map(|outcome| match outcome {
@@ -292,8 +292,8 @@ impl Client {
         Ok(connected.unwrap_or_else(|| unreachable!("`goes_on` never returned false")))
     }
 
-    /// Like [`connect`](Self::connect), while `goes_on` returns true. It is called several times a
-    /// second. Returns `None` if it returned false.
+    /// Like [`connect`](Self::connect), while `goes_on` returns true. The call asks `goes_on`
+    /// several times a second. Returns `None` if `goes_on` returned false.
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect), or no thread could be started.
@@ -421,8 +421,8 @@ impl Client {
         found.unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Like [`collection`](Self::collection), while `goes_on` returns true. It is called several
-    /// times a second. Returns `None` if it returned false.
+    /// Like [`collection`](Self::collection), while `goes_on` returns true. The call asks `goes_on`
+    /// several times a second. Returns `None` if `goes_on` returned false.
     pub fn collection_while(
         &self,
         mut goes_on: impl FnMut() -> bool,

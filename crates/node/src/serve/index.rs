@@ -79,7 +79,7 @@ impl MemoryOfIndex {
         })
     }
 
-    /// The server.
+    /// The server, without the index and the follower.
     pub fn server(&self) -> &MemoryServer {
         &self.server
     }
@@ -190,7 +190,7 @@ impl StorageOfIndex {
         })
     }
 
-    /// The server.
+    /// The server, without the index.
     pub fn server(&self) -> &StorageServer {
         &self.server
     }

@@ -93,7 +93,7 @@ impl Drop for Counter {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // This waits for some milliseconds. The panic has already been reported on standard
+            // The join waits for some milliseconds. The panic has already been reported on standard
             // error.
             let _ = thread.join();
         }
@@ -265,8 +265,8 @@ impl MemoryServer {
     }
 
     /// Like [`start`](Self::start). The server also serves each checkpoint that is
-    /// [put](Newest::put) in place later. It tells the compute servers, and they fetch the new low
-    /// codes.
+    /// [put](Newest::put) in place later. It tells the compute servers that there is a new state,
+    /// and they fetch the new low codes.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).

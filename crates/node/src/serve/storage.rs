@@ -77,8 +77,8 @@ struct Lines {
 fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: &AtomicBool) {
     let mut tidied = Instant::now();
     while !over.load(Ordering::SeqCst) {
-        // States are released here too, so that a continuous stream of changes does not delay the
-        // release.
+        // States are also released between changes, so that a continuous stream of changes does not
+        // delay the release.
         if tidied.elapsed() >= LOOK {
             let all_by = lines.going.all_by(lines.began.elapsed());
             // After a panic in `tidy`, changes continue.
@@ -184,7 +184,7 @@ impl Connection {
         let mut state = self.state();
         state.ranked(self.began.elapsed(), id, result, &mut out);
         drop(state);
-        // The reply is sent with the other rankings that end in this turn of the thread.
+        // The reply is sent with the replies of other rankings that end in this turn of the thread.
         self.outbox.lay(&out);
         let outbox = self.outbox.clone();
         after_turn(move || outbox.send());
@@ -212,7 +212,7 @@ impl<R: Ranker> Storage<R> {
             sender,
             closer,
         } = Duplex::of_stream(client.stream, Some(client.patience))?;
-        // Ranking threads put replies here, and must not wait for a compute server.
+        // Ranking threads put replies into this outbox, and must not wait for a compute server.
         let outbox = Outbox::handing_over(sender, closer, self.counts.clone(), client.patience)?;
         let connection = Arc::new(Connection {
             state: Mutex::new(

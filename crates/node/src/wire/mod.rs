@@ -47,8 +47,8 @@
 //! - 11 ranked: *dead* is the number of nodes that are deleted or replaced.
 //! - 12 search: a length of the high list (D_high) or a beam of 0 stands for the server's default.
 //! - 15 met is sent instead of lists after a look, and after a begin with missing nodes. 19 look is
-//!   sent instead of refine if low codes are offloaded. Its first u32 after the step is the number
-//!   of bytes of the missing nodes.
+//!   sent instead of refine if low codes are offloaded. In 19 look, the u32 after the step is the
+//!   number of bytes of the missing nodes.
 //! - 16 change continues with: upserts u32, deletes u32, the numbers of the wanted changes u64
 //!   each, ids u64 each (upserts first), and a row for each upsert. *token*: run u64, client u64,
 //!   number u64.
@@ -67,7 +67,7 @@
 //! **The state** keeps a search from mixing checkpoints, since node numbers and codes have a
 //! meaning only within one checkpoint. Each role refuses a request that names a state it does not
 //! have ([`Reason::OtherState`]), and the client of that request begins again. After a merge,
-//! memory and storage serve two states for a while: the last one and the one before it.
+//! memory and storage serve two states for a while: the last state and the state before it.
 //!
 //! If a *description* with id 0 arrives without a request, the memory server now has another state.
 //! The server continues to answer in the state before it for a while.
@@ -406,7 +406,7 @@ impl Head {
         Head { id, state, left }
     }
 
-    /// The deadline of a request that arrived at `now`. It is at most `patience` later.
+    /// The deadline of a request that arrived at `now`, at most `now` plus `patience`.
     pub fn deadline(&self, now: Duration, patience: Duration) -> Duration {
         match self.left {
             0 => now + patience,

@@ -163,8 +163,8 @@ impl Contact {
         self.answers.notify_all();
     }
 
-    /// Asks storage for its current description, and waits for it until a deadline. If it does not
-    /// arrive, returns the last description, if there was one.
+    /// Asks storage for its current description, and waits for the description until a deadline. If
+    /// it does not arrive, returns the last description, if there was one.
     pub(super) fn described(&self, until: Instant) -> Option<Collection> {
         self.ask_description();
         let left = until.saturating_duration_since(Instant::now());
@@ -178,8 +178,8 @@ impl Contact {
         self.known().collection
     }
 
-    /// Called when a worker closes this connection because it was silent for `silence`. Does
-    /// nothing if the connection was replaced.
+    /// Called when a worker closes this connection because the server was silent for `silence`.
+    /// Does nothing if the connection was replaced.
     pub(super) fn give_up(&self, outbox: &Arc<Outbox>, silence: Duration) {
         let mut known = self.known();
         let own = known.outbox.as_ref();

@@ -49,7 +49,7 @@ impl<L: LowHalf> Front<L> {
             sender,
             closer,
         } = Duplex::of_stream(client.stream, Some(client.patience))?;
-        // Workers put replies here, and must not wait for a client.
+        // Workers put replies into this outbox, and must not wait for a client.
         let outbox = Outbox::handing_over(sender, closer, shared.outside.clone(), client.patience)?;
         let mut inbox = Inbox::new(
             receiver,

@@ -44,8 +44,8 @@ impl<L: LowHalf> Shared<L> {
         self.readiness(Instant::now()).trouble
     }
 
-    /// The collection for changes, as storage has it now, or the reason why it cannot be changed.
-    /// Only storage is needed. Waits up to a second for its reply.
+    /// The collection for changes, as storage has it now, or the reason why the collection cannot
+    /// be changed. Only storage is needed. Waits up to a second for its reply.
     pub(super) fn changeable(&self) -> Result<Collection, String> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
@@ -68,8 +68,8 @@ impl<L: LowHalf> Shared<L> {
         said.into_iter().any(|collection| collection.changes)
     }
 
-    /// Whether this server can answer. It first asks connected servers for a sign of life, and
-    /// waits up to a second for their replies.
+    /// Whether this server can answer. The call first asks connected servers for a sign of life,
+    /// and waits up to a second for their replies.
     pub(super) fn asked_readiness(&self) -> Readiness {
         self.ask_contacts();
         self.readiness(Instant::now() + SIGN)

@@ -6,12 +6,13 @@
 //! ```
 //!
 //! A request contains only a path, and a reply reveals nothing of an index's content, so HTTP needs
-//! no secret. By default it listens on loopback.
+//! no secret. By default, the HTTP listener listens on loopback.
 //!
 //! Each connection has a thread (`talk.rs`), for some seconds and at most 8 KiB of a request. Few
-//! connections are open at a time. If one more arrives, the server closes the oldest connection
-//! that waits for its peer. A hostile client may send slowly, send without end, send nothing, or
-//! not read. It still cannot keep replies from other clients, nor keep the server from stopping.
+//! connections are open at a time. If one more connection arrives, the server closes the oldest
+//! connection that waits for its peer. A hostile client may send slowly, send without end, send
+//! nothing, or not read. It still cannot keep replies from other clients, nor keep the server from
+//! stopping.
 
 mod report;
 mod talk;
@@ -42,8 +43,9 @@ struct Limits {
 
 const LIMITS: Limits = Limits {
     most: 8,
-    // This is longer than clients of StratANN wait for a greeting. If clients connect to this port
-    // by mistake, they can therefore report the mistake (`Fault::NoGreeting`).
+    // This time is longer than the time for which clients of StratANN wait for a greeting. If
+    // clients connect to this port by mistake, they can therefore report the mistake
+    // (`Fault::NoGreeting`).
     time: Duration::from_secs(8),
     room: Duration::from_millis(100),
 };
