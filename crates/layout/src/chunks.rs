@@ -188,7 +188,7 @@ impl ChunksFile {
         let records = span.records();
         let needed = records.div_ceil(u64::from(chunk_vectors));
         if u64::from(count) != needed {
-            let expected = format!("{needed} for {records} nodes, {chunk_vectors} each");
+            let expected = format!("{needed} for {records} nodes, {chunk_vectors} nodes a chunk");
             return Err(reader.wrong(8, "number of chunks", count, expected));
         }
         let model = reader.bytes(u64::from(model_bytes), "model")?.to_vec();
@@ -381,7 +381,7 @@ impl NextChunk {
         runs.add(bytes, 0, pages);
         let last = runs.has(u64::from(pages) - 1);
         if runs.is_empty() || last || runs.to_bytes(0, pages) != bytes {
-            let expected = "bits of one page or more, but not of the last";
+            let expected = "bits of one page or more, but not of the last page";
             let bits = format!("{bytes:?}");
             return Err(reader.wrong(at, what, bits, expected));
         }
@@ -444,7 +444,7 @@ impl Garbage {
             if all == 0 {
                 return Err(reader.wrong(
                     at,
-                    "dead slots of a chunk with dead slots",
+                    "number of dead slots of a chunk with garbage",
                     0,
                     "1 or more",
                 ));

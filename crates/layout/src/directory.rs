@@ -250,7 +250,7 @@ impl DirectoryFile {
             every => nodes.div_ceil(u64::from(every)),
         };
         if u64::from(models) != needed {
-            let expected = format!("{needed} for {nodes} nodes, {segment_vectors} each");
+            let expected = format!("{needed} for {nodes} nodes, {segment_vectors} nodes a model");
             return Err(reader.wrong(12, "number of models of the vectors", models, expected));
         }
         let lengths = reader.u32s(u64::from(models), "bytes of the models of the vectors")?;
@@ -420,7 +420,7 @@ mod tests {
             (|file| file.counts.truncate(2), "number of pages"),
             (
                 |file| drop(file.vector_models.pop()),
-                "number of models of the vectors at offset 4112 is 2; expected 3 for 10 nodes, 4 each",
+                "number of models of the vectors at offset 4112 is 2; expected 3 for 10 nodes, 4 nodes a model",
             ),
             (
                 |file| file.vector_models.clear(),

@@ -81,7 +81,7 @@ impl InlineShape {
     ) -> Result<InlineShape, LayoutError> {
         if code_bytes == 0 || code_bytes > MAX_CODE_BYTES {
             return Err(LayoutError::Shape {
-                what: "the bytes of a code",
+                what: "the length of a code in bytes",
                 found: code_bytes as u64,
                 expected: "1 to 65536",
             });
@@ -91,7 +91,7 @@ impl InlineShape {
         // The first block must have room for the checksums of all blocks.
         if geometry.blocks > MAX_BLOCKS {
             return Err(LayoutError::Shape {
-                what: "the bytes of a record",
+                what: "the length of a record in bytes",
                 found: geometry.record_bytes as u64,
                 expected: "about a million at most, the bytes of a page of 256 blocks",
             });

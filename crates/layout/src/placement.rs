@@ -226,7 +226,7 @@ fn read_runs(
     runs.add(bytes, 0, pages);
     // A checkpoint seals the last page, so no record continues after it.
     if runs.is_empty() || runs.has(u64::from(pages) - 1) || runs.to_bytes(0, pages) != bytes {
-        let expected = "bits of one page or more, but not of the last";
+        let expected = "bits of one page or more, but not of the last page";
         return Err(reader.wrong(at, what, format!("{bytes:?}"), expected));
     }
     Ok(runs)

@@ -60,7 +60,7 @@ impl TryFrom<Collection> for press::Collection {
     fn try_from(of: Collection) -> Result<press::Collection, HalfError> {
         let unknown = |what, code| {
             HalfError(format!(
-                "{what} {code} is not known here. Use the same version of StratANN on all servers"
+                "{what} {code} is unknown to this version. Use the same version of StratANN on all servers"
             ))
         };
         let collection = press::Collection {

@@ -368,7 +368,7 @@ impl Store {
             (Some(ucx), Content::Memory(Memory::Region(region))) => Ok(ucx.reach(region)?),
             _ => refuse(
                 Refusal::Other,
-                "this server has no files that can be read through UCX. Start it with --ucx, or name it without `ucx:`",
+                "this server has no files that can be read through UCX. Start the server with --ucx, or name the server without `ucx:`",
             ),
         }
     }

@@ -218,7 +218,7 @@ impl Row {
                 }
                 row.payload = Some(payload.to_owned());
             }
-            other => return Err(reader.wrong(at, "whether there is a payload", other, "0 or 1")),
+            other => return Err(reader.wrong(at, "flag of a payload", other, "0 or 1")),
         }
         match reader.at == bytes.len() {
             true => Ok(row),

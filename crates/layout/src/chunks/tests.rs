@@ -118,7 +118,7 @@ fn every_contradiction_is_refused() {
     );
     for (text, change) in [
         (
-            "number of chunks at offset 4108 is 2; expected 3 for 10 nodes, 4 each",
+            "number of chunks at offset 4108 is 2; expected 3 for 10 nodes, 4 nodes a chunk",
             (|file| drop(file.chunks.pop())) as fn(&mut ChunksFile),
         ),
         ("nodes of a chunk at offset 4104 is 0", |file| {
@@ -410,7 +410,7 @@ fn every_contradiction_of_garbage_is_refused() {
     bytes.splice(40..40, [0; 4]);
     let text = refused(&bytes, SPAN);
     assert!(
-        text.contains("dead slots of a chunk with dead slots"),
+        text.contains("number of dead slots of a chunk with garbage"),
         "{text}"
     );
 }

@@ -131,7 +131,7 @@ impl PartFile {
                     file: file.to_owned(),
                     offset: at,
                     what,
-                    found: format!("{} bytes at {}", span.length, span.offset),
+                    found: format!("{} bytes at byte {}", span.length, span.offset),
                     expected: format!("a range within the {payload} bytes of the payload"),
                 }),
             }
@@ -369,7 +369,7 @@ impl<'a> Terms<'a> {
         let key = reader.bytes(length.into(), "key")?;
         if self.last.is_some_and(|last| last >= key) {
             let found = key[..key.len().min(KEY_PREFIX)].escape_ascii().to_string();
-            return Err(reader.wrong(begin, "key", found, "larger than the one before"));
+            return Err(reader.wrong(begin, "key", found, "a key above the key before it"));
         }
         self.last = Some(key);
         let begin = reader.at();
@@ -454,7 +454,7 @@ pub fn numbers<'a>(
             return Err(wrong(
                 at * NUMBER,
                 found.0.to_string(),
-                "larger than the one before",
+                "a number above the number before it",
             ));
         }
         last = Some(found);

@@ -134,11 +134,11 @@ fn impossible_shapes_are_refused() {
     };
     assert_eq!(
         text(128, 64, 0),
-        "the bytes of a code is 0; the format allows 1 to 65536. Choose another value, or another layout"
+        "the length of a code in bytes is 0; the format allows 1 to 65536. Choose another value, or another layout"
     );
     assert_eq!(
         text(128, 64, 65_536),
-        "the bytes of a record is 4195084; the format allows about a million at most, the bytes of a page of 256 blocks. Choose another value, or another layout"
+        "the length of a record in bytes is 4195084; the format allows about a million at most, the bytes of a page of 256 blocks. Choose another value, or another layout"
     );
 }
 

@@ -101,7 +101,7 @@ impl Manifest {
             let (first, records) = segment.stored();
             if u64::from(first) + records > u64::from(u32::MAX) {
                 let found = format!("{number}: {records} records, first number {first}");
-                let expected = "a sum of both of at most 4294967295";
+                let expected = "a sum of these two numbers of at most 4294967295";
                 return Err(field(file, at, "segment", found, expected));
             }
             if segment.kept.is_some() && self.reader_features & KEPT == 0 {
@@ -275,12 +275,12 @@ impl Manifest {
                     at,
                     "name of a file",
                     format!("{name:?}, twice"),
-                    "once",
+                    "each name once",
                 ));
             }
             if !roles.insert(entry.role.as_str()) {
                 let role = format!("{:?}, twice", entry.role);
-                return Err(field(file, at, "role of a file", role, "once"));
+                return Err(field(file, at, "role of a file", role, "each role once"));
             }
         }
         Ok(())

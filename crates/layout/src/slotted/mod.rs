@@ -183,7 +183,7 @@ impl SlottedShape {
         while shape.page_bytes() - shape.header_bytes() < largest.saturating_add(node) {
             if shape.blocks == MAX_BLOCKS {
                 return Err(LayoutError::Shape {
-                    what: "the bytes of the largest record",
+                    what: "the length of the largest record in bytes",
                     found: largest as u64,
                     expected: "about a million at most, the bytes of a page of 256 blocks",
                 });
@@ -214,7 +214,7 @@ impl SlottedShape {
         shape.run = 1 + behind.div_ceil(shape.going_on());
         if shape.run > MAX_BLOCKS {
             return Err(LayoutError::Shape {
-                what: "the bytes of the largest record",
+                what: "the length of the largest record in bytes",
                 found: largest as u64,
                 expected: "about a million at most, the bytes of 256 blocks",
             });
@@ -402,7 +402,7 @@ impl SlottedShape {
         if pages > nodes.saturating_mul(shape.pages_per_record() as u64)
             || nodes > pages.saturating_mul(MAX_RECORDS as u64)
         {
-            let expected = format!("enough for {nodes} nodes, 1 to {MAX_RECORDS} each");
+            let expected = format!("enough for {nodes} nodes, 1 to {MAX_RECORDS} nodes a page");
             return Err(field(
                 pages_at,
                 "number of pages",

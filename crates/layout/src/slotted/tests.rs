@@ -219,7 +219,7 @@ fn pages_have_as_few_blocks_as_the_largest_record_needs() {
             if blocks == MAX_BLOCKS {
                 let text = more.unwrap_err().to_string();
                 assert!(
-                    text.starts_with("the bytes of the largest record is"),
+                    text.starts_with("the length of the largest record in bytes is"),
                     "{text}"
                 );
             } else {
@@ -639,7 +639,7 @@ fn lengths_that_lead_out_of_the_page_are_refused() {
         .to_string();
     assert!(
         text.starts_with(
-            "f: end of a record at offset 4103 is 4663 in place 8; expected at most 4096"
+            "f: end of a record at offset 4103 is 4663 in slot 8; expected at most 4096"
         ),
         "{text}"
     );

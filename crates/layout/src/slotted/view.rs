@@ -560,7 +560,7 @@ impl<'a> SlottedView<'a> {
 
     #[cold]
     fn outside(&self, slot: usize, end: u64) -> LayoutError {
-        let found = format!("{end} in place {slot}");
+        let found = format!("{end} in slot {slot}");
         let expected = format!("at most {}", self.bytes.len());
         self.wrong(3, "end of a record", &found, &expected)
     }

@@ -112,7 +112,7 @@ fn a_compute_server_says_that_its_servers_have_different_indexes() {
     let said = trouble(&server, "has another index than the memory server at");
     // The states are attributed to the right servers.
     let [one, another] = states.map(|state| format!("{state:016x}"));
-    let both = format!("{another} there, and {one} at the memory server");
+    let both = format!("{another} at the storage server, and {one} at the memory server");
     assert!(said.trouble.unwrap().contains(&both));
     // The memory server changes to a third state. The report names it as the state of the memory
     // server, not as the state of the low codes.

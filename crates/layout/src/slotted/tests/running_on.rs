@@ -191,7 +191,7 @@ fn a_shape_says_how_many_pages_a_record_may_stand_on() {
     let more = SlottedShape::running_on(Element::U8, 8, 8, 255 * GOING_ON + 257);
     let text = more.unwrap_err().to_string();
     assert!(
-        text.starts_with("the bytes of the largest record is"),
+        text.starts_with("the length of the largest record in bytes is"),
         "{text}"
     );
     // In version 1 the same fields mean pages of two blocks, and no record continues.

@@ -213,7 +213,9 @@ impl Contact {
         drop(known);
         self.answers.notify_all();
         if new {
-            tracing::warn!("{text}; queries wait for this server, and it is tried again");
+            tracing::warn!(
+                "{text}; queries wait for this server, and the compute server tries to connect again"
+            );
         }
     }
 

@@ -180,7 +180,7 @@ impl<L: LowHalf> Shared<L> {
                 return;
             }
             tracing::error!(
-                "a worker panicked (the message is on standard error). Its queries are lost, and it is restarted"
+                "a worker panicked (the message is on standard error). The queries of the worker are lost, and the worker is restarted"
             );
             // The earlier output is sent too, so that no client waits for it.
             worker.abandon(&mut out);
