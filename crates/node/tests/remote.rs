@@ -418,7 +418,7 @@ fn a_server_without_the_file_says_so_and_what_to_do() {
         "{found}"
     );
     assert!(
-        found.to_string().contains("open the index again"),
+        found.to_string().contains("Open the index again"),
         "{found}"
     );
 }
