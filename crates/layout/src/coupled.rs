@@ -688,7 +688,7 @@ mod tests {
             let first = shape.first_node(page) as u32;
             assert_nodes(&view, &(first..=first + 5).collect::<Vec<_>>());
         }
-        // The page after the page with the largest number.
+        // The numbers are the page after the last possible page, and the largest number.
         for page in [429_496_730, u64::MAX] {
             let bytes = build(shape, page, &nodes);
             let view = PageView::open(&shape, &bytes, page, Some(6), true, "g").unwrap();

@@ -353,7 +353,7 @@ mod tests {
             &[1; 512],
             &[1; 1025],
             &varied,
-            // Pages without a node.
+            // These files have pages without a node.
             &[0],
             &[0, 0, 3],
             &[3, 0],
@@ -364,7 +364,7 @@ mod tests {
                 assert_right(&directory, first, counts);
             }
         }
-        // The largest node number.
+        // The last node has the largest node number.
         let directory = PageDirectory::from_counts(u32::MAX - 9, [5, 5]);
         assert_right(&directory, u32::MAX - 9, &[5, 5]);
     }

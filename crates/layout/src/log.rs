@@ -27,9 +27,9 @@
 //!   28+P     .  zero up to a multiple of 8
 //! ```
 //!
-//! In format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 need version
-//! 3. A log without records of kinds 4 to 6 has version 2, so that readers of that version can read
-//!    an index whose vectors have no rows.
+//! In format version 1 a log has no marks, and its records begin at 4096. Version 3 adds the kinds
+//! 4 to 6. A log without records of these kinds has version 2, so that readers of that version can
+//! read an index whose vectors have no rows.
 //!
 //! **Rows.** A record has the vector of an id and its row (attributes and payload) together. So a
 //! crash keeps both or neither. A row may have any length up to [`MAX_ROW_BYTES`]. Its encoding is

@@ -351,7 +351,7 @@ mod tests {
             let back = PlacementFile::decode(none.encode(), code_bytes, "p").unwrap();
             assert_eq!(back, none);
         }
-        // The largest ids. The largest number is not an id, since inserts refuse it.
+        // This file has the largest ids. The largest number is not an id, since inserts refuse it.
         let last = PlacementFile {
             ids: vec![(0, u64::MAX - 3), (u64::MAX - 2, 2)],
             ..none
@@ -430,7 +430,7 @@ mod tests {
                 "expected ids below 2^64 - 1",
             ),
             (|file| file.ids[0].1 = u64::MAX, "is 18446744073709551615"),
-            // A range beyond the largest id.
+            // This range exceeds the largest id.
             (
                 |file| file.ids[1].1 = u64::MAX - 7,
                 "is 3 ids from id 258 on; expected ascending ranges",
@@ -510,7 +510,7 @@ mod tests {
             let text_of = decode(&with(added, runs).encode()).unwrap_err().to_string();
             assert!(text_of.contains(text), "{text_of}\n{text}");
         }
-        // The largest numbers.
+        // This file has the largest numbers.
         let largest = PlacementFile {
             nodes: u32::MAX,
             built: u32::MAX - 1,

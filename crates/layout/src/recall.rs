@@ -269,7 +269,7 @@ mod tests {
             (28, f32::NAN.to_bits(), "distances of buckets"),
             (32, 1.5f32.to_bits(), "recall"),
             (32, f32::NAN.to_bits(), "recall"),
-            // The second table.
+            // These fields are in the second table.
             (40, 1, "k of a table"),
             (48, 1f32.to_bits(), "distances of buckets"),
             (72, 3, "kind of the searches"),

@@ -616,7 +616,7 @@ mod tests {
             );
             assert_eq!(why(file.bytes(3, 3)), Refusal::Range);
             assert_eq!(why(file.bytes(u64::MAX, 1)), Refusal::Range);
-            // An incomplete file, and a file with other bytes.
+            // The store refuses an incomplete file, and a file with other bytes.
             let mut begun = store.begin("b", 10).unwrap();
             begun.write(0, b"hello").unwrap();
             for (offset, bytes) in [

@@ -931,7 +931,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     let gone = |began: Instant| {
         assert!(began.elapsed() < LONG, "the client is still connected");
     };
-    // Half a request, one byte at a time, and the same through a ring.
+    // A client sends half a request, one byte at a time, over TCP and through a ring.
     let mut request = Vec::new();
     Frame::new(Kind::Write, 1).append(&[0; 100_000], &mut request);
     let mut dripping = greeted(running.address());

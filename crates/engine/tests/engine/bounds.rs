@@ -270,7 +270,7 @@ fn numbers_of_a_build() {
     refused(build(&base, "", &good, &Silent), &["path", "empty"]);
     assert!(!path.exists(), "a refused build left a file behind");
 
-    // A size over that of the collection acts as the collection's size.
+    // A size above the size of the collection acts as the size of the collection.
     let generous = BuildOptions {
         build_list: MOST_LIST,
         chunk_bytes: u64::MAX,

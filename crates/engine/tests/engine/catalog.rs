@@ -425,7 +425,7 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
     );
     assert_eq!(catalog.codebook_count(), 2);
 
-    // A budget for one index at a time.
+    // The budget suffices for one index at a time.
     let (own, shared) = place.costs("a");
     let catalog = place.catalog(Some(place.budget(own + shared)));
     let first = catalog.index("a").unwrap().codebook().unwrap().clone();
@@ -917,8 +917,8 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!(found.latencies_us.len(), 50);
     assert!(found.latencies_us.iter().all(|&us| us > 0.0));
     assert!(found.seconds > 0.0 && found.parts.is_some());
-    // One query after the other. Their latencies cover all parts of the work in all indexes, and at
-    // most the time of the call.
+    // The queries run one after the other. Their latencies cover all parts of the work in all
+    // indexes, and at most the time of the call.
     let alone = SearchOptions {
         threads: 1,
         in_flight: Some(1),

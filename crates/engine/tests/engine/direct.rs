@@ -177,7 +177,7 @@ fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build
 
 #[test]
 fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
-    // By default a part of the fixture. A quarter of it is inserted.
+    // By default, the test uses a part of the fixture. A quarter of the rows is inserted.
     let count = if slow() { 20_000 } else { 6_000 };
     let (all, built_of) = (head(SIFT_BASE, count), count / 4 * 3);
     let rest = part(&all, built_of, count - built_of);
@@ -342,7 +342,7 @@ fn stretched(rows: &Matrix) -> Matrix {
 
 #[test]
 fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
-    // By default half of the fixture. A quarter of it is inserted.
+    // By default, the test uses half of the fixture. A quarter of the rows is inserted.
     let count = if slow() { 2_000 } else { 1_000 };
     let all = stretched(&head("package-text-2k.base.fbin", count));
     let (built_of, queries) = (count / 4 * 3, matrix("package-text-2k.query.fbin"));

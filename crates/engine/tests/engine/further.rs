@@ -125,12 +125,12 @@ fn recall(found: &SearchResults, truth: &GroundTruth) -> f64 {
     truth.recall(&found.ids, &found.distances, 10).unwrap()
 }
 
-/// The number of nodes that the queries expand.
+/// The mean number of nodes that a query expands.
 fn hops(found: &SearchResults) -> u64 {
     found.counters.hops / QUERIES as u64
 }
 
-/// The reads, and the nodes that they are for.
+/// The counts of expanded nodes, of reads of lists, of reads of vectors, and of bytes read.
 fn reads(counters: &Counters) -> [u64; 4] {
     let of = counters;
     [of.hops, of.graph_reads, of.vector_reads, of.bytes_read]
@@ -402,7 +402,7 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
 fn estimates_are_true_of_what_codes_say_little() {
     estimates_are_true(Preset::STRATANN, 1_000, 800, shifted);
     estimates_are_true(Preset::ODINANN, 1_000, 800, shifted);
-    // An index that outgrew its codes: a search looks at all of it, or at whole pages.
+    // In an index that outgrew its codes, a search reads the whole index, or whole pages.
     estimates_are_true(Preset::STRATANN, 100, 700, |x| x);
     estimates_are_true(Preset::ODINANN, 200, 1_300, |x| x);
 }

@@ -323,7 +323,7 @@ fn whole_pages_of_an_inline_index_find_no_less() {
         ..quick(Preset::AISAQ)
     };
     build(&base, &path, &options, &Silent).unwrap();
-    // 236 bytes a record, so 17 records share a page.
+    // A record has 236 bytes, so 17 records share a page.
     let pages = 3_000u64.div_ceil(17);
     let file = path.join("inline-000001");
     assert_eq!(fs::metadata(file).unwrap().len(), 4096 * (1 + pages));
@@ -950,7 +950,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             build_list: 30,
             layout: Some(layout),
             compression: Some(compression),
-            // A navigation graph of 75 nodes, and ids in a file.
+            // The index has a navigation graph of 75 nodes, and a file of ids.
             navigation: 0.05,
             ids: Some((0..1_500).map(|row| 7 * row + 3).collect()),
             overwrite: true,

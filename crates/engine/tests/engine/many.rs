@@ -65,7 +65,7 @@ fn many_rows_are_merged_and_few_are_inserted() {
         .unwrap();
     assert_eq!((index.merges(), inserted(&index), index.len()), (1, 0, all));
     assert!(recall(&index, all) > 0.97);
-    // A few replacements of existing ids.
+    // A few replacements of existing ids are inserted without a merge.
     let ids: Vec<u64> = (0..100).collect();
     index
         .upsert(&rows(SIFT_BASE, 0, 100), &ids, &Silent)
@@ -80,7 +80,7 @@ fn many_rows_are_merged_and_few_are_inserted() {
     assert!(recall(&index, all + 100) > 0.97);
     drop(index);
     assert!(verify(folder.path(), &Silent).unwrap().clean());
-    // Many replacements.
+    // Many replacements are merged.
     let index = live(folder.path());
     let ids: Vec<u64> = (0..1_200).collect();
     index

@@ -323,7 +323,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
         let (mut bytes, mut row) = (Vec::new(), vec![0; 128]);
         for n in 0..count {
             rows.read(n, &mut row).unwrap();
-            // Dimensions with different scales, far from 0.
+            // The dimensions have different scales, and values far from 0.
             let as_floats = (row.iter().enumerate()).map(|(at, &x)| {
                 let scale = 1.0 + (at % 3) as f32;
                 scale * f32::from(x) + 1000.0 * (at % 5) as f32
@@ -382,7 +382,8 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     let all = Servers::of(path);
     let code = u64::from(all.low.collection().low_bytes);
     assert_eq!(all.low.code_bytes(), 6000 * code);
-    // All codes but one, half of them, some, and too little memory even for the bits.
+    // The memory suffices for all codes but one, for half of them, for some, or not even for the
+    // bits.
     for bytes in [6000 * code - 1, 3000 * code, 200 * code, 500] {
         let some = Servers::with_room(path, bytes);
         let kept = some.low.kept().unwrap();
@@ -646,7 +647,7 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
         .unzip();
     servers.full.upsert(&ids, &rows.concat()).unwrap();
     servers.full.index().unwrap().compact(&Silent).unwrap();
-    // More than a search ranks among the waiting vectors.
+    // These are more deletes than a search ranks waiting vectors.
     servers.full.delete(&ids[..120]).unwrap();
     let found = servers.search(&query, Press::PAPER).ranked;
     let one = Matrix::new(query.clone(), 1, 128, base.element()).unwrap();
@@ -690,7 +691,8 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
                 servers.full.index().unwrap().compact(&Silent).unwrap();
             }
         });
-        // The same ten ids again and again, so that every checkpoint has old versions.
+        // The thread replaces the same ten ids again and again, so that every checkpoint has old
+        // versions.
         let (mut n, mut again) = (0, 0);
         while again < 40 {
             let id = 200 + n as u64 % 10;
@@ -710,7 +712,7 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
                     ids.dedup();
                     assert_eq!(ids.len(), found.ids.len(), "an id twice: {:?}", found.ids);
                 }
-                // Two merges were committed in between.
+                // Ranking fails only if two merges were committed in between.
                 Err(error) => assert!(servers.full.collection_of(state).is_none(), "{error}"),
             }
             n += 1;
@@ -745,7 +747,7 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
     };
     build(&head(SIFT_BASE, 6000), folder.path(), &without, &Silent).unwrap();
     for low_codes in LowCodes::ALL.map(Some).into_iter().chain([None]) {
-        // The same rows.
+        // Both indexes have the same rows.
         let (path, truth) = built(low_codes.unwrap_or(LowCodes::Nested));
         let path = match low_codes {
             Some(_) => path,
@@ -797,7 +799,7 @@ fn separate_low_codes_outlive_merges() {
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         let codebook = index.codebook().unwrap();
         assert_eq!(codebook.low_codes(), Some(LowCodes::Separate), "{what}");
-        // 16 bytes of the low code, 31 of the high one.
+        // A code has 16 bytes of the low code and 31 bytes of the high code.
         assert_eq!(codebook.code_bytes(), 47, "{what}");
         let collection = *High::open(&path, &Silent).unwrap().collection();
         assert_eq!((collection.low_bytes, collection.high_bytes), (16, 31));
@@ -992,7 +994,7 @@ fn servers_refuse_what_they_cannot_mean() {
         );
     }
     assert!(Low::new(collection, &centroids, None, codes[1..].to_vec()).is_err());
-    // Bits for another number of nodes, or for another number of codes.
+    // The bits are for another number of nodes, or for another number of codes.
     let bits = [0xFF; 63];
     assert!(Low::new(collection, &centroids, Some(&bits[1..]), codes.clone()).is_err());
     assert!(Low::new(collection, &centroids, Some(&bits), codes[16..].to_vec()).is_err());

@@ -133,7 +133,7 @@ fn nothing_of_an_index_is_written_through_a_link() {
             drop(index.compact(&Silent));
         }
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
-        // A link to a large file on another disk. It is read, and never written.
+        // The link leads to a large file on another disk. This file is read, and never written.
         fs::remove_file(path.join("log-000001")).ok();
     }
     let path = folder.path().join("linked");

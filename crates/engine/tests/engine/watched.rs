@@ -397,8 +397,8 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
-    // A search looks at all of an index of 100 vectors that grows. The same holds if all clusters
-    // are probed.
+    // In an index that grew from 100 vectors, a search reads all vectors. The same holds if all
+    // clusters are probed.
     for (preset, update) in [
         (Preset::STRATANN, Update::Accumulate),
         (Preset::STRATANN, Update::Merge),

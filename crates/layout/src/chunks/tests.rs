@@ -417,7 +417,7 @@ fn every_contradiction_of_garbage_is_refused() {
 
 #[test]
 fn the_formula_is_the_papers() {
-    // Section 3.3, with C = 4 MiB, V = 128 bytes and no savings.
+    // The example of section 3.3 has C = 4 MiB, V = 128 bytes and no savings.
     let overhead = chunk_overhead(4 << 20, 1.0, 128);
     assert!((overhead - (140.0 / 4_194_304.0 + 1.0 / 1024.0)).abs() < 1e-12);
     assert_eq!(chunk_bytes_for(overhead, 1.0, 128), Some(4 << 20));
@@ -517,8 +517,8 @@ proptest! {
         to in 0u32..1000,
         fates in prop::collection::vec(0u8..4, 1..500),
     ) {
-        // For each record, by page and slot: whether it dies in the first merge, in the second, or
-        // in neither.
+        // For each record, by page and slot, the list has whether the record dies in the first
+        // merge, in the second merge, or in neither.
         let mut records = Vec::new();
         for (page, count) in (0u32..).zip(file.counts(span.first)) {
             for slot in 0..count {

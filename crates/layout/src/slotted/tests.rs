@@ -489,7 +489,7 @@ fn a_misplaced_page_is_found() {
     let text = SlottedView::open(&shape, &page, 4, true, "a.idx/vectors-0")
         .unwrap_err()
         .to_string();
-    // Page 4 of two blocks each.
+    // Page 4 begins at block 9, after the header block and four pages of two blocks.
     assert!(
         text.starts_with("a.idx/vectors-0: checksum mismatch in the block at offset 36864"),
         "{text}"

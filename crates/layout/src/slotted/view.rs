@@ -87,7 +87,8 @@ impl Lengths<'_> {
 fn sum_of_bytes(bytes: &[u8]) -> u64 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     const ONES: u64 = 0x0001_0001_0001_0001;
-    // Four sums of two bytes each. The highest 16 bits of the product are the sum of all four.
+    // First, eight bytes become four sums of two bytes each. The highest 16 bits of the product are
+    // the sum of these four sums.
     let sum = |eight: u64| ((eight & EVEN) + (eight >> 8 & EVEN)).wrapping_mul(ONES) >> 48;
     let words = bytes.chunks_exact(8);
     let rest = words.remainder();

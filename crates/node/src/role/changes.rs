@@ -528,7 +528,7 @@ mod tests {
             most = most.max(open);
         }
         assert!(run > 10 && most == 90, "{run} {most}");
-        // The bytes that the default limits allow in memory.
+        // The default limits allow less than 100 MiB in memory.
         let each = size_of::<(u64, Stage)>() + MOST_KEPT;
         assert!(MOST_OPEN * each + MOST * size_of::<(u64, Client)>() < 100 << 20);
     }

@@ -194,9 +194,9 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// The half whose popularity is to be counted ([`count_popular`](HighHalf::count_popular)), if
-    /// a request needed it since the last call. Requests that need the popularity are refused until
-    /// it is known.
+    /// The half that has to count the popularity of nodes
+    /// ([`count_popular`](HighHalf::count_popular)), if a request needed the popularity since the
+    /// last call. Requests that need the popularity are refused until it is known.
     pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
         self.uncounted.take()
     }

@@ -286,7 +286,8 @@ impl Client {
     /// Connects to the first of several compute servers that can be reached.
     ///
     /// # Errors
-    /// No server can be reached within the time of a query. The error lists the reason for each.
+    /// No server can be reached within the time of a query. The error lists the reason for each
+    /// server.
     pub fn connect(servers: Vec<Place>, options: ClientOptions) -> Result<Client, NodeError> {
         let connected = Client::connect_while(servers, options, || true)?;
         Ok(connected.unwrap_or_else(|| unreachable!("`goes_on` never returned false")))

@@ -411,7 +411,8 @@ const RETRY: Duration = Duration::from_millis(4);
 /// How long a client waits for the outcome of a change.
 const FATE: Duration = Duration::from_millis(20);
 
-/// How long the network waits for twins. Some of them are then made, and others are in progress.
+/// The least patience of the plan, within bounds: the time after which twins end. At this time,
+/// some twins are made, and others are in progress.
 fn least_of((least, _): (u64, u64)) -> u64 {
     least.clamp(3000, 3_000_000)
 }

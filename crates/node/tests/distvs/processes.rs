@@ -129,7 +129,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         let loads: Vec<_> = (0..3).map(|seed| scope.spawn(move || load(seed))).collect();
         goes_on();
         for _ in 0..2 {
-            // SIGKILL, and at once another process.
+            // The process is killed (SIGKILL), and another one starts at once.
             drop(memory.take());
             memory = Some(Process::start("memory", &at));
             println!("after a kill it took {:?}", goes_on());

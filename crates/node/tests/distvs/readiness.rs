@@ -291,7 +291,7 @@ fn who_comes_to_the_wrong_port_is_told_what_it_is() {
         let right = "this is the port of a memory server of DistVS of StratANN";
         assert!(told.contains(right) && told.contains("--http"), "{told}");
     }
-    // The reverse: a client of StratANN connects to the HTTP port.
+    // In the reverse case, a client of StratANN connects to the HTTP port.
     let http = Http::start("127.0.0.1:0", |_| Report::default()).unwrap();
     // There is no greeting.
     let hurried = ClientOptions {

@@ -597,7 +597,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
         Some(Reason::Invalid)
     );
     assert!(waiting.is_empty());
-    // First rows of the largest size, while the row length is unknown.
+    // First the rows have the largest size, while the row length is unknown.
     let row = vec![0; 1 << 20];
     let most = Waiting::MOST_BYTES >> 20;
     let mut full = |client| {
@@ -608,7 +608,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
     waiting.gone(1);
     waiting.pop(at(0), None, &mut Out::default()).unwrap();
     assert_eq!(ask(&mut waiting, 3, 0, &row, None), None);
-    // Then small rows.
+    // Then the rows are small.
     let mut waiting = Waiting::new(8, 40, 8, at(1000));
     let mut full = |client| {
         let taken = (0..).take_while(|&id| ask(&mut waiting, client, id, ROW, None).is_none());

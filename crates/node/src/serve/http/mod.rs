@@ -55,7 +55,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The pause after a failed attempt to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The HTTP listener. It answers requests until this is dropped.
+/// The HTTP listener. The listener answers requests until this value is dropped.
 pub struct Http {
     over: Arc<AtomicBool>,
     address: SocketAddr,
