@@ -247,7 +247,7 @@ impl ChunksFile {
         PageDirectory::from_counts(first, self.counts(first))
     }
 
-    /// The chunk that holds `node`, in a segment whose first node is `first`; `None` if no chunk
+    /// The chunk that has `node`, in a segment whose first node is `first`; `None` if no chunk
     /// does.
     pub fn chunk_of(&self, first: u32, node: u32) -> Option<&Chunk> {
         let mut next = first;

@@ -156,7 +156,7 @@ impl PageBuilder {
         }
     }
 
-    /// Empties the page. It will hold consecutive nodes; see [`PageBuilder::push`].
+    /// Empties the page. It will have consecutive nodes; see [`PageBuilder::push`].
     pub fn clear(&mut self) {
         self.records.start(self.shape.geometry, 0);
         self.relocated = false;
@@ -326,7 +326,7 @@ impl<'a> PageView<'a> {
         self.records.len()
     }
 
-    /// Whether the page holds no record.
+    /// Whether the page has no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -113,7 +113,7 @@ impl PageDirectory {
         next >= self.nodes || self.bits[(next / 64) as usize] >> (next % 64) & 1 != 0
     }
 
-    /// The `nth` page that holds a node, counted from 0.
+    /// The `nth` page that has a node, counted from 0.
     #[inline]
     fn nth_in_use(&self, nth: u64) -> u64 {
         // Finds the number of empty pages before the result. An empty page is before the result if
@@ -129,7 +129,7 @@ impl PageDirectory {
         nth + low as u64
     }
 
-    /// Whether a page holds a node.
+    /// Whether a page has a node.
     pub fn holds(&self, page: u64) -> bool {
         let number = u32::try_from(page).ok().filter(|_| page < self.pages);
         number.is_some_and(|page| self.empty.binary_search(&page).is_err())

@@ -139,7 +139,7 @@ impl Geometry {
         self.blocks * BLOCK
     }
 
-    /// The page that holds `node`.
+    /// The page that has `node`.
     #[inline]
     pub fn page_of(&self, node: u32) -> u64 {
         u64::from(node) / self.nodes_per_page as u64

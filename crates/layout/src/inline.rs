@@ -240,7 +240,7 @@ impl<'a> InlineView<'a> {
         self.records.len()
     }
 
-    /// Whether the page holds no record.
+    /// Whether the page has no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -272,7 +272,7 @@ impl Manifest {
         self.files.iter().find(|entry| entry.role == role)
     }
 
-    /// The file of this kind that holds segment `segment`.
+    /// The file of this kind that has segment `segment`.
     pub fn segment_file(&self, kind: FileKind, segment: u32) -> Option<&FileEntry> {
         self.file(&FileEntry::role_of(kind, Some(segment)))
     }

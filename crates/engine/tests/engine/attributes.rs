@@ -180,7 +180,7 @@ fn what_is_done_of_a_change_that_ends_in_the_middle_is_said_and_stays() {
     assert!(matches!(*source, Error::Stopped), "{source}");
     assert!(
         done > 0 && done < ROWS && total == ROWS,
-        "{done} of {total}"
+        "{done} of {total} rows are set"
     );
     let filter = Filter::parse("old == true").unwrap();
     assert_eq!(live.count(&filter).unwrap(), done as u64);
@@ -205,7 +205,10 @@ fn what_is_done_of_a_change_that_ends_in_the_middle_is_said_and_stays() {
     };
     assert!(matches!(*source, Error::Stopped), "{source}");
     assert_eq!(matched, ROWS as u64);
-    assert!(deleted > 0 && deleted < matched, "{deleted} of {matched}");
+    assert!(
+        deleted > 0 && deleted < matched,
+        "{deleted} of {matched} matching rows are deleted"
+    );
     assert_eq!(live.len() as u64, matched - deleted);
     // A second call deletes the remaining vectors.
     assert_eq!(live.delete_matching(&filter).unwrap(), matched - deleted);

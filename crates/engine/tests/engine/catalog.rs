@@ -266,7 +266,7 @@ fn the_least_recently_used_index_goes_first() {
     let (own, shared) = place.costs("c");
     assert!(
         (8_000..40_000).contains(&own),
-        "{own} bytes beside the codebook"
+        "the index has {own} bytes beside the codebook"
     );
     // All have the same size, since their codes are in their nodes.
     assert_eq!(place.costs("a"), (own, shared));
@@ -345,11 +345,11 @@ fn no_order_of_calls_exceeds_the_budget() {
             },
         }
         let bytes = catalog.memory_bytes();
-        assert!(bytes <= budget, "{bytes} of {budget}");
+        assert!(bytes <= budget, "{bytes} bytes in use, budget {budget}");
     }
     assert!(
         opened > 100 && refused > 0,
-        "{opened} opened, {refused} refused"
+        "{opened} indexes opened, {refused} refused"
     );
 }
 
@@ -606,9 +606,12 @@ fn what_is_changed_through_a_catalog_is_within_its_budget() {
         let counted = catalog.memory_bytes();
         assert!(
             own - PROGRAM + nothing <= counted,
-            "{preset}: {own} of {counted}"
+            "{preset}: budget {own}, {counted} bytes counted"
         );
-        assert!(counted <= budget, "{preset}: {counted} of {budget}");
+        assert!(
+            counted <= budget,
+            "{preset}: {counted} bytes counted, budget {budget}"
+        );
         let ids: Vec<u64> = (1_000..1_300).collect();
         live.upsert(&base(300), &ids, &Silent).unwrap();
         live.delete(&[7]).unwrap();
@@ -626,10 +629,7 @@ fn what_is_changed_through_a_catalog_is_within_its_budget() {
         drop(live);
         catalog.close(&n.to_string());
         let left = catalog.memory_bytes() - nothing;
-        assert!(
-            left <= 4 * 256 * 128,
-            "{preset}: {left} more than codebooks"
-        );
+        assert!(left <= 4 * 256 * 128, "{preset}: {left} bytes stay in use");
     }
 }
 
@@ -647,7 +647,7 @@ fn what_waits_in_memory_ends_where_the_budget_does() {
         let ids: Vec<u64> = (turn * 1_000..).take(1_000).collect();
         live.upsert(&rows, &ids, &Silent).err()
     });
-    let error = refused.expect("more waits than the budget has bytes");
+    let error = refused.expect("a change over the budget was accepted");
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     assert!(error.to_string().contains("stratann compact"), "{error}");
     assert!(catalog.memory_bytes() <= budget);
@@ -709,7 +709,7 @@ fn several_are_changed_at_once_and_each_has_a_part() {
     assert!(own.iter().sum::<u64>() <= budget + 2 * PROGRAM, "{own:?}");
     assert_eq!(catalog.open_count(), 3, "{catalog:?}");
     let all = catalog.memory_bytes();
-    assert!(all <= budget, "{all} of {budget}");
+    assert!(all <= budget, "{all} bytes in use, budget {budget}");
     drop(live);
     assert!(catalog.memory_bytes() < all);
 }
@@ -1151,7 +1151,7 @@ fn indexes_of_two_spaces_are_not_searched_together() {
         text.contains("under cosine") && text.contains("under l2"),
         "{text}"
     );
-    assert_eq!(catalog.open_count(), 0, "refused before anything is opened");
+    assert_eq!(catalog.open_count(), 0, "a refused search opened an index");
     assert!(search(&[]).is_err_and(|error| error.is_call_wrong()));
     let text = search(&["photos"]).unwrap_err().to_string();
     assert!(

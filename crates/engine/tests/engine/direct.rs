@@ -124,7 +124,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
                 let tenth = next - merged >= next / 10;
                 assert!(
                     !merges || !tenth || times < bound,
-                    "{}: {times} times",
+                    "{}: {times} times the size of a build",
                     preset.name
                 );
             }
@@ -167,7 +167,10 @@ fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build
     let when = MergeWhen::default();
     assert_eq!(index.due(&when), None);
     let times = pages(&index) / of_the_build;
-    assert!(times > 2.4, "{times}: the index needs no merge");
+    assert!(
+        times > 2.4,
+        "{times} times the size of a build: the index needs no merge"
+    );
     let index = Arc::new(index);
     let merger = index.merge_when_due(when).unwrap();
     merger.finish(&Silent);
@@ -212,7 +215,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
                     };
                     let results = live.search(&some, &options).unwrap();
                     let exact = results.distances.iter().filter(|&&d| d == 0.0).count();
-                    assert!(exact >= 48, "{exact} of 50");
+                    assert!(exact >= 48, "{exact} of 50 rows found themselves");
                 }
             });
             let ids = live.insert(&rest, None, &Silent);
@@ -387,7 +390,7 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
             let found = live.search(&queries, &options).unwrap();
             let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
             eprintln!("{metric}, {layout}: recall {recall:.4}");
-            assert!(recall > 0.95, "{metric}, {layout}: {recall}");
+            assert!(recall > 0.95, "{metric}, {layout}: recall {recall}");
         }
     }
 }
@@ -482,7 +485,10 @@ fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
             let index = plan.codes + plan.codebook + plan.tables + plan.navigation;
             let pages = plan.graph_pages + plan.vector_pages;
             let taken = plan.program + plan.queries + index + pages + plan.changes;
-            assert!(taken <= memory, "{preset}: {taken} of {memory}: {plan:?}");
+            assert!(
+                taken <= memory,
+                "{preset}: {taken} bytes planned, budget {memory}: {plan:?}"
+            );
         }
     }
 }
@@ -551,7 +557,10 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
         };
         let index = Index::open(&path, &options).unwrap();
         let half = index.memory().graph_pages + index.memory().vector_pages;
-        assert!(half < pages && half > 0, "{layout:?}: {half} of {pages}");
+        assert!(
+            half < pages && half > 0,
+            "{layout:?}: {half} of {pages} bytes of pages are in memory"
+        );
         let some = index.search(&queries, &search).unwrap();
         let reads = |found: &stratann::SearchResults| {
             found.counters.graph_reads + found.counters.vector_reads
@@ -592,7 +601,7 @@ fn a_layout_that_takes_no_direct_inserts_merges_them() {
         .iter()
         .filter(|&&distance| distance == 0.0)
         .count();
-    assert!(exact >= 495, "{exact} of 500");
+    assert!(exact >= 495, "{exact} of 500 rows found themselves");
 }
 
 /// Asks for every work to stop.

@@ -222,8 +222,8 @@ fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
         let found = index.search_filtered(&matrix(&queries), &SearchOptions::default(), &filter);
         let found = found.unwrap();
         let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-        eprintln!("{}, {other:?}: {recall}", preset.name);
-        assert!(recall > 0.95, "{}, {other:?}: {recall}", preset.name);
+        eprintln!("{}, {other:?}: recall {recall}", preset.name);
+        assert!(recall > 0.95, "{}, {other:?}: recall {recall}", preset.name);
     }
 }
 

@@ -180,7 +180,7 @@ fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
         let all = (0..400).filter(|id| !gone(id)).count();
         assert!(
             right(&found) >= all - 4,
-            "{layout}: {} of {all}",
+            "{layout}: {} of {all} rows found themselves",
             right(&found)
         );
         assert!(found.iter().all(|id| *id < 400 && !gone(id)), "{layout}");
@@ -655,7 +655,7 @@ impl Small {
                 Strategy::BestFirst => least,
                 _ => least - 0.02,
             };
-            eprintln!("{}, {strategy}: {recall}", self.name);
+            eprintln!("{}, {strategy}: recall {recall}", self.name);
             assert!(
                 recall >= least,
                 "{}, {strategy}: recall {recall}",

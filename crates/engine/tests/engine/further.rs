@@ -306,7 +306,7 @@ fn a_longer_list_finds_no_less() {
                 };
                 let recall = recall(&found, &rows.new.1);
                 let said = format!(
-                    "{}, {memory}, {list}: {recall:.3} after {before:.3}",
+                    "{}, memory {memory}, list {list}: recall {recall:.3}, with a shorter list {before:.3}",
                     preset.name
                 );
                 assert!(recall > before - 0.03, "{said}");
@@ -315,7 +315,7 @@ fn a_longer_list_finds_no_less() {
             let enough = if longest > 500 { 0.97 } else { 0.7 };
             assert!(
                 longest >= 50 && before > enough,
-                "{}, {memory}: {before:.3}, {longest}",
+                "{}, memory {memory}: recall {before:.3} with the longest list, {longest}",
                 preset.name
             );
         }

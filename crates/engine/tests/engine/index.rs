@@ -85,7 +85,10 @@ fn embeddings_under_cosine_and_inner_product() {
             let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
             assert!(recall > least, "{metric}, {strategy}: recall {recall}");
             for row in found.distances.chunks_exact(10) {
-                assert!(row.is_sorted(), "{metric}, {strategy}: out of order");
+                assert!(
+                    row.is_sorted(),
+                    "{metric}, {strategy}: distances are out of order"
+                );
             }
         }
     }
@@ -249,7 +252,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
             let (warm, cold) = (aisaq[1].counters.graph_reads, plain.counters.graph_reads);
             assert!(
                 entries < 2_000 || warm < cold / 5,
-                "{name}: {warm} of {cold}"
+                "{name}: {warm} reads with the cache, {cold} without"
             );
         }
     }
@@ -281,7 +284,7 @@ fn aisaq_searches_in_every_way() {
             (recall(&found), found.counters)
         };
         let (plain, from_medoid) = search(&aisaq, Strategy::BestFirst, false);
-        assert!(plain > 0.9, "list {list}: {plain}");
+        assert!(plain > 0.9, "list {list}: recall {plain}");
         // The search starts with the same seeds. Their exact distances replace distances by codes.
         let (navigated, reads) = search(&aisaq, Strategy::BestFirst, true);
         let (coupled, coupled_reads) = search(&diskann, Strategy::BestFirst, true);
@@ -300,10 +303,10 @@ fn aisaq_searches_in_every_way() {
         // completions.
         for navigation in [false, true] {
             let (pipelined, _) = search(&aisaq, Strategy::Pipelined, navigation);
-            eprintln!("list {list}, pipelined: {pipelined} beside {plain}");
+            eprintln!("list {list}: recall {pipelined} pipelined, {plain} best-first");
             assert!(
                 pipelined > plain - 0.02,
-                "list {list}, {navigation}: {pipelined}, {plain}"
+                "list {list}, navigation {navigation}: recall {pipelined} pipelined, {plain} best-first"
             );
         }
     }
@@ -968,10 +971,14 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             let report = build(rows, &path, &options, &Silent).unwrap();
             let stats = Index::open(&path, &OpenOptions::default()).unwrap().stats();
             eprintln!(
-                "{layout}: {space} bytes, R = {}: {} bytes",
+                "{layout}: budget {space} bytes, R = {}: {} bytes used",
                 stats.degree, report.bytes
             );
-            assert!(report.bytes <= space, "{layout}, {space}: {}", report.bytes);
+            assert!(
+                report.bytes <= space,
+                "{layout}, budget {space}: {} bytes used",
+                report.bytes
+            );
             let why = report.space.unwrap();
             assert_eq!((why.budget, why.degree), (space, report.degree), "{why:?}");
             // The size as a multiple of the estimate by which the budget is kept.

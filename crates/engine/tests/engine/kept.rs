@@ -211,7 +211,7 @@ impl Place {
         let recall = self.recall_now();
         assert!(
             recall > self.recall - 0.01,
-            "{recall}, first {}",
+            "recall {recall}, after the build {}",
             self.recall
         );
         self.find(5);
@@ -239,7 +239,7 @@ impl Place {
                 continue;
             };
             let distance = results.distances[10 * at + place];
-            assert!(distance.abs() < 1e-6, "{id} at {distance}");
+            assert!(distance.abs() < 1e-6, "id {id} is at distance {distance}");
         }
         assert!(missed.len() <= 1 + ids.len() / 1000, "{missed:?}");
     }

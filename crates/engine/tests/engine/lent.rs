@@ -62,17 +62,29 @@ fn what_waits_is_lent_more_and_a_merge_gives_it_back() {
         live.upsert_rows(&rows, &beside, &ids, &Silent).unwrap();
         catalog.memory_bytes() > first
     };
-    assert!((0..40).any(turn), "never more than {first}");
+    assert!(
+        (0..40).any(turn),
+        "the leases never exceed the first {first} bytes"
+    );
     assert!(turn(0));
     let grown = catalog.memory_bytes();
-    assert!(grown > first + 400_000, "{grown} after {first}");
+    assert!(
+        grown > first + 400_000,
+        "{grown} bytes leased, at first {first}"
+    );
     assert!(grown <= catalog.memory().unwrap());
     live.compact(&Silent).unwrap();
     let merged = catalog.memory_bytes();
-    assert!(merged < first + 200_000, "{merged} after {first}");
+    assert!(
+        merged < first + 200_000,
+        "{merged} bytes leased after the merge, at first {first}"
+    );
     assert!(live.index().memory().budget >= own);
     // The memory is leased again.
-    assert!((0..40).any(turn), "never more than {first}");
+    assert!(
+        (0..40).any(turn),
+        "the leases never exceed the first {first} bytes"
+    );
     drop(live);
     assert!(catalog.memory_bytes() < first);
 }

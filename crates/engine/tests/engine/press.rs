@@ -284,7 +284,7 @@ fn in_locality_order_fewer_reads_bring_the_candidates() {
         counters.vector_reads as f64 / QUERIES as f64
     };
     let (near, input) = (read(built(LowCodes::Nested).0), read(folder.path()));
-    println!("{near:.1} reads a query, {input:.1} in the order of the input");
+    println!("{near:.1} reads a query in locality order, {input:.1} in the order of the input");
     assert!(1.5 * near < input, "{near} {input}");
 }
 
@@ -309,7 +309,7 @@ fn the_first_rounds_visit_few_nodes() {
             assert!(narrow.advance(&high, &mut one_by_one));
         }
         assert!(wide.advance(&high, &mut together));
-        assert!(one_by_one == together, "{visited} in a round");
+        assert!(one_by_one == together, "{visited} nodes in a round");
     }
 }
 
@@ -356,7 +356,10 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
         let (one, recall) = of(None);
         // This search uses high codes only, and the exact queries.
         let (_, exact) = of(Some(Strategy::BestFirst));
-        assert!(recall > exact - 0.01, "{metric}: {recall} of {exact}");
+        assert!(
+            recall > exact - 0.01,
+            "{metric}: recall {recall}, with exact queries {exact}"
+        );
         let servers = Servers::of(&path);
         assert_eq!(servers.high.collection().query_bytes(), 132);
         let offloads = Servers::with_room(&path, ROWS as u64 * 16 / 2);
@@ -553,7 +556,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
             let found = nearest(servers, &row(&base, gone));
             assert!(
                 found.1 > 0.0 && found.0 != gone as u64,
-                "{when}: {gone} is {found:?}"
+                "{when}: a search for the old row of id {gone} finds {found:?}"
             );
         }
         assert_eq!(nearest(servers, &row(&base, 7)), (7, 0.0), "{when}");
@@ -603,7 +606,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
             let found = nearest(servers, &row(of, n));
             assert!(
                 found.0 != gone && found.1 > 0.0,
-                "{when}: {gone} is {found:?}"
+                "{when}: a search for the old row of id {gone} finds {found:?}"
             );
         }
         assert_eq!(nearest(servers, &row(&more, 2)), (5002, 0.0), "{when}");
@@ -710,7 +713,12 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
                     let mut ids = found.ids.clone();
                     ids.sort_unstable();
                     ids.dedup();
-                    assert_eq!(ids.len(), found.ids.len(), "an id twice: {:?}", found.ids);
+                    assert_eq!(
+                        ids.len(),
+                        found.ids.len(),
+                        "a result has an id twice: {:?}",
+                        found.ids
+                    );
                 }
                 // Ranking fails only if two merges were committed in between.
                 Err(error) => assert!(servers.full.collection_of(state).is_none(), "{error}"),
@@ -763,7 +771,10 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
         let (_, low, hops, recall) = counted(&index, truth, one(0));
         assert!(low == 0 && recall > 0.95, "{low} {recall}");
         let (all, by_low, fewer, with_seeds) = counted(&index, truth, one(64));
-        assert!(fewer < hops, "{low_codes:?}: {fewer} hops, {hops} without");
+        assert!(
+            fewer < hops,
+            "{low_codes:?}: {fewer} hops with seeds, {hops} without"
+        );
         assert!(with_seeds > 0.95, "{with_seeds}");
         // 64 seeds, and up to 16 in each of the next steps, by low codes if there are any.
         let most = QUERIES as u64 * (64 + 3 * 16);

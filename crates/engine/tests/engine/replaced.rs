@@ -106,7 +106,7 @@ fn a_reader_goes_on_after_a_merge_of_another() {
         let found = reader.search(&rows(0), &options).unwrap();
         assert_eq!(
             found.ids[0], 0,
-            "{preset}: the first row is nearest to itself"
+            "{preset}: the first row does not find itself"
         );
         assert!(!reader.is_current().unwrap());
         // The first search of the reader comes after the second merge.

@@ -56,8 +56,11 @@ fn options() -> SearchOptions {
 }
 
 fn same(found: &SearchResults, expected: &SearchResults, what: &str) {
-    assert!(found.ids == expected.ids, "{what}: other ids");
-    assert!(found.distances == expected.distances, "{what}: distances");
+    assert!(found.ids == expected.ids, "{what}: the ids differ");
+    assert!(
+        found.distances == expected.distances,
+        "{what}: the distances differ"
+    );
 }
 
 #[test]
@@ -326,7 +329,7 @@ fn searches_go_on_beside_changes_and_merges() {
                     (_, found) => {
                         let found = found.unwrap();
                         let exact = found.distances.iter().filter(|&&d| d == 0.0).count();
-                        assert!(exact >= 19, "{exact} of 20");
+                        assert!(exact >= 19, "{exact} of 20 rows found themselves");
                     }
                 }
             }

@@ -472,7 +472,7 @@ fn measuring() -> usize {
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < LONG, "{what} did not come");
+        assert!(begin.elapsed() < LONG, "{what} was not reached in time");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -318,7 +318,7 @@ impl SlottedShape {
         self.file_offset(pages)
     }
 
-    /// The header of a file that holds nodes `first..first + nodes` on `pages` pages.
+    /// The header of a file with nodes `first..first + nodes` on `pages` pages.
     pub fn header(&self, first: u32, nodes: u64, pages: u64) -> FileHeader {
         let fields = FieldsWriter::new()
             .u32(u32::from(self.element.code()))

@@ -517,7 +517,7 @@ impl<'a> SlottedView<'a> {
     /// Refuses a relocated page with a repeated node, or with a first node that is not the least.
     #[inline(never)]
     fn check_nodes(&self) -> Result<(), LayoutError> {
-        // Nearly all pages hold few records, and are checked without an allocation.
+        // Nearly all pages have few records, and are checked without an allocation.
         let (mut few, mut many) = ([0; 128], Vec::new());
         let nodes = match few.get_mut(..self.count) {
             Some(nodes) => nodes,

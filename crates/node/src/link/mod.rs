@@ -218,7 +218,7 @@ impl Outbox {
         self.queue().turns += 1;
     }
 
-    /// Begins a turn, after which the worker may send messages. `expected` says whether
+    /// Begins a turn, after which the worker may send messages. `expected` is whether
     /// [`expect`](Self::expect) was called for the turn on this connection.
     pub(crate) fn turn(&self, expected: bool) -> Turn<'_> {
         if !expected {

@@ -40,7 +40,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// Adds a part with `ids` ids. `again` says whether an earlier run may have made the part.
+    /// Adds a part with `ids` ids. `again` is whether an earlier run may have made the part.
     fn add(&mut self, part: Changed, again: bool, ids: usize) {
         self.upserted += u64::from(part.upserted);
         self.deleted += u64::from(part.deleted);

@@ -250,7 +250,7 @@ impl<H: HighHalf> Memory<H> {
 }
 
 impl MemoryServer {
-    /// Starts the server on threads of its own. `batch` says whether replies to messages that were
+    /// Starts the server on threads of its own. `batch` is whether replies to messages that were
     /// received together are written together. False is for comparisons only.
     ///
     /// # Errors
