@@ -173,7 +173,7 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
         let (ended, outcome) = query.ended.as_ref().unwrap();
         assert!(
             *ended <= query.deadline + Duration::from_micros(1),
-            "too late: {context}"
+            "the query ended after its deadline: {context}"
         );
         told_rightly(&network, query, &context);
         match outcome {

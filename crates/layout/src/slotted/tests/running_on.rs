@@ -49,7 +49,10 @@ fn write(first: u32, vectors: &[Vector]) -> Written {
     for (at, (id, vector)) in (first..).zip(vectors) {
         if !builder.push(*id, &[], vector) {
             end_page(&mut builder, &mut written, at);
-            assert!(builder.push(*id, &[], vector), "{at} begins a page");
+            assert!(
+                builder.push(*id, &[], vector),
+                "record {at} does not fit at the beginning of a page"
+            );
         }
         while builder.goes_on() {
             assert!(

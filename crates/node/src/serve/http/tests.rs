@@ -167,7 +167,7 @@ fn a_request_without_end_is_refused_before_it_takes_memory() {
     while sent < 256 << 20 && socket.write_all(&piece).is_ok() {
         sent += piece.len();
     }
-    assert!(sent < 64 << 20, "{sent} bytes were taken");
+    assert!(sent < 64 << 20, "the server accepted {sent} bytes");
 }
 
 #[test]
