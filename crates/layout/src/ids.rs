@@ -149,8 +149,8 @@ impl IdsFile {
         }
     }
 
-    /// Appends to `out` the payload of the block with these nodes, which have consecutive ids. A
-    /// block has its full number of nodes, except the last one.
+    /// Appends to `out` the payload of the block with these nodes, which have consecutive ids.
+    /// Every block except the last one has its full number of nodes.
     ///
     /// # Panics
     /// If the file has pairs, there are more nodes than a block has, or a node is not below the

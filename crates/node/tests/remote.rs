@@ -340,7 +340,7 @@ fn a_secret_is_read_from_a_file_of_its_owner_alone() {
 }
 
 /// The address of the `n`th server that is restarted. On 127.0.0.1 another server or connection
-/// could use its port in the meantime; on this address none does.
+/// could use the port while this server is down. On this address none does.
 fn own_address(n: u8) -> Options {
     let process = std::process::id();
     let (high, low) = (1 + (process >> 8) % 254, process % 256);

@@ -206,7 +206,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
             scope.spawn(|| {
                 let some = part(&all, 100, 50);
                 while !done.load(Ordering::Relaxed) {
-                    // A wide list, since the links that two threads make differ each time.
+                    // The list is wide, since the links that two threads make differ each time.
                     let options = SearchOptions {
                         k: 1,
                         list: 200,

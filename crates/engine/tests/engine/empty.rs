@@ -286,7 +286,8 @@ fn how_many_there_are_is_right_at_every_moment() {
             false
         }
     }
-    // By default one preset that inserts directly, and one whose vectors wait for a merge.
+    // By default, the test uses a preset that inserts directly, and a preset whose vectors wait for
+    // a merge.
     let all = [
         Preset::STRATANN,
         Preset::DISKANN,

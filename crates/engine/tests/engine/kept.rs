@@ -469,7 +469,7 @@ fn repair_leaves_garbage_where_it_is() {
         let lists = place
             .index()
             .join(&manifest.file("adjacency").unwrap().name);
-        // Every page, so that one of them is in use.
+        // The test damages every page, so that a damaged page is in use.
         for page in 1..std::fs::metadata(&lists).unwrap().len() as usize / 4096 {
             damage(&lists, 4096 * page + 100);
         }

@@ -425,7 +425,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
     );
 }
 
-/// The nearest of some pivots, which are rows, for each vector.
+/// For each vector, the number of the nearest pivot. Pivots are rows.
 fn regions(vectors: &Matrix, pivots: &Matrix) -> Vec<u64> {
     let nearest = brute_force(pivots, vectors, 1, Metric::L2, 2, &Silent).unwrap();
     nearest.ids

@@ -106,7 +106,7 @@ fn work(told: &str) {
             scope.spawn(move || {
                 for at in 0..CALLS {
                     make(live, &caller.call());
-                    // One line in one write. The process that reads the line knows that the call
+                    // Each line is one write. The process that reads the line knows that the call
                     // was acknowledged.
                     let line = format!("done {number} {at}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();

@@ -2,10 +2,10 @@
 //! off, and new vectors.
 //!
 //! The files of the build stay unchanged. Each checkpoint that moves vectors into clusters adds a
-//! *segment*: a file of posting lists, of the same kind as the build's, with the changed clusters.
-//! If vectors are stored once, it also adds a file of [members](super::member) with the new
-//! vectors. This table describes all these files. If a cluster has several posting lists, the last
-//! one is current: the one of the latest segment, and within this segment the last.
+//! *segment*: a file of posting lists, of the same kind as the file of the build, with the changed
+//! clusters. If vectors are stored once, it also adds a file of [members](super::member) with the
+//! new vectors. This table describes all these files. If a cluster has several posting lists, the
+//! last one is current: the one of the latest segment, and within this segment the last.
 //!
 //! The numbers of new vectors continue after the build's numbers. A file of members begins with
 //! vector `first` instead of 0. So `n - first` members come between the header and vector `n`.

@@ -65,7 +65,7 @@ pub struct ClusterShape {
     /// The number of clusters, 1 or more.
     pub clusters: u32,
     /// The number of vectors, at least the number of clusters. In a file that was written after the
-    /// build, the number when it was written.
+    /// build, the number at the time of writing.
     pub vectors: u32,
 }
 

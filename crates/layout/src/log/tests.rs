@@ -53,7 +53,8 @@ fn encode(records: &[Owned]) -> Vec<u8> {
     out
 }
 
-/// All records of the bytes, and the reason why they end. Also checks the sequence numbers.
+/// Returns all records in `bytes`, and the reason why the records end. Also checks the sequence
+/// numbers.
 fn decode(shape: LogShape, place: RecordPlace, bytes: &[u8]) -> (Vec<Owned>, End) {
     let mut records = LogRecords::new(shape, place, bytes);
     let mut out = Vec::new();

@@ -416,7 +416,7 @@ fn a_server_that_answers_nothing_is_asked_again_and_then_taken_for_dead() {
     assert_eq!(worker.next_timer(), Some(at(101)));
     worker.timer(at(101), &mut out);
     assert!(out.memory_silent && !out.storage_silent);
-    // On the next connection it begins again, with another id.
+    // On the next connection the worker begins again, with another id.
     worker.memory_down("is gone");
     out.clear();
     worker.memory_up(at(150), &mut out);

@@ -433,7 +433,7 @@ fn in_one_schedule_the_same_happens_again() {
 }
 
 /// Runs ten thousand schedules with STRATANN_SLOW=1 (`make test-slow`), or else a thousand. With
-/// `STRATANN_SEED` it runs only that one.
+/// `STRATANN_SEED`, runs only the schedule of that seed.
 #[test]
 fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
     let worlds = worlds();

@@ -56,7 +56,7 @@ fn storage(world: &Arc<World>, options: Options) -> StorageServer {
 }
 
 /// The address of a server that is restarted. On 127.0.0.1 another server or connection could use
-/// its port in the meantime; on this address none does.
+/// the port while this server is down. On this address none does.
 pub fn own_address() -> Options {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
