@@ -549,7 +549,7 @@ fn a_connection_is_not_dead_where_nobody_waits_or_others_are_answered() {
     worker.timer(at(60), &mut out);
     assert_eq!((worker.in_flight(), worker.next_timer()), (0, None));
     out.clear();
-    // A long time afterwards, although the next search sends a request.
+    // The connection is not dead long afterwards, although the next search sends a request.
     worker.timer(at(500), &mut out);
     worker.take(at(1000), search(2, at(2000)), &mut out);
     worker.timer(at(1030), &mut out);
