@@ -1,8 +1,8 @@
-//! A forked process has a copy of all open handles, but none of the threads. Dropping the handles
-//! there must end, and must change nothing on storage.
+//! A forked process has a copy of all open handles, but none of the threads. In a forked process,
+//! the drop of a handle must return, and must change nothing on storage.
 //!
-//! The state of other tests at the time of the fork, such as held locks, must not be part of this.
-//! So each test starts this program again, and runs there alone.
+//! A fork also copies the state of other tests, such as held locks. So each test starts this
+//! program again, and runs alone in the new process.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -117,7 +117,8 @@ fn drops_an_index() {
         };
         let merger = live.merge_when_due(when).unwrap();
         live.insert(&rows(ROWS), None, &Silent).unwrap();
-        // After this, no thread writes pages while files are compared. The deletes wait in the log.
+        // After this flush, no thread writes pages while files are compared. The deletes wait in
+        // the log.
         live.flush().unwrap();
         live.delete(&[3, 4, 5]).unwrap();
         live.search(&rows(0), &SearchOptions::default()).unwrap();
@@ -176,7 +177,7 @@ fn nobody_waits() {
         drop(held.take());
         outcome.is_err()
     }));
-    // In the parent process they continue.
+    // In the parent process the searches continue.
     let found = theirs.take().unwrap().wait().unwrap();
     let expected = index.search(&some(1_000, 100), &wide).unwrap();
     assert!(found.ids == expected.ids && found.distances == expected.distances);

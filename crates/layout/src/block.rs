@@ -10,8 +10,8 @@
 //! checksum covers the number too. So a block at a wrong place is refused, although its bytes are
 //! intact.
 //!
-//! A page may be several consecutive blocks. Its first block has the checksums of all of them, so
-//! that the payload after them is contiguous:
+//! A page may consist of several consecutive blocks. The first block of a page has the checksums of
+//! all its blocks, so the payload after the checksums is contiguous:
 //!
 //! ```text
 //! offset  size  contents (page of k blocks)
@@ -42,13 +42,13 @@ pub(crate) fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
 
-/// The little-endian `u16` at `at`. The caller ensures that it is within `bytes`.
+/// The little-endian `u16` at offset `at`. The caller ensures that the number is within `bytes`.
 #[inline]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The little-endian `u64` at `at`. The caller ensures that it is within `bytes`.
+/// The little-endian `u64` at offset `at`. The caller ensures that the number is within `bytes`.
 #[inline]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut eight = [0; 8];
@@ -56,7 +56,7 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(eight)
 }
 
-/// The little-endian `u32` at `at`. The caller ensures that it is within `bytes`.
+/// The little-endian `u32` at offset `at`. The caller ensures that the number is within `bytes`.
 #[inline]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut four = [0; 4];
@@ -112,7 +112,8 @@ pub(crate) fn seal_page(page: &mut [u8], first: u64) {
         let (_, sum) = further_checksum(page, first, at);
         page[4 * at..4 * at + 4].copy_from_slice(&sum.to_le_bytes());
     }
-    // The first block is sealed last, because its checksum covers the others.
+    // The first block is sealed last, because its checksum covers the checksums of the other
+    // blocks.
     seal(&mut page[..BLOCK], first);
 }
 
@@ -205,7 +206,7 @@ mod tests {
         for bit in 0..page.len() * 8 {
             page[bit / 8] ^= 1 << (bit % 8);
             let error = check_page(&page, 7, "f").unwrap_err();
-            // The error names the block. The first block has the checksums of all.
+            // The error names the offset of the block whose checksum is wrong.
             let block = 7 + (bit / 8 / BLOCK) as u64;
             assert_eq!(error.offset(), Some(block * BLOCK as u64), "bit {bit}");
             page[bit / 8] ^= 1 << (bit % 8);

@@ -12,7 +12,7 @@
 //!
 //! ```text
 //!   page as it was written   | 300 301 302 303 | 304 305 306 | 307 308 |  first node 300
-//!   its dead slots                  1   2          0   1   2               302: an earlier merge
+//!   its dead slots                  1   2          0   1   2              302: by an earlier merge
 //!   nodes now, from 100 on   | 100         101 |             | 102 103 |  boundaries 101, 101, 103
 //! ```
 //!
@@ -45,8 +45,9 @@
 //! is 0.
 //!
 //! Without garbage a chunk takes `4 p + 12 + V` bytes, and another bit for each page if records
-//! span pages. The paper's formula for the size of a chunk is based on this ([`chunk_bytes_for`]).
-//! If no record starts on a page, its last node is that of the page before.
+//! span pages. The paper's formula for the size of a chunk is based on these numbers
+//! ([`chunk_bytes_for`]). If no record starts on a page, its last node is the last node of the page
+//! before.
 
 mod dead;
 
@@ -76,10 +77,10 @@ pub struct Chunk {
     /// The number of its pages, which are consecutive.
     pub pages: u32,
     /// The last node of each of its pages, by the index's node numbers. The nodes that start on a
-    /// page are above the last node of the page before, up to its own last node. If both are equal,
-    /// none starts.
+    /// page are above the last node of the page before, up to its own last node. If the last nodes
+    /// of both pages are equal, no node starts on the page.
     pub boundaries: Vec<u32>,
-    /// The base vector, in the bytes of a vector, if vectors are encoded as differences from one.
+    /// The bytes of the base vector, if vectors are encoded as differences from a base vector.
     pub base: Option<Vec<u8>>,
 }
 
@@ -102,13 +103,13 @@ pub struct ChunksFile {
 /// Facts about a segment from the manifest and from the header of its vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentSpan {
-    /// Its first node.
+    /// The first node of the segment.
     pub first: u32,
-    /// Its nodes.
+    /// The number of nodes of the segment.
     pub nodes: u64,
-    /// Dead records of its file.
+    /// The number of dead records in the segment's file.
     pub garbage: u64,
-    /// Pages of its file.
+    /// The number of pages of the segment's file.
     pub pages: u64,
 }
 
@@ -167,9 +168,8 @@ impl ChunksFile {
     ///
     /// - a length that does not match its counts, or a wrong number of chunks;
     /// - chunks whose pages are not consecutive, or are not all pages of the file;
-    /// - boundaries that do not ascend, or do not end with the chunk;
-    /// - a page with more records than a page can hold, or without records although none continues
-    ///   there;
+    /// - boundaries that do not ascend, or that do not end with the last node of the chunk;
+    /// - a page with more records than a page can hold, or a page without any part of a record;
     /// - dead slots that do not ascend, have no record, or differ in number from the garbage;
     /// - a chunk whose last record continues.
     pub fn decode(
@@ -188,7 +188,7 @@ impl ChunksFile {
         let records = span.records();
         let needed = records.div_ceil(u64::from(chunk_vectors));
         if u64::from(count) != needed {
-            let expected = format!("{needed} for {records} nodes, {chunk_vectors} each");
+            let expected = format!("{needed} for {records} nodes, {chunk_vectors} nodes a chunk");
             return Err(reader.wrong(8, "number of chunks", count, expected));
         }
         let model = reader.bytes(u64::from(model_bytes), "model")?.to_vec();
@@ -247,7 +247,7 @@ impl ChunksFile {
         PageDirectory::from_counts(first, self.counts(first))
     }
 
-    /// The chunk that holds `node`, in a segment whose first node is `first`; `None` if no chunk
+    /// The chunk that has `node`, in a segment whose first node is `first`; `None` if no chunk
     /// does.
     pub fn chunk_of(&self, first: u32, node: u32) -> Option<&Chunk> {
         let mut next = first;
@@ -262,9 +262,9 @@ impl ChunksFile {
         })
     }
 
-    /// The same pages with more garbage and with renumbered nodes: the first node was `from`, and
-    /// becomes `to`. `dead` has the pages and slots of the newly dead records, ascending. No such
-    /// record may be dead already.
+    /// Returns the same pages with more garbage and with renumbered nodes: the first node was
+    /// `from`, and becomes `to`. `dead` has the pages and slots of the newly dead records,
+    /// ascending. No such record may be dead already.
     #[must_use]
     pub fn with_dead(&self, from: u32, to: u32, dead: &[(u32, u16)]) -> ChunksFile {
         let mut counts = self.counts(from);
@@ -302,7 +302,7 @@ struct NextChunk {
     /// Nodes and records of the remaining chunks.
     nodes_left: u64,
     records_left: u64,
-    /// The dead slots of the pages that were read.
+    /// The dead slots of the pages that were read so far.
     dead: DeadSlots,
     runs: RunsOn,
 }
@@ -368,7 +368,7 @@ impl NextChunk {
         })
     }
 
-    /// Reads the bits of the pages of a chunk whose last record continues.
+    /// Reads a bit for each page of a chunk: whether the last record of the page continues.
     fn runs(
         &mut self,
         reader: &mut PayloadReader<'_>,
@@ -381,7 +381,7 @@ impl NextChunk {
         runs.add(bytes, 0, pages);
         let last = runs.has(u64::from(pages) - 1);
         if runs.is_empty() || last || runs.to_bytes(0, pages) != bytes {
-            let expected = "bits of one page or more, but not of the last";
+            let expected = "bits of one page or more, but not of the last page";
             let bits = format!("{bytes:?}");
             return Err(reader.wrong(at, what, bits, expected));
         }
@@ -444,7 +444,7 @@ impl Garbage {
             if all == 0 {
                 return Err(reader.wrong(
                     at,
-                    "dead slots of a chunk with dead slots",
+                    "number of dead slots of a chunk with garbage",
                     0,
                     "1 or more",
                 ));
@@ -496,7 +496,7 @@ pub fn chunk_overhead(chunk_bytes: u64, alpha: f64, vector_bytes: usize) -> f64 
 }
 
 /// The fewest bytes of vectors in a chunk for which [`chunk_overhead`] is at most `overhead`.
-/// `None` if no chunk is large enough, because the boundaries alone take more.
+/// `None` if no chunk is large enough, because the boundaries alone exceed this share.
 pub fn chunk_bytes_for(overhead: f64, alpha: f64, vector_bytes: usize) -> Option<u64> {
     let left = overhead - alpha / 1024.0;
     let bytes = ((vector_bytes + CHUNK_FIXED) as f64 / left).ceil();

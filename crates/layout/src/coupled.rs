@@ -34,7 +34,7 @@
 //! A rewritten record goes to another page, beside records of any other nodes. So such a
 //! *relocated* page stores the node of each of its records, and has at least one record. It has as
 //! many blocks as the other pages, is in the same file, and has a mark. Its records are four bytes
-//! longer, so it may have fewer. If a record has too little free space in its blocks for these four
+//! longer, so it may have fewer records. If a page has one record and no space for these four
 //! bytes, the shape has no relocated pages.
 
 use std::ops::Deref;
@@ -61,8 +61,8 @@ const NODE_OF: &str = "node of a record";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CoupledShape {
     geometry: Geometry,
-    /// The geometry of relocated pages, which have as many blocks; `None` if their records do not
-    /// fit into these.
+    /// The geometry of relocated pages, which have as many blocks as other pages; `None` if their
+    /// records do not fit into these blocks.
     relocated: Option<Geometry>,
 }
 
@@ -156,7 +156,7 @@ impl PageBuilder {
         }
     }
 
-    /// Empties the page. It will hold consecutive nodes; see [`PageBuilder::push`].
+    /// Empties the page. It will have consecutive nodes; see [`PageBuilder::push`].
     pub fn clear(&mut self) {
         self.records.start(self.shape.geometry, 0);
         self.relocated = false;
@@ -226,8 +226,8 @@ impl PageBuilder {
         true
     }
 
-    /// Seals the page as number `page` of its file and returns its bytes. [`PageBuilder::clear`] or
-    /// [`PageBuilder::start_relocated`] starts the next one.
+    /// Seals the page as number `page` of its file and returns the bytes of the page.
+    /// [`PageBuilder::clear`] or [`PageBuilder::start_relocated`] starts the next page.
     ///
     /// The records stay: more may be pushed, and the page may be finished again under the same or
     /// another number.
@@ -261,7 +261,7 @@ impl<'a> PageView<'a> {
     /// Returns an error if the bytes are not one page long, or the count of records is impossible.
     /// A page of consecutive nodes is also refused if `expected` is another count, or 0. With
     /// `verify`, the checksums of its blocks are checked, and that a relocated page has each node
-    /// once. Without it, damaged bytes cause no panic, but give wrong values.
+    /// once. Without `verify`, damaged bytes cause no panic, but give wrong values.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -326,7 +326,7 @@ impl<'a> PageView<'a> {
         self.records.len()
     }
 
-    /// Whether the page holds no record.
+    /// Whether the page has no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -354,7 +354,7 @@ impl<'a> PageView<'a> {
         })
     }
 
-    /// The slot of `node` on the page, if it is there.
+    /// The slot of `node` on the page, if the page has a record of this node.
     #[inline]
     pub fn slot_of(&self, node: u32) -> Option<usize> {
         if self.relocated {
@@ -445,7 +445,8 @@ impl<'a> Neighbours<'a> {
             .map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
     }
 
-    /// Replaces the contents of `out`. Allocates only if the capacity of `out` is too small.
+    /// Replaces the contents of `out` by the neighbours. Allocates only if the capacity of `out` is
+    /// too small.
     #[inline]
     pub fn copy_into(&self, out: &mut Vec<u32>) {
         out.clear();
@@ -632,7 +633,7 @@ mod tests {
             (Element::F32, 1017, 1, 1),
             (Element::F32, 1018, 1, 0),
             (Element::F32, 1019, 1, 1),
-            // The same for two blocks.
+            // The same two records for pages of two blocks.
             (Element::F32, 2040, 1, 1),
             (Element::F32, 2041, 1, 0),
             (Element::F32, 2042, 1, 1),
@@ -687,7 +688,7 @@ mod tests {
             let first = shape.first_node(page) as u32;
             assert_nodes(&view, &(first..=first + 5).collect::<Vec<_>>());
         }
-        // The page after the page with the largest number.
+        // The numbers are the page after the last possible page, and the largest number.
         for page in [429_496_730, u64::MAX] {
             let bytes = build(shape, page, &nodes);
             let view = PageView::open(&shape, &bytes, page, Some(6), true, "g").unwrap();
@@ -779,7 +780,7 @@ mod tests {
             assert_eq!(builder.finish(3), so_far);
             assert_eq!(builder.is_full(), builder.len() == most);
         }
-        // The same in the opposite order.
+        // Now a page of consecutive nodes follows a relocated page.
         builder.clear();
         for (at, (id, vector, neighbours)) in nodes[..2].iter().enumerate() {
             builder.push(*id, vector, neighbours);

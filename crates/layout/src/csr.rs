@@ -1,11 +1,11 @@
 //! Rows of a compressed sparse row (CSR) graph. A row has the id, vector and list of a node. Rows
 //! follow each other without gaps.
 //!
-//! Memory that is read at byte granularity (RDMA, CXL, NVM) allows a record at any position, so
-//! pages with padding have no benefit (second-tier memory, §5). A build fills every list up to the
-//! degree R. So all rows have equal length, and the row pointers of CSR are replaced by a
-//! multiplication. Links can still save space: each takes as many bits as the largest node number
-//! needs.
+//! Memory that is read at byte granularity (RDMA, CXL, NVM) allows a record at any position. So
+//! pages with padding have no benefit (§5 of the paper on second-tier memory). A build fills every
+//! list up to the degree R. So all rows have equal length, and the row pointers of CSR are replaced
+//! by a multiplication. Links can still save space: each takes as many bits as the largest node
+//! number needs.
 //!
 //! ```text
 //! file = [header block][row 0][row 1]..[row n-1][zeros up to a multiple of 4096]

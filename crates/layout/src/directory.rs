@@ -10,15 +10,15 @@
 //! | 4 | 4 | `m`, bytes of the model of the lists |
 //! | 8 | 4 | the nodes of each model of the vectors (the last may have fewer); 0 without models |
 //! | 12 | 4 | `s`, the models of the vectors |
-//! | 16 | 4 s | bytes of each of them |
+//! | 16 | 4 s | bytes of each model of the vectors |
 //! | … | m | the model of the lists |
 //! | … | … | the models of the vectors, one after another |
 //! | … | 2 p | records on each page, 1 or more |
 //!
-//! In memory it is a [`PageDirectory`]: a bit for each node, which is set for the first node of a
-//! page, and the count of set bits before every 512 nodes. A page without a node has no bit. Only
-//! [segments](crate::chunks) with garbage or spanning records have such pages, whose numbers are
-//! listed separately.
+//! In memory the directory is a [`PageDirectory`]: a bit for each node, which is set for the first
+//! node of a page, and the count of set bits before every 512 nodes. A page without a node has no
+//! bit. Only [segments](crate::chunks) with garbage or spanning records have such pages, whose
+//! numbers are listed separately.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -40,7 +40,7 @@ pub struct PageDirectory {
     /// A bit for each node, set for the first node of each page. The length is a multiple of
     /// [`WORDS`].
     bits: Vec<u64>,
-    /// Bits set before each [`RANKED`] nodes.
+    /// The number of set bits before each group of [`RANKED`] nodes.
     ranks: Vec<u32>,
     /// The pages without a node, ascending.
     empty: Vec<u32>,
@@ -88,7 +88,7 @@ impl PageDirectory {
     }
 
     /// The page that has `node`. If the file does not have the node, the page of the nearest node
-    /// that it has, or 0.
+    /// that the file has; 0 if the file has no nodes.
     #[inline]
     pub fn page_of(&self, node: u32) -> u64 {
         let Some(last) = self.nodes.checked_sub(1) else {
@@ -113,11 +113,11 @@ impl PageDirectory {
         next >= self.nodes || self.bits[(next / 64) as usize] >> (next % 64) & 1 != 0
     }
 
-    /// The `nth` page that holds a node, from 0.
+    /// The `nth` page that has a node, counted from 0.
     #[inline]
     fn nth_in_use(&self, nth: u64) -> u64 {
-        // The number of empty pages before it. An empty page is before it if at most `nth` pages in
-        // use come before that page.
+        // Finds the number of empty pages before the result. An empty page is before the result if
+        // at most `nth` pages in use come before the empty page.
         let (mut low, mut high) = (0, self.empty.len());
         while low < high {
             let middle = low + (high - low) / 2;
@@ -129,7 +129,7 @@ impl PageDirectory {
         nth + low as u64
     }
 
-    /// Whether a page holds a node.
+    /// Whether a page has a node.
     pub fn holds(&self, page: u64) -> bool {
         let number = u32::try_from(page).ok().filter(|_| page < self.pages);
         number.is_some_and(|page| self.empty.binary_search(&page).is_err())
@@ -142,7 +142,7 @@ impl PageDirectory {
             return None;
         }
         let number = u32::try_from(page).ok()?;
-        // An empty page is found in the list, and has no node.
+        // A page in the list of empty pages has no node.
         let page = page - self.empty.binary_search(&number).err()? as u64;
         let ranked = self
             .ranks
@@ -193,7 +193,7 @@ pub struct DirectoryFile {
     /// The encoding of the lists: the bytes of a model of the codec.
     pub list_model: Vec<u8>,
     /// The number of nodes of each model of the vectors; the last model may have fewer. 0 if there
-    /// are none.
+    /// are no models.
     pub segment_vectors: u32,
     /// The encodings of the vectors, one for each `segment_vectors` nodes; none in the directory of
     /// a file without vectors.
@@ -250,7 +250,7 @@ impl DirectoryFile {
             every => nodes.div_ceil(u64::from(every)),
         };
         if u64::from(models) != needed {
-            let expected = format!("{needed} for {nodes} nodes, {segment_vectors} each");
+            let expected = format!("{needed} for {nodes} nodes, {segment_vectors} nodes a model");
             return Err(reader.wrong(12, "number of models of the vectors", models, expected));
         }
         let lengths = reader.u32s(u64::from(models), "bytes of the models of the vectors")?;
@@ -353,7 +353,7 @@ mod tests {
             &[1; 512],
             &[1; 1025],
             &varied,
-            // Pages without a node.
+            // These files have pages without a node.
             &[0],
             &[0, 0, 3],
             &[3, 0],
@@ -364,7 +364,7 @@ mod tests {
                 assert_right(&directory, first, counts);
             }
         }
-        // The largest node number.
+        // The last node has the largest node number.
         let directory = PageDirectory::from_counts(u32::MAX - 9, [5, 5]);
         assert_right(&directory, u32::MAX - 9, &[5, 5]);
     }
@@ -420,7 +420,7 @@ mod tests {
             (|file| file.counts.truncate(2), "number of pages"),
             (
                 |file| drop(file.vector_models.pop()),
-                "number of models of the vectors at offset 4112 is 2; expected 3 for 10 nodes, 4 each",
+                "number of models of the vectors at offset 4112 is 2; expected 3 for 10 nodes, 4 nodes a model",
             ),
             (
                 |file| file.vector_models.clear(),

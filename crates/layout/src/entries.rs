@@ -8,8 +8,8 @@
 //! |---|---|---|
 //! | 0 | 4 | `n`, at least 1 |
 //! | 4 | 4 | `c` |
-//! | 8 | 4 n | their nodes; the first is the medoid |
-//! | 8 + 4 n | c n | their codes, in the same order |
+//! | 8 | 4 n | the nodes of the entry points; the first is the medoid |
+//! | 8 + 4 n | c n | the codes of these nodes, in the same order |
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
@@ -22,7 +22,7 @@ pub const FORMAT_VERSION: u32 = 1;
 pub struct EntryPoints {
     /// The nodes, at least one.
     pub nodes: Vec<u32>,
-    /// Their codes, one after the other.
+    /// The codes of the nodes, one after the other.
     pub codes: Vec<u8>,
 }
 

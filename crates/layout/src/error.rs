@@ -6,7 +6,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// The file, or the piece of it that was passed, ends too early.
+    /// The file, or the given piece of the file, ends too early.
     #[error(
         "{file}: truncated at offset {offset}; {expected} bytes expected, {found} found. \
          Restore the file from a copy, or build the index again"
@@ -93,7 +93,7 @@ pub enum LayoutError {
         /// The kind.
         found: String,
     },
-    /// A file of one kind where another is needed.
+    /// A file of one kind, where a file of another kind is needed.
     #[error(
         "{file}: file kind at offset {offset} is {found}; {expected} expected, so files of the index were swapped. Restore the right file"
     )]
@@ -132,12 +132,13 @@ pub enum LayoutError {
         file: String,
         /// The offset of the feature bits.
         offset: u64,
-        /// `"reader"`: must not be read; `"writer"`: must not be changed.
+        /// `"reader"`: this build must not read the file; `"writer"`: this build must not change
+        /// it.
         whom: &'static str,
         /// The lowest unknown bit, 0 to 63.
         bit: u32,
     },
-    /// Bytes that must be zero are not.
+    /// Bytes that must be zero are not zero.
     #[error(
         "{file}: reserved byte at offset {offset} is {found:#04x}; zero expected, so the file is damaged, or another \
          program wrote it. Restore the file from a copy, or build the index again"
@@ -145,9 +146,9 @@ pub enum LayoutError {
     Reserved {
         /// The file.
         file: String,
-        /// The first byte that is not zero.
+        /// The offset of the first byte that is not zero.
         offset: u64,
-        /// Its value.
+        /// The value of this byte.
         found: u8,
     },
     /// A field with an impossible value.
@@ -161,7 +162,7 @@ pub enum LayoutError {
         offset: u64,
         /// The field's name.
         what: &'static str,
-        /// Its value.
+        /// The value of the field.
         found: String,
         /// The expected value.
         expected: String,
@@ -185,7 +186,7 @@ pub enum LayoutError {
     Shape {
         /// The parameter's name.
         what: &'static str,
-        /// Its value.
+        /// The value of the parameter.
         found: u64,
         /// The supported range.
         expected: &'static str,

@@ -1,10 +1,11 @@
-//! The positions of pages in a file, and of the parts of a record, for records of one length.
+//! Computes the positions of pages in a file, and of fields in a record. All records of a file have
+//! one length.
 //!
 //! [Coupled](crate::coupled) and [inline](crate::inline) pages have a common structure. A record
 //! begins with external id, vector and adjacency list, and only the bytes after the list differ.
 //! All positions follow from the element type, the dimension, the degree bound and the number of
-//! bytes after the list. Those two modules have the byte tables. [`records`](crate::records) reads
-//! and writes the pages.
+//! bytes after the list. The modules `coupled` and `inline` have the byte tables.
+//! [`records`](crate::records) reads and writes the pages.
 
 use crate::block::{BLOCK, PAYLOAD};
 use crate::error::LayoutError;
@@ -138,7 +139,7 @@ impl Geometry {
         self.blocks * BLOCK
     }
 
-    /// The page that holds `node`.
+    /// The page that has `node`.
     #[inline]
     pub fn page_of(&self, node: u32) -> u64 {
         u64::from(node) / self.nodes_per_page as u64
@@ -187,7 +188,7 @@ impl Geometry {
     }
 
     /// Refuses a header whose number of nodes exceeds the range of node numbers, or does not match
-    /// the length of the file. The number is at byte `nodes_at` of the file.
+    /// the length of the file. The number of nodes is at byte `nodes_at` of the file.
     pub(crate) fn check_nodes(
         &self,
         nodes: u64,
@@ -231,7 +232,8 @@ pub(crate) fn record_bytes(element: Element, dim: usize, degree: usize, behind: 
 /// The blocks per page, and the records per page. A page is one block with as many records as fit,
 /// or the fewest blocks that have space for one record.
 pub(crate) fn fit(record_bytes: usize) -> (usize, usize) {
-    // Each block has its bytes except a checksum. The count of records takes four more bytes.
+    // Each block has four bytes for its checksum. The page has four more bytes for the count of
+    // records.
     let blocks = record_bytes.saturating_add(4).div_ceil(PAYLOAD);
     match blocks {
         1 => (1, room(1) / record_bytes),

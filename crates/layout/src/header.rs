@@ -8,7 +8,7 @@
 //!     12     4  format version of this kind (u32)
 //!     16     8  reader feature bits: a program that lacks one of them must not read the file
 //!     24     8  writer feature bits: a program that lacks one of them must not change the file
-//!     32     8  length of the whole file in bytes, with this block; of a growing file the least
+//!     32     8  length of the whole file in bytes, with this block; the least if the file grows
 //!     40     2  length F of the kind-specific fields
 //!     42     6  zero
 //!     48     F  fields of the kind (F <= 4044)
@@ -16,7 +16,7 @@
 //!   4092     4  crc32c of (block number 0 as u64, then bytes 0..4092)
 //! ```
 //!
-//! Magic, kind, version, feature bits and checksum keep their places in all future versions. The
+//! Magic, kind, version, feature bits and checksum keep their positions in all future versions. The
 //! meaning of the kind's own fields depends on the kind's version.
 
 mod kind;
@@ -100,11 +100,11 @@ impl FileHeader {
         block
     }
 
-    /// Decodes the header from the first bytes of `file`; more than a block may be given. Refuses
-    /// bytes that are truncated, damaged, not of StratANN, or newer than this build.
+    /// Decodes the header from `bytes`, the first bytes of `file`, one block or more. Refuses bytes
+    /// that are truncated, damaged, not of StratANN, or of a version newer than this build.
     pub fn decode(bytes: &[u8], file: &str) -> Result<FileHeader, LayoutError> {
-        // The magic is checked first, so that a foreign file is reported as such, whatever its
-        // length.
+        // The magic is checked before the length, so the error for a short foreign file says that
+        // it is foreign.
         let head = &bytes[..bytes.len().min(MAGIC.len())];
         if head != &MAGIC[..head.len()] {
             return Err(LayoutError::Magic {
@@ -339,7 +339,7 @@ impl<'a> FieldsReader<'a> {
         self.at == self.bytes.len()
     }
 
-    /// Refuses fields that were not read.
+    /// Refuses a header with fields that were not read.
     pub fn end(self) -> Result<(), LayoutError> {
         if self.at == self.bytes.len() {
             return Ok(());
@@ -381,7 +381,7 @@ mod tests {
         )
     }
 
-    /// Puts a right checksum on a block that a test has changed.
+    /// Writes the correct checksum into a block that a test has changed.
     fn reseal(block: &mut [u8]) {
         let sum = block::checksum(0, &block[..CHECKSUM]);
         block[CHECKSUM..].copy_from_slice(&sum.to_le_bytes());

@@ -8,10 +8,10 @@
 //! |---|---|---|
 //! | 0 | 4 | `g`: pages of the file of kind `Graph`, `Packed` or `Adjacency` |
 //! | 4 | 4 | `v`: pages of the files of kind `Vectors`, of all segments one after another |
-//! | 8 | 2 g | reads of each of the first |
-//! | 8 + 2 g | 2 v | reads of each of the second |
+//! | 8 | 2 g | reads of each page with lists |
+//! | 8 + 2 g | 2 v | reads of each page with vectors alone |
 //!
-//! If a page was read more often, its count is 65535.
+//! If a page was read more than 65,535 times, its count is 65535.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;

@@ -1,6 +1,6 @@
-//! The nodes of external ids. Inserts, replacements, deletions and look-ups by id need them. If
-//! each node's id is its own number, the manifest records that ids are row numbers, and this file
-//! does not exist.
+//! The node of each external id. Inserts, replacements, deletions and look-ups by id need these
+//! nodes. If each node's id is its own number, the manifest records that ids are row numbers, and
+//! this file does not exist.
 //!
 //! The file is a [stream](crate::stream) of kind `Ids`, in one of two forms. Arbitrary ids are
 //! stored as *pairs*: the header has no fields, and the payload has an entry for each vector of the
@@ -21,9 +21,9 @@
 //! But then blocks would have different numbers of entries, and every reader and check would have
 //! to decode them.
 //!
-//! If the ids are row numbers (0 to the number of vectors, each once) and nodes have another order,
-//! the file stores *nodes alone* (from format version 2 on): entry `i` is the node of id `i`. The
-//! header has a field:
+//! If the ids are row numbers (each number below the number of vectors, once) and nodes have
+//! another order, the file stores *nodes alone* (from format version 2 on): entry `i` is the node
+//! of id `i`. The header has a field:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -39,7 +39,7 @@ use crate::error::LayoutError;
 use crate::header::{FieldsWriter, FileHeader, FileKind};
 use crate::stream::StreamReader;
 
-/// Format version of these files. 1: pairs. 2: or nodes alone.
+/// Format version of these files. 1: pairs. 2: pairs, or nodes alone.
 pub const FORMAT_VERSION: u32 = 2;
 
 /// Bytes of a pair.
@@ -79,7 +79,7 @@ impl IdsFile {
     }
 
     /// The file of nodes alone with this number of entries, at least 1 and at most 2^32. Its ids
-    /// are 0 to that number.
+    /// are all numbers below `entries`.
     pub fn nodes_alone(entries: u64) -> IdsFile {
         let bits = u64::BITS - entries.saturating_sub(1).leading_zeros();
         IdsFile {
@@ -135,7 +135,8 @@ impl IdsFile {
         }
     }
 
-    /// Whether the file has nodes alone, so that the ids are 0 to the number of entries.
+    /// Whether the file has nodes alone, so that the ids are all numbers below the number of
+    /// entries.
     pub fn has_nodes_alone(&self) -> bool {
         self.bits > 0
     }
@@ -148,8 +149,8 @@ impl IdsFile {
         }
     }
 
-    /// Appends to `out` the payload of the block with these nodes, which have consecutive ids. A
-    /// block has its full number of nodes, except the last one.
+    /// Appends to `out` the payload of the block with these nodes, which have consecutive ids.
+    /// Every block except the last one has its full number of nodes.
     ///
     /// # Panics
     /// If the file has pairs, there are more nodes than a block has, or a node is not below the
@@ -286,12 +287,12 @@ impl IdsFile {
             let (id, node) = view.get(place);
             let at = self.offset(first.saturating_add(place as u64));
             if let Some(before) = before.filter(|&before| id <= before) {
-                return Err(wrong(at, "outside id", id, format!("above {before}")));
+                return Err(wrong(at, "external id", id, format!("above {before}")));
             }
             if u64::from(node) >= self.entries {
                 let at = if self.has_nodes_alone() { at } else { at + 8 };
                 let expected = format!("below {}", self.entries);
-                return Err(wrong(at, "node of an outside id", node.into(), expected));
+                return Err(wrong(at, "node of an external id", node.into(), expected));
             }
             before = Some(id);
         }
@@ -310,7 +311,7 @@ pub struct IdsBlock<'a> {
 }
 
 impl IdsBlock<'_> {
-    /// The number in the file of the block's first entry.
+    /// The number of the block's first entry, counted from the first entry of the file.
     pub fn first_entry(&self) -> u64 {
         self.first
     }
@@ -339,7 +340,7 @@ impl IdsBlock<'_> {
         (self.id(place), node)
     }
 
-    /// Eight bytes of the entries from byte `at` on, with zeros after the last.
+    /// Eight bytes of the entries from byte `at` on, with zeros after the last entry.
     fn window(&self, at: usize) -> u64 {
         let rest = &self.entries[at..];
         let mut eight = [0; 8];
@@ -524,7 +525,7 @@ mod tests {
         for (text, expected) in [
             (
                 refused(&nodes, &|bytes| bytes[0] = bytes[0] & !7 | 5),
-                "ids: node of an outside id at offset 4100 is 5; expected below 5",
+                "ids: node of an external id at offset 4100 is 5; expected below 5",
             ),
             (refused(&nodes, &|bytes| bytes[1] |= 0x80), "4101"),
             (refused(&nodes, &|bytes| bytes[2] = 1), "4102"),
@@ -547,15 +548,15 @@ mod tests {
         for (text, expected) in [
             (
                 refused(&[(3, 0), (9, 1), (9, 2)], &whole),
-                "ids: outside id at offset 4124 is 9; expected above 9",
+                "ids: external id at offset 4124 is 9; expected above 9",
             ),
             (
                 refused(&[(3, 0), (9, 1), (8, 2)], &whole),
-                "ids: outside id at offset 4124 is 8; expected above 9",
+                "ids: external id at offset 4124 is 8; expected above 9",
             ),
             (
                 refused(&[(3, 0), (9, 2)], &whole),
-                "ids: node of an outside id at offset 4120 is 2; expected below 2",
+                "ids: node of an external id at offset 4120 is 2; expected below 2",
             ),
             (refused(&[(3, 0)], &|bytes| bytes[BLOCK + 16] = 1), "4112"),
         ] {

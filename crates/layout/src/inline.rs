@@ -23,13 +23,14 @@
 //!      .     c*R  their codes, c bytes each, in the same order; unused ones are zero
 //! ```
 //!
-//! A record is not padded after its last code, since padding could cost a page one record. If c * R
-//! is not a multiple of 4, all records of a page except the first may begin at any byte.
+//! A record is not padded after its last code, since with padding one record less could fit on a
+//! page. If c * R is not a multiple of 4, all records of a page except the first may begin at any
+//! byte.
 //!
 //! A node's code is stored with every list that contains the node. So a record is often several
-//! times as long as a coupled one, and one more neighbour may take one more block. [`fill`]
-//! computes the share of its pages that a shape uses. [`proposals`] suggests degrees and codes that
-//! use a larger share, or need fewer blocks.
+//! times as long as a coupled record, and one more neighbour may take one more block. For a shape,
+//! [`fill`] computes the share of the pages that records use. [`proposals`] suggests degrees and
+//! codes that use a larger share, or need fewer blocks.
 
 use std::ops::Deref;
 
@@ -80,7 +81,7 @@ impl InlineShape {
     ) -> Result<InlineShape, LayoutError> {
         if code_bytes == 0 || code_bytes > MAX_CODE_BYTES {
             return Err(LayoutError::Shape {
-                what: "the bytes of a code",
+                what: "the length of a code in bytes",
                 found: code_bytes as u64,
                 expected: "1 to 65536",
             });
@@ -90,7 +91,7 @@ impl InlineShape {
         // The first block must have room for the checksums of all blocks.
         if geometry.blocks > MAX_BLOCKS {
             return Err(LayoutError::Shape {
-                what: "the bytes of a record",
+                what: "the length of a record in bytes",
                 found: geometry.record_bytes as u64,
                 expected: "about a million at most, the bytes of a page of 256 blocks",
             });
@@ -197,8 +198,8 @@ impl InlineBuilder {
         room[..codes.len()].copy_from_slice(codes);
     }
 
-    /// Seals the page as number `page` of its file and returns its bytes. [`InlineBuilder::clear`]
-    /// starts the next one.
+    /// Seals the page as number `page` of its file and returns the bytes of the page.
+    /// [`InlineBuilder::clear`] starts the next page.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         self.records.finish(page)
     }
@@ -216,7 +217,8 @@ impl<'a> InlineView<'a> {
     ///
     /// Refuses bytes that are not one page long, and a count of records that is impossible or is
     /// not `expected` (see `InlineShape::nodes_on_page`). With `verify`, the checksums of its
-    /// blocks are checked too. Without it, damaged bytes cause no panic, but give wrong values.
+    /// blocks are checked too. Without `verify`, damaged bytes cause no panic, but give wrong
+    /// values.
     #[inline]
     pub fn open(
         shape: &'a InlineShape,
@@ -238,7 +240,7 @@ impl<'a> InlineView<'a> {
         self.records.len()
     }
 
-    /// Whether the page holds no record.
+    /// Whether the page has no record.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -278,7 +280,7 @@ pub struct InlineNode<'a> {
 }
 
 /// How nodes of one shape fill their pages. Either several nodes share a block, or one node has
-/// several blocks, so one of the two numbers is 1.
+/// several blocks. So `nodes_per_page` or `blocks` is 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Fill {
     /// Nodes of a full page.
@@ -321,7 +323,7 @@ pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> F
     let codes = degree.saturating_mul(code_bytes);
     let record_bytes = geometry::record_bytes(element, dim, degree, codes);
     let (blocks, nodes_per_page) = geometry::fit(record_bytes);
-    // In floating point, because the largest numbers would overflow.
+    // The product is computed in floating point, because the largest numbers would overflow.
     let records = nodes_per_page as f64 * record_bytes as f64;
     let header = geometry::header_bytes(blocks) as f64;
     Fill {
@@ -331,19 +333,20 @@ pub fn fill(element: Element, dim: usize, degree: usize, code_bytes: usize) -> F
     }
 }
 
-/// Suggests shapes that use their pages better than this one. AiSAQ recommends (section 3.1) to
-/// choose R so that a node fills `n` blocks, or `n` nodes fill one block. In this format, the bytes
-/// of a record and of a page's header matter too. The suggestions are, in this order:
+/// Suggests shapes that use their pages better than the given shape. AiSAQ recommends (section 3.1)
+/// to choose R so that a node fills `n` blocks, or `n` nodes fill one block. In this format, the
+/// bytes of a record and of a page's header matter too. The suggestions are, in this order:
 ///
-/// 1. the largest degree, with codes of the same length, that needs no more blocks, and puts as
-///    many nodes on a page;
+/// 1. the largest degree, with codes of the same length, that needs no more blocks than the given
+///    shape, and puts as many nodes on a page;
 /// 2. the longest codes, with the same degree and the same two conditions, up to `dim` bytes: no
 ///    [quantiser](stratann_vector::ProductQuantizer) has longer ones;
 /// 3. the largest degree, with codes of the same length, that needs one block less; if the page is
 ///    one block, the largest degree that puts one more node on it.
 ///
 /// A suggestion is omitted if it equals the given shape or has a degree of zero.
-/// [`InlineShape::new`] accepts all suggestions. For a shape that it refuses there are none.
+/// [`InlineShape::new`] accepts all suggestions. If `InlineShape::new` refuses the given shape,
+/// there are no suggestions.
 pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize) -> Vec<Proposal> {
     if InlineShape::new(element, dim, degree, code_bytes).is_err() {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! The file `INSERTS` of an index. It lists inserts that assign consecutive ids, so that they can
-//! be resumed after an interruption.
+//! The file `INSERTS` of an index. It lists inserts that assign consecutive ids, so that an
+//! interrupted insert can be resumed.
 //!
 //! ```text
 //! STRATANN INSERTS <format version> <checksum, 8 hex digits>\n
@@ -25,31 +25,31 @@ pub const UNFINISHED: &str = "INSERTS.new";
 
 /// The first words of the first line, before the version.
 const FIRST_WORDS: &str = "STRATANN INSERTS ";
-/// The format version that is written, and the newest that is read.
+/// The format version that this build writes, and the newest version that it reads.
 pub const VERSION: u32 = 3;
 
 /// Why the text of the file is ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreadable {
-    /// It is damaged, or of version 1.
+    /// The text is damaged, or of version 1.
     Damaged,
-    /// A later program wrote it, with this version.
+    /// A later program wrote the text, with this version.
     Later(u32),
 }
 
 /// An insert that assigns consecutive ids: row `n` has the id `first_id + n`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunInsert {
-    /// The name of its vectors: the absolute path, if they come from a file. Messages show the
-    /// name, and a user can remove the entry by it.
+    /// The name of the inserted vectors: the absolute path, if they come from a file. Messages show
+    /// the name. A user who removes the entry gives this name.
     pub file: String,
     /// The number of rows.
     pub rows: u64,
     /// The id of the first row.
     pub first_id: u64,
-    /// A hash of the vectors, by which the insert is recognised.
+    /// A hash of the vectors. A program recognises the repeated insert by this hash.
     pub content: String,
-    /// A hash of the attributes and payloads of its rows; `None` if they have none.
+    /// A hash of the attributes and payloads of the rows; `None` if the rows have none.
     pub beside: Option<String>,
     /// Whether all rows have been inserted.
     pub done: bool,
@@ -61,7 +61,8 @@ pub struct BegunInsert {
 
 /// Encodes the text of the file.
 pub fn encode(inserts: &[BegunInsert]) -> Vec<u8> {
-    // Serialising to memory fails only for maps whose keys are not strings. There are none here.
+    // Serialising to memory fails only for maps whose keys are not strings. An insert has no such
+    // map.
     let lines = inserts.iter().map(serde_json::to_string);
     let lines: Vec<String> = lines.map(|line| line.unwrap_or_default() + "\n").collect();
     let body = lines.concat();
@@ -99,7 +100,7 @@ pub fn decode(text: &[u8]) -> Result<Vec<BegunInsert>, Unreadable> {
     }
     let inserts = body.lines().map(serde_json::from_str::<BegunInsert>);
     let inserts: Vec<BegunInsert> = inserts.collect::<Result<_, _>>().map_err(|_| damaged)?;
-    // The last id means "no answer", so no row may have it.
+    // The largest number means "no result", so no row may have it as its id.
     let has_ids = |insert: &BegunInsert| insert.first_id.checked_add(insert.rows).is_some();
     let counts = inserts.iter().all(has_ids);
     counts.then_some(inserts).ok_or(damaged)

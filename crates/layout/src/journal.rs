@@ -1,17 +1,19 @@
-//! The journal: pages that a checkpoint is about to write in place, if pages do not move.
+//! The journal: pages that a checkpoint is about to overwrite in place, in an index whose pages do
+//! not move.
 //!
-//! After a crash, a page that a checkpoint names must not be half old and half new. If a page was
-//! rewritten elsewhere, it is named only when it is complete. If a page stays in place, it is first
-//! written here, and in place only after the checkpoint was committed. A program that opens the
-//! index reads a page here, and not in its place.
+//! After a crash, a page that a checkpoint names must not be half old and half new. If a page is
+//! rewritten at another position, a checkpoint names only the complete page. If a page stays in
+//! place, a checkpoint first writes it to the journal, and overwrites it in place only after the
+//! commit. A program that opens the index reads such a page from the journal, and not from the page
+//! file.
 //!
 //! Payload of a [stream](crate::stream) of kind `Journal`, little-endian:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
-//! | 0 | 4 | `c`: pages |
+//! | 0 | 4 | `c`: the number of pages |
 //! | 4 | 4 | `b`: bytes of a page |
-//! | 8 | 4 c | their numbers, ascending |
+//! | 8 | 4 c | the numbers of the pages, ascending |
 //! | 8 + 4 c | b c | the pages as in their file, with their checksums |
 
 use crate::error::LayoutError;
@@ -33,8 +35,8 @@ pub struct JournalFile {
 }
 
 impl JournalFile {
-    /// Encodes the start of a payload, for pages with these ascending numbers. The pages follow it,
-    /// one after another.
+    /// Encodes the start of a payload, for pages with these ascending numbers. The pages follow
+    /// this start, one after another.
     pub fn head(page_bytes: usize, numbers: &[u32]) -> Vec<u8> {
         let mut out = Vec::with_capacity(FIXED + 4 * numbers.len());
         out.extend_from_slice(&(numbers.len() as u32).to_le_bytes());
@@ -70,7 +72,7 @@ impl JournalFile {
         let bytes = u64::from(count).saturating_mul(page_bytes as u64);
         reader.bytes(bytes, "pages")?;
         reader.end()?;
-        // The pages are moved within their buffer, so they are never in memory twice.
+        // The pages are moved within the payload's buffer, so they are never in memory twice.
         payload.drain(..pages_at);
         Ok(JournalFile {
             numbers,

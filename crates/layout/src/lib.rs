@@ -2,7 +2,8 @@
 //!
 //! This crate opens no file and knows no device. It decodes bytes that its caller has read, or
 //! refuses them with an error. The error names the file, the offset, the value that was found, the
-//! value that was expected, and the remedy. No bytes cause a panic, and the crate never guesses.
+//! value that was expected, and the remedy. No bytes cause a panic, and the crate never replaces a
+//! wrong value by a guess.
 //!
 //! ```text
 //! index directory
@@ -11,12 +12,12 @@
 //! │
 //! │   the nodes of a graph index, in one of its layouts: [header block][page][page]..
 //! ├── graph            coupled: vector and list side by side, uncompressed          (coupled)
-//! ├── packed           packed: the same, encoded                                    (slotted)
+//! ├── packed           packed: vector and list side by side, encoded                (slotted)
 //! ├── adjacency        decoupled: the encoded lists                                 (slotted)
-//! ├── vectors-0 ..     decoupled: the encoded vectors, a file for each segment      (slotted)
+//! ├── vectors-0 ..     decoupled: the encoded vectors; a file for each segment      (slotted)
 //! ├── inline           inline: as coupled, with the codes of a list's nodes         (inline)
 //! │
-//! │   the vectors of a cluster index, read to the byte: [header block][bytes]..     (clusters)
+//! │   the vectors of a cluster index, without pages: [header block][bytes]..        (clusters)
 //! ├── replicated       all members of each cluster, with their vectors
 //! ├── grouped          the group of each cluster, and the numbers of other members
 //! ├── addressed        each vector once
@@ -24,13 +25,13 @@
 //! │
 //! │   byte strings: [header block][block][block]..                                  (stream)
 //! ├── codes            the codes of all nodes, unless `inline` has them
-//! ├── entries          the codes of the entry points, if `inline` has the others    (entries)
+//! ├── entries          entry points and their codes, if `inline` has all codes      (entries)
 //! ├── codebook
 //! ├── navigation       a graph over a sample of the nodes                           (navigation)
 //! ├── clusters         the length of each posting list                              (clusters)
 //! ├── amended          clusters that were rewritten since the build                 (clusters)
 //! ├── directory        the page of each node in packed or adjacency                 (directory)
-//! ├── chunks-0 ..      the same of a segment, and its base vectors                  (chunks)
+//! ├── chunks-0 ..      the page of each node in vectors-0 .., and base vectors      (chunks)
 //! ├── ids              the external id of each node, unless these are 0, 1, ..      (ids)
 //! ├── rows-0 ..        attributes and payloads of vectors, a file for each segment  (columns)
 //! ├── columns-0 ..     the nodes of each value, a file for each segment             (columns)
@@ -45,9 +46,9 @@
 //!
 //! All integers are little-endian. Each 4 KiB block of each file has its own crc32c checksum,
 //! seeded with the block's number in its file. So a block at a wrong place is found as surely as a
-//! flipped bit. Structures that are no blocks have checksums of their own: each record of a log,
-//! and each cluster and each vector of a cluster index. Each byte table is documented once, in the
-//! module that reads it.
+//! flipped bit. Three structures are not blocks, and have checksums of their own: a record of a
+//! log, and a posting list and a vector of a cluster index. Each byte table is documented once, in
+//! the module that reads it.
 
 #![forbid(unsafe_code)]
 

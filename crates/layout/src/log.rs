@@ -11,8 +11,8 @@
 //!                 dimension u32
 //!                 number of the log u64
 //!                 sequence number of the first record u64
-//!   4096    32  a mark: up to where the file was durable ([`marks`])
-//!   8192    32  another one, older or newer
+//!   4096    32  a mark: the offset up to which the file was durable ([`marks`])
+//!   8192    32  another mark, older or newer
 //!  12288     .  record, record, ..
 //!
 //! a record, at a multiple of 8
@@ -27,34 +27,36 @@
 //!   28+P     .  zero up to a multiple of 8
 //! ```
 //!
-//! In format version 1 a log has no marks, and its records begin at 4096. Kinds 4 to 6 need version
-//! 3. A log without them has version 2, so that readers of that version can read an index whose
-//! vectors have no rows.
+//! In format version 1 a log has no marks, and its records begin at 4096. Version 3 adds the kinds
+//! 4 to 6. A log without records of these kinds has version 2, so that readers of that version can
+//! read an index whose vectors have no rows.
 //!
-//! **Rows.** A record has the vector of an id and its row (attributes and payload) together. So
-//! both are equally durable, and a crash keeps both or neither. A row may have any length up to
-//! [`MAX_ROW_BYTES`]. Its encoding is defined by `attributes`.
+//! **Rows.** A record has the vector of an id and its row (attributes and payload) together. So a
+//! crash keeps both or neither. A row may have any length up to [`MAX_ROW_BYTES`]. Its encoding is
+//! defined by `attributes`.
 //!
 //! **Length.** The header is written before the first record, and never again, so it cannot contain
 //! the file's length. Its length field is the position of the first record, which is the file's
 //! least length ([`FileKind::is_appended_to`](crate::FileKind::is_appended_to)).
 //!
-//! **Checksum.** It is seeded with the log's number and the record's offset. So a record is not
-//! valid if it was moved, or if the file system returns it from an older file.
+//! **Checksum.** The checksum of a record is seeded with the log's number and the record's offset.
+//! So a record is not valid if it was moved, or if the file system returns it from an older file.
 //!
 //! **End.** A log has no end marker. It ends at the first position without a whole record that has
-//! a correct checksum and sequence number. [`EndReason`] describes the bytes there. A crash leaves
-//! a torn record or zeros there, and perhaps whole records after it. No such record was durable.
+//! a correct checksum and sequence number. [`EndReason`] describes the bytes at this position. A
+//! crash leaves a torn record or zeros at this position, and perhaps whole records after it. No
+//! record at or after this position was durable.
 //!
 //! A mark distinguishes a torn end from damage: records before a mark were durable, so they cannot
 //! be torn. Without marks the two cases cannot be distinguished. Whole records after a torn one
-//! prove nothing: a disk writes unsynced bytes in any order, and writers of version 1 may have made
-//! no sync for any time. After a missing record, the next whole one can still be found ([`Gap`]).
+//! prove nothing: a disk writes unsynced bytes in any order, and a writer of version 1 may have run
+//! for any time without a sync. After a missing record, the next whole record can still be found
+//! ([`Gap`]).
 //!
-//! **First sequence number.** It continues the numbering even if the previous log has no records.
-//! It also retracts records: if a record of the previous log has this number or a larger one, it
-//! does not count. Such records were not acknowledged, or were written again in this log, since the
-//! writer did not know whether the previous file was still writable.
+//! **First sequence number.** The field in the header continues the numbering even if the previous
+//! log has no records. It also retracts records: a record of the previous log with this number or a
+//! larger one does not count. Such records were not acknowledged, or were written again in this
+//! log, since the writer did not know whether the previous file was still writable.
 
 mod gap;
 pub mod marks;
@@ -73,13 +75,14 @@ use crate::header::{FieldsWriter, FileHeader, FileKind};
 pub use self::gap::Gap;
 use self::marks::{MARKS, encode_mark};
 
-/// The newest format version of [`FileKind::Log`]. 3: with rows; 2: with marks alone; 1: without.
+/// The newest format version of [`FileKind::Log`]. 3: with marks and rows; 2: with marks, but no
+/// rows; 1: with neither.
 pub const FORMAT_VERSION: u32 = 3;
 
 /// The most bytes that a row takes in a record.
 pub const MAX_ROW_BYTES: usize = crate::attributes::MOST_ROW;
 
-/// The first version with marks, and below it the first version that allows rows.
+/// The first version with marks. The constant after it is the first version with rows.
 const MARKED: u32 = 2;
 const WITH_ROWS: u32 = 3;
 
@@ -288,21 +291,22 @@ impl LogHeader {
 pub enum LogRecord<'a> {
     /// A vector was inserted.
     Insert {
-        /// Its external id.
+        /// The external id of the vector.
         id: u64,
-        /// Its elements, little-endian; the length is [`LogShape::vector_bytes`].
+        /// The elements of the vector, little-endian; the length is [`LogShape::vector_bytes`].
         vector: &'a [u8],
-        /// Its encoded row, at most [`MAX_ROW_BYTES`] bytes.
+        /// The encoded row of the vector, at most [`MAX_ROW_BYTES`] bytes.
         row: Option<&'a [u8]>,
     },
-    /// A vector replaced the vector with the same id. This is one record, so that a crash keeps
-    /// either the old or the new one.
+    /// A vector replaced the vector with the same id. A replacement is one record, so that a crash
+    /// keeps either the old or the new vector.
     Replace {
-        /// The external id of both.
+        /// The external id of the old and of the new vector.
         id: u64,
         /// The elements of the new vector.
         vector: &'a [u8],
-        /// The row of the new vector. `None`: it has no row, even if the old vector had one.
+        /// The row of the new vector. With `None`, the new vector has no row, even if the old
+        /// vector had a row.
         row: Option<&'a [u8]>,
     },
     /// The row of a vector was replaced; the vector stays.
@@ -343,7 +347,7 @@ impl<'a> LogRecord<'a> {
         self.row().is_some()
     }
 
-    /// The new row of the id, if the record has one.
+    /// The new row of the id, if the record has a row.
     pub fn row(&self) -> Option<&'a [u8]> {
         match *self {
             LogRecord::Insert { row, .. } | LogRecord::Replace { row, .. } => row,
@@ -448,16 +452,17 @@ pub struct End {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {
-    /// The bytes end there, and nothing is missing.
+    /// The bytes end at this position, after a whole record.
     Clean,
     /// The bytes end within the record.
     Short {
-        /// The bytes that the record needs, as far as its first bytes tell.
+        /// The bytes that the record needs, as far as its first bytes show this.
         needs: usize,
         /// Bytes that exist.
         found: usize,
     },
-    /// An unknown kind of record. It is zero if a file was extended and its bytes were not written.
+    /// An unknown kind of record. The kind is zero if the file was extended, but the new bytes were
+    /// not written.
     Kind(u8),
     /// The payload does not have the length of its kind, or its row is too long.
     Length {
@@ -466,7 +471,7 @@ pub enum EndReason {
         /// The expected length in bytes.
         expected: u32,
     },
-    /// Bytes that should be zero are not.
+    /// Bytes that must be zero are not zero.
     Reserved,
     /// The stored checksum does not match the bytes.
     Checksum {
@@ -550,8 +555,8 @@ impl<'a> LogRecords<'a> {
     /// The next record and its sequence number, or the reason why there is none. A record counts
     /// only if it belongs at this position. After the end, each further call returns the end again.
     ///
-    /// If a caller has only a piece of the file, it continues with more bytes after
-    /// [`EndReason::Short`] and [`EndReason::Clean`].
+    /// After [`EndReason::Short`] or [`EndReason::Clean`], a caller that has only a piece of the
+    /// file continues with more bytes.
     pub fn next_record(&mut self) -> Result<(u64, LogRecord<'a>), End> {
         let (record, bytes) = self.decode().map_err(|reason| End {
             offset: self.place.offset,
@@ -575,8 +580,9 @@ impl<'a> LogRecords<'a> {
     }
 }
 
-/// Decodes the record at the start of `bytes`, if it is whole and belongs at `place`. Returns its
-/// sequence number, which is not compared with `place`, the record, and its length in bytes.
+/// Decodes the record at the start of `bytes`, if it is whole and belongs at `place`. Returns the
+/// record's sequence number, the record, and its length in bytes. The sequence number is not
+/// compared with `place`.
 fn whole_record(
     shape: LogShape,
     place: RecordPlace,

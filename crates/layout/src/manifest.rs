@@ -21,9 +21,9 @@
 //! - writer feature bit 0: a file of ids; bit 1: `state`; bit 2: files of columns; bit 3: a file of
 //!   recall; bit 5: `drift` in the placement.
 //!
-//! If reader feature bit 3 is set, the only record is a placeholder, which is not a vector
-//! ([`PLACEHOLDER`]). An index of version 1 is read as one of the coupled layout, the only layout
-//! of that version.
+//! If reader feature bit 3 is set, the only record of the build is a placeholder, which is not a
+//! vector ([`PLACEHOLDER`]). An index of version 1 has the coupled layout, the only layout of that
+//! version.
 
 mod checks;
 mod facts;
@@ -46,33 +46,34 @@ use crate::header::{FileKind, check_features};
 
 /// The manifest's name in the index directory.
 pub const FILE_NAME: &str = "MANIFEST";
-/// The manifest's format version, which users see as the format version of an index. 1: the first.
-/// 2: layouts other than the coupled one. 3: the inline layout, and codebooks that are named by
-/// their content. 4: records that were rewritten after the build ([`crate::placement`]).
+/// The manifest's format version, which users see as the format version of an index. Version 1 is
+/// the first. Version 2 adds layouts other than the coupled one. Version 3 adds the inline layout,
+/// and names codebooks by their content. Version 4 adds records that were rewritten after the build
+/// ([`crate::placement`]).
 pub const FORMAT_VERSION: u32 = 4;
 /// Reader feature bit of an index with records that were rewritten after the build. Such an index
-/// has the key `placement`. A reader that ignores it would read outdated records.
+/// has the key `placement`. A reader that ignores the bit would read outdated records.
 pub const PLACEMENT: u64 = 1;
 /// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]). A reader that
 /// ignores the bit would assign records to wrong nodes, and read dead records as live vectors.
 pub const KEPT: u64 = 2;
-/// Reader feature bit of an index that was built of no rows. Its one record of the build is a
+/// Reader feature bit of an index that was built of no rows. The only record of its build is a
 /// placeholder, which is dead from the beginning and has the external id 2^64 - 1. No vector has
 /// this id. A reader that ignores the bit would return the placeholder as a result.
 pub const PLACEHOLDER: u64 = 8;
 /// Reader feature bits that this build supports.
 pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
-/// Writer feature bit of an index with a file of ids ([`crate::ids`]). Without support for the bit,
-/// a program may search the index, but its merge would lose the file.
+/// Writer feature bit of an index with a file of ids ([`crate::ids`]). A program that does not know
+/// the bit may search the index, but its merge would lose the file.
 pub const IDS: u64 = 1;
 /// Writer feature bit of an index with a [`Manifest::state`]. A program that does not know the bit
-/// may search the index, but if it changed the index, the state would stay the same.
+/// may search the index, but its changes would leave the old state.
 pub const STATE: u64 = 2;
-/// Writer feature bit of an index with columns ([`crate::columns`]). Without support for the bit, a
-/// program may search the vectors, but its changes and merges would lose the rows.
+/// Writer feature bit of an index with columns ([`crate::columns`]). A program that does not know
+/// the bit may search the vectors, but its changes and merges would lose the rows.
 pub const COLUMNS: u64 = 4;
-/// Writer feature bit of an index with a file of recall ([`crate::recall`]). Without support for
-/// the bit, a program may search the index, but its changes would leave an outdated file.
+/// Writer feature bit of an index with a file of recall ([`crate::recall`]). A program that does
+/// not know the bit may search the index, but its changes would leave an outdated file.
 pub const RECALL: u64 = 8;
 /// Writer feature bit of an index whose codebook was given to its build, and may be shared with
 /// other indexes. A merge keeps such a codebook. A program that does not know the bit may search
@@ -101,7 +102,7 @@ pub struct Manifest {
     /// Feature bits that a writer must know. If an unknown writer bit is set, a reader ignores
     /// unknown keys. Otherwise an unknown key is an error.
     pub writer_features: u64,
-    /// The version of StratANN that wrote this.
+    /// The version of StratANN that wrote this manifest.
     pub created_by: String,
     /// The checkpoint's number, incremented with each replacement of the manifest.
     pub checkpoint: u64,
@@ -113,7 +114,7 @@ pub struct Manifest {
     /// The metric that the graph was built for.
     #[serde(with = "by_name")]
     pub metric: Metric,
-    /// The facts of this kind of index alone.
+    /// The facts that only this kind of index has.
     #[serde(flatten)]
     pub kind: IndexKind,
     /// Elements of a vector.
@@ -128,8 +129,8 @@ pub struct Manifest {
     pub deleted: u64,
     /// The seed of the build.
     pub seed: u64,
-    /// The layout of vectors and lists on disk, by the name that the kind of its file has
-    /// ([`FileKind::layout`]).
+    /// The name of the layout of vectors and lists on disk. [`FileKind::layout`] gives the name for
+    /// each kind of file.
     #[serde(default = "coupled")]
     pub layout: String,
     /// Encoded bytes of all lists; 0 if they are not encoded.
@@ -151,13 +152,14 @@ pub struct Manifest {
     /// The reads of a sample of queries when the index was built, if they were measured.
     #[serde(default)]
     pub measured: Option<Measured>,
-    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits), by which indexes find a
-    /// shared codebook. Empty if an earlier version wrote the index without it.
+    /// The content hash of the codebook (BLAKE3, 64 hexadecimal digits). Indexes find a shared
+    /// codebook by this hash. Empty if an earlier version wrote the index without the hash.
     #[serde(default)]
     pub codebook: String,
     /// 1 more than the largest external id ever used; 0 in an index of a version without this key.
-    /// If it equals the number of vectors, the ids are all numbers below it, each once. Otherwise,
-    /// if writer feature bit [`IDS`] is set, a file of kind [`FileKind::Ids`] has the ids.
+    /// If this value equals the number of vectors, the ids are all numbers below the value, each
+    /// once. Otherwise, if writer feature bit [`IDS`] is set, a file of kind [`FileKind::Ids`] has
+    /// the ids.
     #[serde(default)]
     pub next_id: u64,
     /// The position of the first log record that the files of this checkpoint do not include.
@@ -167,13 +169,13 @@ pub struct Manifest {
     /// same way.
     #[serde(default)]
     pub build: BuildFacts,
-    /// Facts about records that were rewritten after the build, if there are any. Then reader
+    /// Facts about records that were rewritten after the build. If there are such records, reader
     /// feature bit [`PLACEMENT`] is set.
     #[serde(default)]
     pub placement: Option<PlacementFacts>,
     /// The checkpoint id, which no other checkpoint of any index on any machine has: a random
     /// number in [`STATE_DIGITS`] hexadecimal digits. `None` in a checkpoint of a version without
-    /// it. If there is one, writer feature bit [`STATE`] is set.
+    /// such ids. If there is an id, writer feature bit [`STATE`] is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The files of the checkpoint.
@@ -186,10 +188,10 @@ fn coupled() -> String {
 }
 
 impl Manifest {
-    /// Encodes the manifest as text. Keys that its version does not have are omitted.
+    /// Encodes the manifest as text. Keys that the manifest's version does not have are omitted.
     pub fn encode(&self) -> Vec<u8> {
-        // Serialising to memory fails only for maps whose keys are not strings. There are none
-        // here.
+        // Serialising to memory fails only for maps whose keys are not strings. A manifest has no
+        // such map.
         let body = serde_json::to_string_pretty(self).unwrap_or_default();
         let mut body = in_order(self.format_version, &body).into_bytes();
         body.push(b'\n');
@@ -198,7 +200,7 @@ impl Manifest {
         text
     }
 
-    /// Decodes the text of a manifest. `file` is its name in messages.
+    /// Decodes the text of a manifest. `file` is the name of the manifest in messages.
     pub fn decode(text: &[u8], file: &str) -> Result<Manifest, LayoutError> {
         let (version, body_at) = check_frame(text, file)?;
         let body = &text[body_at..];
@@ -270,13 +272,13 @@ impl Manifest {
         self.files.iter().find(|entry| entry.role == role)
     }
 
-    /// The file of this kind that holds segment `segment`.
+    /// The file of this kind that has segment `segment`.
     pub fn segment_file(&self, kind: FileKind, segment: u32) -> Option<&FileEntry> {
         self.file(&FileEntry::role_of(kind, Some(segment)))
     }
 
-    /// The numbers of the segments of columns, in order. If several have a row of a node, the
-    /// newest counts.
+    /// The numbers of the segments of columns, ascending. If several segments have a row of the
+    /// same node, the row of the newest segment counts.
     pub fn column_segments(&self) -> Vec<u32> {
         let of_rows = |entry: &FileEntry| match entry.kind() {
             Some((FileKind::Rows, n)) => n,
@@ -300,7 +302,7 @@ impl Manifest {
     }
 
     /// Records the drift of vectors that were inserted after the build, or removes the record.
-    /// Without a placement no vector was inserted, and nothing is recorded.
+    /// Without a placement, no vector was inserted, and the function records nothing.
     pub fn note_drift(&mut self, drift: Option<DriftFacts>) {
         let drift = drift.filter(|_| self.placement.is_some());
         self.writer_features &= !DRIFT;
@@ -334,20 +336,20 @@ impl Manifest {
         }
     }
 
-    /// Whether the index was built of no rows. Its one record of the build is then a placeholder
-    /// and no vector.
+    /// Whether the index was built of no rows. Then the only record of the build is a placeholder,
+    /// which is not a vector.
     pub fn has_placeholder(&self) -> bool {
         self.reader_features & PLACEHOLDER != 0
     }
 
-    /// Vectors of the build, without a placeholder.
+    /// The number of vectors of the build. A placeholder does not count.
     pub fn built_vectors(&self) -> u64 {
         self.vectors
             .saturating_sub(u64::from(self.has_placeholder()))
     }
 
-    /// Whether the external ids of the build are row numbers: 0 to the number of its vectors, each
-    /// once.
+    /// Whether the external ids of the build are row numbers: each number below the number of its
+    /// vectors, once.
     pub fn has_row_numbers(&self) -> bool {
         self.next_id == self.vectors && !self.has_placeholder()
     }

@@ -8,7 +8,7 @@
 //! | 0 | 4 | `s`, the sampled nodes |
 //! | 4 | 4 | entry: the position in the sample where a walk starts, below `s` |
 //! | 8 | 4 | bytes a vector |
-//! | 12 | 4 | `e`, links in all |
+//! | 12 | 4 | `e`, the links of all positions |
 //! | 16 | 4 s | the index's node for each position, ascending |
 //! | 16 + 4 s | 4 (s + 1) | where each position's links start; the first is 0, the last is `e` |
 //! | … | 4 e | links: positions, below `s` |
@@ -18,8 +18,8 @@
 //! a byte: each element is then a signed byte, in steps of one size. A reader recognises this if
 //! the bytes of a vector equal the dimension. Then four bytes are inserted at offset 16, before the
 //! sampled nodes: the step, an f32 above 0. Rounding saves memory, since the graph stays in memory
-//! as long as an index is open. It is possible since distances that lead to seeds need not be
-//! exact.
+//! while an index is open. The distances of rounded vectors suffice, since a search uses them only
+//! to choose the nodes that it starts from.
 
 use crate::error::LayoutError;
 
@@ -38,7 +38,7 @@ pub struct NavigationFile {
     pub entry: u32,
     /// The index's node for each position.
     pub nodes: Vec<u32>,
-    /// The start of each position's links, and the end of the last one's.
+    /// The start of each position's links, and the end of the last position's links.
     pub offsets: Vec<u32>,
     /// Links of all positions, one after another; each is a position.
     pub links: Vec<u32>,
@@ -160,8 +160,8 @@ impl NavigationFile {
         let at_links = at_offsets + 4 * (s + 1);
         let (nodes_of, offsets) = (words(fixed, s), words(at_offsets, s + 1));
         let links = words(at_links, e);
-        // The vectors are most of the payload. They are moved within its buffer, so they are never
-        // in memory twice.
+        // The vectors are most of the payload. The vectors are moved within the payload's buffer,
+        // so they are never in memory twice.
         payload.drain(..at_links + 4 * e);
         payload.shrink_to_fit();
         let found = Self {

@@ -5,7 +5,7 @@ use crate::block::{u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use crate::stream;
 
-/// A position in a payload. The reader allocates no more than the bytes that exist.
+/// A position in a payload. The reader allocates no more memory than the payload has bytes.
 #[derive(Debug, Clone)]
 pub(crate) struct PayloadReader<'a> {
     bytes: &'a [u8],

@@ -1,9 +1,9 @@
-//! Pending changes of an index: neighbours to add to and drop from lists, and new nodes. They wait
-//! until their pages are written.
+//! Pending changes of an index: neighbours to add to lists or to drop from lists, and new nodes. A
+//! change waits until its page is written.
 //!
 //! An index that takes direct inserts writes a page when enough changes of its lists wait. At a
-//! checkpoint, the waiting changes are stored here. The log has them too, but is kept only until
-//! the checkpoint.
+//! checkpoint, the waiting changes are stored here. The log has these changes too, but it is kept
+//! only until the checkpoint.
 //!
 //! Payload of a [stream](crate::stream) of kind `Pending`, little-endian; vectors of `v` bytes:
 //!
@@ -43,11 +43,11 @@ pub struct PendingFile {
 pub struct PendingRecord {
     /// The node.
     pub node: u32,
-    /// Its external id.
+    /// The external id of the node.
     pub id: u64,
-    /// Its vector's bytes.
+    /// The bytes of the node's vector.
     pub vector: Vec<u8>,
-    /// Its neighbours.
+    /// The neighbours of the node.
     pub list: Vec<u32>,
 }
 
@@ -105,7 +105,7 @@ impl PendingFile {
         for _ in 0..records {
             let at = reader.at();
             let node = reader.u32("new node")?;
-            let id = reader.u64("outside id")?;
+            let id = reader.u64("external id")?;
             let links = reader.u32("number of links")?;
             let vector = reader
                 .bytes(vector_bytes as u64, "vector of a new node")?

@@ -3,15 +3,15 @@
 //!
 //! A build fills pages with consecutive nodes, so that a node's page follows from its number. A
 //! changed record is rewritten on a relocated page ([`crate::slotted`], [`crate::coupled`]), and
-//! new nodes are only on such pages. This file is the addition of a checkpoint to the files of the
-//! build.
+//! new nodes are only on such pages. This file describes the nodes that a checkpoint adds to the
+//! build or rewrites.
 //!
 //! If the pages of the build are written in place and new nodes fill pages after them, a node's
-//! page still follows from its number. Then there is no table.
+//! page still follows from its number. Then the file has no table of pages.
 //!
-//! In a cluster index the file has only the ids that were inserted and deleted. There are no pages,
-//! table or codes, and the numbers of lists are 0. The positions of its clusters are in [another
-//! table](crate::clusters::amended).
+//! In a cluster index the file has only the ids that were inserted and deleted. The file then has
+//! no pages, no table and no codes, and its numbers of lists are 0. The positions of clusters are
+//! in [another table](crate::clusters::amended).
 //!
 //! Payload of a [stream](crate::stream) of kind `Placement`, little-endian; `n` nodes, `b` nodes of
 //! the build among them, `r` ranges of ids, `d` deleted ids, `v` added pages of vectors:
@@ -31,13 +31,13 @@
 //! | … | 16 r | ranges of external ids inserted after the build: first id u64, number u64 |
 //! | … | 12 d | deleted ids, ascending: id u64, and node u32 below which its records are dead |
 //! | … | … | codes of nodes `b..n`, one after another |
-//! | … | n - b | for each of nodes `b..n` its incoming links; 0: unknown, 255: that or more |
+//! | … | n - b | for each of nodes `b..n` its incoming links; 0: unknown, 255: 255 or more |
 //! | … | ⌈v / 8⌉ | a bit for each added page of vectors ([`RunsOn`]); absent if all are 0 |
 //!
 //! - `v` is 0 if vectors have no files of their own.
-//! - If no record starts on an added page of vectors, its first node is the one of the next page.
-//!   The bit of a page is set if its last record continues on the next page.
-//! - Ranges of ids ascend, with at least one id between two of them. Each has 1 id or more.
+//! - If no record starts on an added page of vectors, its first node is the first node of the next
+//!   page. The bit of a page is set if its last record continues on the next page.
+//! - Ranges of ids ascend, with at least one id between two of them. Each range has 1 id or more.
 //! - The node of a deleted id is at most `n`, or 4294967295 for all nodes.
 
 use std::ops::Range;
@@ -58,27 +58,27 @@ const RANGE: usize = 16;
 /// Bytes of a deleted id.
 const DELETED: usize = 12;
 
-/// The decoded addition of a checkpoint to the files of a build with relocated records.
+/// The decoded placement of a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementFile {
     /// The number of nodes.
     pub nodes: u32,
-    /// The number of nodes of the build. Nodes above it were inserted later.
+    /// The number of nodes of the build. Nodes from this number on were inserted later.
     pub built: u32,
-    /// Pages of the page file that may be in use. All named pages are below this number.
+    /// Pages of the page file that may be in use. All pages in `page_of` are below this number.
     pub pages: u32,
-    /// The page of each node; empty if it follows from the node's number.
+    /// The page of each node; empty if the page follows from the node's number.
     pub page_of: Vec<u32>,
     /// The first node of each page of vectors that was added after the last segment. If vectors are
     /// stored apart from lists, the vectors of all nodes from `built` on are on these pages.
-    /// Otherwise it is empty.
+    /// Otherwise there are no such pages.
     pub added: Vec<u32>,
     /// The added pages, counted from the first one, whose last record continues on the next page.
     pub runs: RunsOn,
     /// Codes of the nodes from `built` on, one after another.
     pub codes: Vec<u8>,
-    /// The number of lists that contain each node from `built` on: 0 if it is unknown, 255 if it is
-    /// 255 or more.
+    /// For each node from `built` on, the number of lists that contain it: 0 if the number is
+    /// unknown, 255 if it is 255 or more.
     pub lists: Vec<u8>,
     /// External ids that were inserted after the build, as ascending disjoint ranges that do not
     /// touch: first id, number of ids.
@@ -139,7 +139,7 @@ impl PlacementFile {
     ///
     /// - a length that does not match its counts;
     /// - more nodes of the build than nodes;
-    /// - codes that are not `code_bytes` for each later node;
+    /// - codes of another length than `code_bytes` for each later node;
     /// - a page number that is not below the number of pages;
     /// - first nodes of added pages that do not ascend from the build's end;
     /// - ranges of ids that are empty, exceed the largest number, touch each other or do not
@@ -190,8 +190,8 @@ impl PlacementFile {
         check_added(&reader, added_at, &added, &runs, built..nodes)?;
         reader.end()?;
 
-        // The codes are most of the payload. They are moved within its buffer, so that they never
-        // exist twice in memory.
+        // The codes are most of the payload. The codes are moved within the payload's buffer, so
+        // that they are never in memory twice.
         payload.drain(..codes_at);
         payload.truncate(found as usize);
         payload.shrink_to_fit();
@@ -226,7 +226,7 @@ fn read_runs(
     runs.add(bytes, 0, pages);
     // A checkpoint seals the last page, so no record continues after it.
     if runs.is_empty() || runs.has(u64::from(pages) - 1) || runs.to_bytes(0, pages) != bytes {
-        let expected = "bits of one page or more, but not of the last";
+        let expected = "bits of one page or more, but not of the last page";
         return Err(reader.wrong(at, what, format!("{bytes:?}"), expected));
     }
     Ok(runs)
@@ -258,7 +258,8 @@ fn check_added(
             let what = "first node of an added page of vectors";
             return Err(reader.wrong(at + 4 * page, what, first, expected));
         }
-        // A record that continues without having started on this page began earlier.
+        // If a record continues after this page, but none starts on it, that record began on an
+        // earlier page.
         least = first + u32::from(!begun || next != first);
     }
     Ok(())
@@ -350,7 +351,7 @@ mod tests {
             let back = PlacementFile::decode(none.encode(), code_bytes, "p").unwrap();
             assert_eq!(back, none);
         }
-        // The largest ids. The largest number is not an id, since inserts refuse it.
+        // This file has the largest ids. The largest number is not an id, since inserts refuse it.
         let last = PlacementFile {
             ids: vec![(0, u64::MAX - 3), (u64::MAX - 2, 2)],
             ..none
@@ -429,7 +430,7 @@ mod tests {
                 "expected ids below 2^64 - 1",
             ),
             (|file| file.ids[0].1 = u64::MAX, "is 18446744073709551615"),
-            // A range beyond the largest id.
+            // This range exceeds the largest id.
             (
                 |file| file.ids[1].1 = u64::MAX - 7,
                 "is 3 ids from id 258 on; expected ascending ranges",
@@ -509,7 +510,7 @@ mod tests {
             let text_of = decode(&with(added, runs).encode()).unwrap_err().to_string();
             assert!(text_of.contains(text), "{text_of}\n{text}");
         }
-        // The largest numbers.
+        // This file has the largest numbers.
         let largest = PlacementFile {
             nodes: u32::MAX,
             built: u32::MAX - 1,

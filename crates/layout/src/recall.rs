@@ -1,14 +1,14 @@
 //! Measured recall: the share of the true nearest vectors that a search finds, by list size and by
-//! the distance of the k-th nearest vector. It was measured when the index was built, or on a
-//! user's queries. A search with a recall target uses it. In a cluster index a list size is a
-//! number of probes.
+//! the distance of the k-th nearest vector. The recall was measured when the index was built, or on
+//! a user's queries. A search with a recall target uses these measurements. In a cluster index a
+//! list size is a number of probes.
 //!
 //! Payload of a [stream](crate::stream) of kind `Recall`, little-endian; `l` list sizes, `t`
 //! tables:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
-//! | 0 | 4 | queries that it was measured with |
+//! | 0 | 4 | the number of queries of the measurement |
 //! | 4 | 4 | `l`, 1 to 64 |
 //! | 8 | 4 | `t`, 1 to 64 |
 //! | 12 | 4 l | the list sizes, rising |
@@ -27,13 +27,13 @@
 //! | 8 | 4 b | the distance (f32) of the median query of each bucket, not falling |
 //! | 8 + 4 b | 4 b l | recall@k (f32, 0 to 1) of each bucket and list size, bucket after bucket |
 //!
-//! The distance of a query is to its k-th nearest vector. In a cluster index, it is to the nearest
-//! head.
+//! The distance of a query is the distance to its k-th nearest vector. In a cluster index, it is
+//! the distance to the nearest head.
 
 use crate::error::LayoutError;
 use crate::payload::PayloadReader;
 
-/// Format version of these files. 1: the first. 2: the kind of searches, and the origin of the
+/// Format version of these files. 1: the first. 2: with the kind of searches, and the origin of the
 /// queries.
 pub const FORMAT_VERSION: u32 = 2;
 
@@ -54,7 +54,7 @@ pub enum Searched {
 }
 
 impl Searched {
-    /// All kinds. The position of each is its number in the file.
+    /// All kinds. The position of each kind is its number in the file.
     const ALL: [Self; 3] = [Self::Walk, Self::Press, Self::Probes];
 }
 
@@ -66,15 +66,16 @@ pub struct RecallFile {
     /// The kind of searches.
     pub searched: Searched,
     /// Whether the program chose the queries, as a build does: rows of the index, and vectors
-    /// derived from rows. They predict later queries less well than queries that a user gave.
+    /// derived from rows. Such queries predict later queries less well than queries that a user
+    /// gave.
     pub by_build: bool,
     /// The list sizes that were measured, rising. In a cluster index, numbers of probes.
     pub lists: Vec<u32>,
-    /// The results for each number of answers, by rising k.
+    /// A table for each number of results k, by rising k.
     pub tables: Vec<RecallTable>,
 }
 
-/// The results for k answers.
+/// The recall of searches for `k` results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallTable {
     /// k.
@@ -83,8 +84,8 @@ pub struct RecallTable {
     pub bands: Vec<RecallBand>,
 }
 
-/// A band of queries with similar distances to their k-th nearest. In a cluster index, to their
-/// nearest heads.
+/// A band of queries with similar distances to their k-th nearest vectors. In a cluster index, the
+/// distances to their nearest heads are similar.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecallBand {
     /// The distance of the query in the middle of the band.
@@ -268,7 +269,7 @@ mod tests {
             (28, f32::NAN.to_bits(), "distances of buckets"),
             (32, 1.5f32.to_bits(), "recall"),
             (32, f32::NAN.to_bits(), "recall"),
-            // The second table.
+            // These fields are in the second table.
             (40, 1, "k of a table"),
             (48, 1f32.to_bits(), "distances of buckets"),
             (72, 3, "kind of the searches"),

@@ -1,7 +1,7 @@
 //! Reads and writes the pages of a [geometry](crate::geometry): the count of records, and the id,
-//! vector and list of each record. The bytes after a list are not interpreted. The two bytes after
-//! a page's count are a mark. Its meaning depends on the kind of file, and nearly all kinds have
-//! zero there.
+//! vector and list of each record. This module does not interpret the bytes after a list. After its
+//! count, a page has a mark of two bytes. The meaning of the mark depends on the kind of the file;
+//! nearly all kinds have a mark of zero.
 
 use crate::block::{self, u16_at, u64_at};
 use crate::error::{LayoutError, check_zero};
@@ -87,8 +87,8 @@ impl RecordsBuilder {
         behind
     }
 
-    /// Seals the page as number `page` of its file and returns its bytes. The records stay, so that
-    /// more can be pushed and the page be finished again.
+    /// Seals the page as number `page` of its file and returns its bytes. The records stay on the
+    /// page: the caller may push more records, and finish the page again.
     pub(crate) fn finish(&mut self, page: u64) -> &[u8] {
         let at = 4 * self.geometry.blocks;
         self.page[at..at + 2].copy_from_slice(&(self.count as u16).to_le_bytes());
@@ -124,8 +124,8 @@ impl<'a> RecordsView<'a> {
     ///
     /// Refuses bytes that are not one page long, a count of records that is impossible or is not
     /// `expected`, and a mark other than `mark` (zero, or the value of [`mark`]). With `verify`,
-    /// the checksums of the blocks are checked too. Without it, damaged bytes cause no panic, but
-    /// give wrong values.
+    /// the checksums of the blocks are checked too. Without `verify`, damaged bytes cause no panic,
+    /// but give wrong values.
     #[inline]
     pub(crate) fn open(
         geometry: &'a Geometry,
@@ -192,7 +192,7 @@ impl<'a> RecordsView<'a> {
         &self.bytes[self.behind_at(slot)..end]
     }
 
-    /// The offset of these bytes in the page.
+    /// The offset in the page of the bytes after the list of the record in slot `slot`.
     #[inline]
     pub(crate) fn behind_at(&self, slot: usize) -> usize {
         self.geometry.record_at(slot) + self.geometry.behind_at()

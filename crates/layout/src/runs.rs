@@ -2,7 +2,7 @@
 //! `Vectors`).
 //!
 //! The last record of a page may continue on the next page, and one bit for each page shows this.
-//! Such a record ends on the first later page that does not continue, or on which another record
+//! Such a record ends on the first later page whose bit is not set, or on which another record
 //! starts. In a file these bits are stored in bytes, eight pages each, with the first page in the
 //! lowest bit. The bits after the last page are 0.
 
@@ -10,7 +10,7 @@
 /// memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunsOn {
-    /// Ends with the last word that has a set bit.
+    /// The bits of 64 pages in each word. Words after the last set bit are omitted.
     words: Vec<u64>,
 }
 
@@ -104,7 +104,7 @@ mod tests {
             pages.map(|page| runs.pages(page, |page| page == starts))
         };
         assert_eq!(pages(0), [1, 2, 1, 4, 3, 2, 1]);
-        // The record that begins on page 63 ends on a page where another one starts.
+        // The record that begins on page 63 ends on a page where another record starts.
         assert_eq!(pages(64), [1, 2, 1, 2, 3, 2, 1]);
         assert_eq!(pages(65), [1, 2, 1, 3, 2, 2, 1]);
         assert_eq!(runs.pages(u64::MAX, |_| false), 1);

@@ -6,8 +6,8 @@
 //! last block     the payload's end, then zeros
 //! ```
 //!
-//! All files that do not consist of pages are such byte strings. Both directions work on pieces, so
-//! megabytes of codes are never in memory twice. The writer outputs sealed blocks when they are
+//! All files that do not consist of pages are such byte strings. Writer and reader work on pieces,
+//! so megabytes of codes are never in memory twice. The writer outputs sealed blocks when they are
 //! full, and the reader copies the payload directly into its final slice.
 
 use crate::block::{self, BLOCK, PAYLOAD};
@@ -21,8 +21,7 @@ pub const CODES_FORMAT_VERSION: u32 = 1;
 pub const CODEBOOK_FORMAT_VERSION: u32 = 2;
 
 /// The number of blocks that the writer collects before it outputs them. One call then writes 64
-/// KiB instead of 4 KiB, and the allocator can reuse memory of this size without a call of the
-/// system.
+/// KiB instead of 4 KiB, and the allocator can reuse memory of this size without a system call.
 const BATCH: usize = 16;
 
 /// The length in bytes of a file with `payload` bytes of payload.
@@ -52,7 +51,8 @@ pub struct StreamWriter {
 struct Blocks {
     /// Number in the file of the first block of `batch`.
     first: u64,
-    /// Whole blocks; the last one may be partly filled. The first one may be the header block.
+    /// Blocks that were not output yet; the last one may be partly filled. The first one may be the
+    /// header block.
     batch: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ impl Blocks {
     fn hand_out<E>(&mut self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
         let mut number = self.first;
         for block in self.batch.chunks_exact_mut(BLOCK) {
-            // The header block has its checksum already, at another place.
+            // The header block already has its checksum, at another position.
             if number > 0 {
                 block::seal(block, number);
             }
@@ -160,7 +160,7 @@ impl StreamWriter {
 }
 
 /// Divides a payload of unknown length into blocks. The sink gets the file's bytes from block 1 on.
-/// The header is complete at the end, and is written into the space before them.
+/// The header is complete at the end. The caller writes it before block 1.
 #[derive(Debug)]
 pub struct GrowingStream {
     pushed: u64,
@@ -278,7 +278,7 @@ pub fn decode(
     Ok((reader.finish()?, payload))
 }
 
-/// Takes a file's bytes in pieces and returns its payload.
+/// Reads a file's bytes in pieces and returns its payload.
 #[derive(Debug)]
 pub struct StreamReader {
     header: FileHeader,
@@ -318,8 +318,8 @@ impl StreamReader {
         &self.header
     }
 
-    /// The length of the payload in bytes. The value comes from the file: before allocating that
-    /// much, compare it with the expected length, or with the file's length on disk.
+    /// The length of the payload in bytes. The value comes from the file: before you allocate so
+    /// many bytes, compare the value with the expected length, or with the file's length on disk.
     pub fn payload_length(&self) -> u64 {
         self.payload
     }
@@ -332,7 +332,7 @@ impl StreamReader {
         fields
     }
 
-    /// Takes the next whole blocks and copies their payload into `out`, which is the slice for the
+    /// Reads the next whole blocks and copies their payload into `out`, which is the slice for the
     /// *whole* payload. The reader keeps track of its position.
     pub fn push_into(&mut self, piece: &[u8], out: &mut [u8]) -> Result<(), LayoutError> {
         if out.len() as u64 != self.payload {
@@ -351,7 +351,7 @@ impl StreamReader {
         })
     }
 
-    /// Takes the next whole blocks and passes the verified payload of each to `sink`.
+    /// Reads the next whole blocks and passes the verified payload of each to `sink`.
     pub fn push_with(
         &mut self,
         piece: &[u8],

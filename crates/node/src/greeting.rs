@@ -14,15 +14,15 @@ const OF_USE: usize = 64 << 10;
 /// The time limit of a write whose deadline has passed already.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
-/// The first bytes of HTTP requests, as many as the server reads first. No reply of a client begins
-/// with them ([`Reply`]).
+/// The first four bytes of HTTP requests. The server first reads four bytes. No [`Reply`] of a
+/// client begins with these bytes.
 const BROWSERS: [&[u8; FIRST]; 5] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"];
 const FIRST: usize = 4;
 
 /// The text for a browser that connects to a server's port.
 fn elsewhere(protocol: Protocol) -> String {
     let text = format!(
-        "this is the port of {protocol} of StratANN, for its clients. Health and metrics are at the HTTP address that its option --http sets\n"
+        "this is the port of {protocol} of StratANN, for its clients. The option --http of this server sets the address of its health and metrics\n"
     );
     format!(
         "\r\nHTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",
@@ -92,9 +92,9 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
 
 /// Greets a client, before a deadline.
 ///
-/// `ucx` says whether the connection may continue through UCX; this needs a secret. If it continues
-/// so, the result contains the seal for UCX. `admit` is called for a client that knows the secret,
-/// and returns whether the server has room for the client.
+/// `ucx` is whether the connection may continue through UCX; this needs a secret. If the
+/// connection continues through UCX, the result contains the seal for UCX. `admit` is called for a
+/// client that knows the secret, and returns whether the server has room for the client.
 pub(crate) fn greet(
     protocol: Protocol,
     secret: Option<&Secret>,
@@ -105,7 +105,7 @@ pub(crate) fn greet(
 ) -> io::Result<Option<Seal>> {
     let version = protocol.version();
     let ucx = ucx && secret.is_some();
-    // These few bytes always fit in the socket's buffer.
+    // A greeting has few bytes, which always fit in the socket's buffer.
     stream.set_write_timeout(Some(
         until
             .saturating_duration_since(Instant::now())

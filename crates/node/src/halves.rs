@@ -60,7 +60,7 @@ impl TryFrom<Collection> for press::Collection {
     fn try_from(of: Collection) -> Result<press::Collection, HalfError> {
         let unknown = |what, code| {
             HalfError(format!(
-                "{what} {code} is not known here. Use the same version of StratANN on all servers"
+                "{what} {code} is unknown to this version. Use the same version of StratANN on all servers"
             ))
         };
         let collection = press::Collection {
@@ -281,8 +281,8 @@ impl Ranker for Full {
     }
 }
 
-/// The reason why a change was not made. The engine checks ids and rows before it logs the first
-/// one.
+/// Converts the engine's error to the reason why a change was not made. The engine checks all ids
+/// and rows before it logs the first row.
 fn not_changed(error: Error) -> NotChanged {
     match error {
         Error::Argument { .. } | Error::Data(_) => NotChanged::Invalid(error.to_string()),
@@ -309,7 +309,8 @@ mod tests {
     #[test]
     fn compute_servers_vouch_for_states_in_time() {
         assert!(3 * ComputeOptions::default().vouch < Full::KEPT);
-        // Storage expects a lost connection back for as long as it keeps the state that it may use.
+        // Storage waits for a lost connection for as long as it keeps the state that this
+        // connection may use.
         assert_eq!(Going::BACK, Full::KEPT);
     }
 }

@@ -1,6 +1,6 @@
-//! Servers, of two kinds. A *memory server of files* keeps files in memory, and searches in other
-//! processes read them. The servers of DistVS have three *roles*, and answer a search together:
-//! compute servers, a memory server and a storage server.
+//! Two kinds of servers. A *memory server of files* keeps files in memory, and searches in other
+//! processes read these files. The servers of DistVS have three *roles*, and answer a search
+//! together: compute servers, a memory server and a storage server.
 //!
 //! ```text
 //!   Running (server, session, store)             files in memory, for stratann_tier::remote
@@ -14,27 +14,30 @@
 //! ```
 //!
 //! The server of files knows nothing of indexes: it keeps named files. An admitted client may also
-//! put files there and remove their names, as [`stratann_tier::remote::Client`] does.
+//! write files to the server, and remove their names, as [`stratann_tier::remote::Client`] does.
 //!
 //! The code of the roles knows neither vectors nor graphs. During a search the servers exchange
 //! node numbers, and a compute server sends the query's row to the memory server and to storage.
 //! Low codes are transferred once, from the memory server to a compute server that starts. The
 //! module `halves` has all calls of the engine.
 //!
-//! This is a separate crate because it forbids `unsafe` and is built into a separate program.
+//! This is a separate crate because it forbids `unsafe`, and because the engine must not depend on
+//! servers.
 //!
 //! **Admission.** If a server has a secret, it serves only clients that prove they know it. Without
 //! a secret a server listens only on loopback, where all users of the machine can connect. The
 //! command and the Python package therefore always give a server on loopback a secret. If no secret
-//! is set, they use the user's own. With a certificate all connections are encrypted. If a client
-//! expects another kind of server, the greeting tells it the kind of this server.
+//! is set, they use a secret that the user's own processes share. With a certificate all
+//! connections are encrypted. If a client expects another kind of server, the greeting tells it the
+//! kind of this server.
 //!
 //! **Hostile clients.** Every size that a client sends is checked against a bound before it is
-//! used. A greeting must end within five seconds, and few greetings run at a time. Frames, names
-//! and reads have maximum lengths. The announced length of a file counts towards the limit as soon
-//! as the file is begun. The numbers of queries in flight and of clients are bounded. A client that
-//! sends an invalid request is disconnected. So is a client that needs more than half a minute to
-//! send 64 KiB of a request, or to receive 64 KiB of replies.
+//! used. A greeting must end within five seconds, and at most 64 greetings run at a time. Frames,
+//! names and reads have maximum lengths. The announced length of a file counts towards the server's
+//! limit in bytes as soon as the client begins the file. The numbers of queries in flight and of
+//! clients are bounded. A client that sends an invalid request is disconnected. A client is also
+//! disconnected if it needs more than half a minute to send 64 KiB of a request, or to receive 64
+//! KiB of replies.
 
 #![forbid(unsafe_code)]
 

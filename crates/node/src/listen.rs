@@ -35,7 +35,7 @@ pub(crate) trait Service: Send + Sync + 'static {
 
 /// A greeted client.
 pub(crate) struct Guest<'a> {
-    /// A unique number.
+    /// The unique number of the client.
     pub(crate) number: u64,
     pub(crate) stream: Stream,
     /// Set when the server is to stop.
@@ -80,8 +80,8 @@ struct Shared {
     options: Options,
     /// The streams for clients that continue through UCX, if it is enabled.
     streams: Option<Streams>,
-    /// Whether the last client that wanted UCX could not be reached through it, and this was
-    /// logged.
+    /// Whether the last client that requested UCX could not be reached through it. The first such
+    /// failure in a row is logged.
     no_way: AtomicBool,
     stop: AtomicBool,
     /// The sockets of all connections by number, to close them.
@@ -101,8 +101,8 @@ impl Shared {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more connection may begin its greeting. If all places are in use, closes the
-    /// oldest greeting after its minimum time.
+    /// Waits until one more connection may begin its greeting. If as many greetings as allowed are
+    /// in progress, closes the oldest greeting after its minimum time.
     fn let_in(&self, number: u64, caller: Caller) {
         while !self.stop.load(Ordering::SeqCst) {
             let mut callers = self.callers();
@@ -123,7 +123,8 @@ impl Shared {
     }
 
     /// Called when a connection was greeted. The connection becomes a client, unless as many
-    /// clients as allowed are connected. In both cases its place among the greetings becomes free.
+    /// clients as allowed are connected. In both cases the connection no longer counts as a
+    /// greeting.
     fn admit(&self, number: u64) -> bool {
         let mut callers = self.callers();
         let Some((_, caller)) = callers.greeting.remove(&number) else {
@@ -198,7 +199,7 @@ impl Listening {
             threads: Mutex::default(),
             next: AtomicU64::new(0),
         });
-        // If a later step fails, dropping this ends the threads.
+        // If a later step fails, the drop of `listening` ends the threads.
         let mut listening = Listening {
             address,
             ring: shared.options.ring.clone(),
@@ -224,7 +225,7 @@ impl Listening {
         Ok(())
     }
 
-    /// The address at which it listens.
+    /// The address at which the server listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -244,7 +245,7 @@ impl Listening {
         greeting.for_each(|(_, caller)| caller.hang_up());
     }
 
-    /// Waits without limit, or until the server fails.
+    /// Waits until the server fails. If it does not fail, the call never returns.
     pub(crate) fn wait(mut self) {
         for listener in self.listeners.drain(..) {
             // The panic has already been reported on standard error.
@@ -265,7 +266,7 @@ impl Drop for Listening {
             let _ = listener.join();
         }
         self.hang_up();
-        // After this the threads have no reference to the service.
+        // When the threads of the connections have ended, no thread has a reference to the service.
         let threads = std::mem::take(&mut *self.shared.threads());
         for thread in threads {
             let _ = thread.join();
@@ -296,7 +297,7 @@ impl Door {
         let (ours, theirs) = pipe::pair();
         let shared = &self.shared;
         let number = shared.next.fetch_add(1, Ordering::Relaxed);
-        // The lock is kept until the thread is known. A server that stops therefore sees both the
+        // The lock is kept until the thread is registered. So a server that stops knows both the
         // connection and its thread, or neither.
         let mut callers = shared.callers();
         if shared.stop.load(Ordering::SeqCst) {
@@ -422,7 +423,7 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
     let until = Instant::now() + *greeting;
     let mut stream = match (caller, &shared.options.certificate) {
         (Caller::Local(_), _) => return Err(ErrorKind::Unsupported.into()),
-        // These bytes stay in the memory of two processes, so they need no encryption.
+        // The bytes of rings stay in memory that two processes share, so they need no encryption.
         (Caller::Unix(socket), _) => {
             Stream::Ring(Box::new(RingListener::greet(socket, *greeting)?))
         }

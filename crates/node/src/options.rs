@@ -62,7 +62,7 @@ pub enum NodeError {
     Certificate {
         /// The file of the certificate.
         certificate: PathBuf,
-        /// The file of its key.
+        /// The file of the certificate's key.
         key: PathBuf,
         /// The reason.
         reason: String,
@@ -71,7 +71,9 @@ pub enum NodeError {
     #[error(transparent)]
     Ucx(TierError),
     /// UCX is combined with a certificate.
-    #[error("UCX (--ucx) and a certificate; UCX does not encrypt. Leave one of them out")]
+    #[error(
+        "UCX (--ucx) is combined with a certificate; UCX does not encrypt. Leave out one of the two"
+    )]
     UcxWithTls,
     /// UCX is requested without a secret.
     #[error(
@@ -216,7 +218,8 @@ impl Options {
     /// local or protected by a secret. UCX must be available if requested.
     ///
     /// A caller should call this before it reads an index, which may take minutes. The address is
-    /// free again on return, so that clients that connect in the meantime are refused.
+    /// free again when the call returns. So clients that connect before the server starts are
+    /// refused.
     ///
     /// # Errors
     /// The server cannot listen.
@@ -255,8 +258,8 @@ impl Options {
     }
 }
 
-/// The addresses that a host name resolves to, and whether all are on this machine. If any is not,
-/// a secret is required.
+/// The addresses that a host name resolves to, and whether all are on this machine. If an address
+/// is not on this machine, a secret is required.
 pub(crate) fn resolve(options: &Options) -> Result<(Vec<SocketAddr>, bool), NodeError> {
     let address = options.listen.clone();
     let found = address

@@ -52,12 +52,12 @@ impl Running {
         })
     }
 
-    /// The address at which it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
 
-    /// Its files.
+    /// The files of the server.
     pub fn store(&self) -> &Store {
         &self.files.store
     }
@@ -67,7 +67,7 @@ impl Running {
         self.listening.hang_up();
     }
 
-    /// Waits without limit, or until the server fails.
+    /// Waits until the server fails. If it does not fail, the call never returns.
     pub fn wait(self) {
         self.listening.wait();
     }

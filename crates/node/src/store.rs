@@ -2,9 +2,10 @@
 //! itself be on a file system in memory.
 //!
 //! A client begins a file, and writes it from its start to its end. The file gets its name when the
-//! hash of its bytes equals the hash that the client computed. After that it never changes. It
+//! hash of its bytes equals the hash that the client computed. After that it never changes. A file
 //! loses its name when another file gets that name, or in a sweep. Clients that have the file open
-//! continue to read it. The store frees its bytes when the last client closes it.
+//! continue to read it. The store frees the bytes of a file without a name when the last client
+//! closes it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use stratann_tier::remote::ucx::{self, Region};
 use stratann_tier::remote::wire::{LIST, Listed, Refusal, is_name};
 use stratann_tier::{Directory, HugeBytes, LockGuard, TierError, Volume, VolumeFile, VolumeReader};
 
-/// Marks the names of incomplete files in the folder.
+/// The beginning of the names of incomplete files in the folder.
 const UNFINISHED: &str = ".begun-";
 
 /// The reasons why the store failed.
@@ -49,7 +50,7 @@ struct Room {
     used: AtomicU64,
 }
 
-/// A number of bytes that count as used until this is dropped.
+/// A number of bytes. They count as used until this value is dropped.
 #[derive(Debug)]
 struct Taken {
     room: Arc<Room>,
@@ -257,7 +258,8 @@ impl Files {
     }
 }
 
-/// The id of a file. It is the same after a restart, and differs for other bytes.
+/// The id of a file. After a restart of the server, the id is the same. Another name or other bytes
+/// give another id.
 fn id_of(name: &str, hash: &blake3::Hash) -> u64 {
     let mut hasher = blake3::Hasher::new();
     hasher.update(hash.as_bytes()).update(name.as_bytes());
@@ -341,8 +343,8 @@ impl Store {
         })
     }
 
-    /// Like `self`, but clients can read files written from now on through UCX. If `loopback` is
-    /// set, only processes of this machine can.
+    /// Like `self`, but clients can read files through UCX, if the files are written after this
+    /// call. If `loopback` is set, only processes of this machine can read them through UCX.
     ///
     /// # Errors
     /// The store is in a folder, or UCX is not available.
@@ -366,7 +368,7 @@ impl Store {
             (Some(ucx), Content::Memory(Memory::Region(region))) => Ok(ucx.reach(region)?),
             _ => refuse(
                 Refusal::Other,
-                "this server has no files that can be read through UCX. Start it with --ucx, or name it without `ucx:`",
+                "this server has no files that can be read through UCX. Start the server with --ucx, or name the server without `ucx:`",
             ),
         }
     }
@@ -409,7 +411,7 @@ impl Store {
             Some(file) => Ok(file),
             None => refuse(
                 Refusal::Missing,
-                "the file is not here any more, since the server was restarted, or another state of the index replaced it. Now open the index again",
+                "the server no longer has this file, since the server was restarted, or another state of the index replaced the file. Open the index again",
             ),
         }
     }
@@ -516,7 +518,7 @@ impl Store {
         let replaced = files.insert(name, &file);
         drop(files);
         drop(replaced);
-        // The file already has its name here. After a failed sync a crash may undo the rename.
+        // At this point the file has its name. After a failed sync, a crash may undo the rename.
         synced?;
         Ok(file)
     }
@@ -562,7 +564,7 @@ impl Store {
         for name in names {
             if let Some((directory, _)) = &self.folder {
                 match directory.remove(&name) {
-                    // The file no longer exists; someone may have removed it by hand.
+                    // The file no longer exists; a user may have removed it by hand.
                     Ok(()) | Err(TierError::Missing { .. }) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -614,7 +616,7 @@ mod tests {
             );
             assert_eq!(why(file.bytes(3, 3)), Refusal::Range);
             assert_eq!(why(file.bytes(u64::MAX, 1)), Refusal::Range);
-            // An incomplete file, and a file with other bytes.
+            // The store refuses an incomplete file, and a file with other bytes.
             let mut begun = store.begin("b", 10).unwrap();
             begun.write(0, b"hello").unwrap();
             for (offset, bytes) in [

@@ -32,18 +32,18 @@ fn start(options: Options) -> Running {
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long clients wait for a reply that does not arrive.
 const SHORT: Duration = Duration::from_millis(500);
-/// Longer than any step in these tests needs, unless its message was lost. A server that stalls
-/// does so for longer.
+/// Longer than any step in these tests needs, unless its message was lost. A stalling server stalls
+/// for longer.
 const LONG: Duration = Duration::from_secs(60);
 const STALL: Duration = Duration::from_secs(600);
 
-/// A server on loopback that replies, as clients name it.
+/// A client's description of a server on loopback that replies.
 fn known(address: impl ToString, secret: Option<Secret>) -> Server {
     let server = Server::new(&address.to_string(), secret, None).unwrap();
     server.with_patience(PATIENCE)
 }
 
-/// A server that does not reply. Clients give up after half a second.
+/// A client's description of a server that does not reply. Clients give up after half a second.
 fn stalling(address: impl ToString) -> Server {
     let server = Server::new(&address.to_string(), None, None).unwrap();
     server.with_patience(SHORT)
@@ -219,7 +219,7 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
         other => panic!("{:?}", other.map(|_| ())),
     };
     assert!(matches!(believed(&other), Fault::Certificate(_)));
-    // Another server's certificate.
+    // This certificate is of another server.
     let stranger = tempfile::tempdir().unwrap();
     let (theirs, _) = self::certificate(stranger.path());
     let tls = Tls::new("localhost", &theirs).unwrap();
@@ -237,7 +237,7 @@ fn a_file_behind_tls_and_a_secret_is_a_tier() {
     let fault = believed(&server);
     assert!(matches!(fault, Fault::Authority), "{fault}");
     assert!(fault.to_string().contains("CA:FALSE"), "{fault}");
-    // A server without TLS.
+    // This server does not use TLS.
     let plain = start(Options::default());
     let server = Server::new(&plain.address().to_string(), None, Some(tls)).unwrap();
     let fault = believed(&server);
@@ -282,7 +282,7 @@ fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
         .open("x")
         .unwrap_err();
     assert!(matches!(fault(error), Fault::Secret(_)));
-    // The same on the connections of searches.
+    // The same holds for the connections of searches.
     let file = put(
         &known(running.address(), secret("a secret of tests")),
         "x",
@@ -340,7 +340,7 @@ fn a_secret_is_read_from_a_file_of_its_owner_alone() {
 }
 
 /// The address of the `n`th server that is restarted. On 127.0.0.1 another server or connection
-/// could use its port in the meantime; on this address none does.
+/// could use the port while this server is down. On this address none does.
 fn own_address(n: u8) -> Options {
     let process = std::process::id();
     let (high, low) = (1 + (process >> 8) % 254, process % 256);
@@ -372,7 +372,7 @@ fn a_server_that_dies_is_an_error_at_once_and_the_next_query_finds_the_one_that_
     drop(running);
     let (result, _) = read(&mut *queue, &thread, 0);
     let found = fault(result.unwrap_err());
-    // No time limit was reached.
+    // The error came before any time limit.
     assert!(
         matches!(found, Fault::Unreachable(_) | Fault::Closed(_)),
         "{found}"
@@ -418,7 +418,7 @@ fn a_server_without_the_file_says_so_and_what_to_do() {
         "{found}"
     );
     assert!(
-        found.to_string().contains("open the index again"),
+        found.to_string().contains("Open the index again"),
         "{found}"
     );
 }
@@ -931,7 +931,7 @@ fn a_client_that_drips_its_requests_or_its_taking_of_answers_is_hung_up_on() {
     let gone = |began: Instant| {
         assert!(began.elapsed() < LONG, "the client is still connected");
     };
-    // Half a request, one byte at a time, and the same through a ring.
+    // A client sends half a request, one byte at a time, over TCP and through a ring.
     let mut request = Vec::new();
     Frame::new(Kind::Write, 1).append(&[0; 100_000], &mut request);
     let mut dripping = greeted(running.address());

@@ -57,7 +57,7 @@ fn listening() -> Options {
     }
 }
 
-/// Whether UCX is missing. If it is, prints that.
+/// Whether UCX is missing. If it is missing, prints a message.
 fn skipped() -> bool {
     match ucx::available() {
         Ok(()) => false,
@@ -752,7 +752,7 @@ fn who_has_no_secret_hands_no_bytes_of_others_to_ucx() {
     if skipped() {
         return;
     }
-    // A server that requires no secret, unlike all other servers in these tests.
+    // This server requires no secret, unlike all other servers in these tests.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let pretends = thread::spawn(move || {

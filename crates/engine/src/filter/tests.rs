@@ -328,7 +328,7 @@ fn what_is_too_large_is_a_plain_error() {
         .unwrap_err()
         .to_string();
     assert!(
-        error.contains("a string of 1048576 bytes; it can have at most 32768"),
+        error.contains("a string of 1048576 bytes; a string has at most 32768 bytes"),
         "{error}"
     );
     assert!(error.len() < 300, "{}", error.len());

@@ -65,8 +65,8 @@ fn row(numbers: &[(&str, i64)], payload: Option<&str>) -> Row {
     }
 }
 
-/// Vectors on storage and waiting ones, with and without a row, with and without a merge in
-/// between.
+/// The vectors are on storage or wait in memory, have a row or none, and there is a merge in
+/// between or none.
 #[test]
 fn an_update_keeps_what_it_is_not_given() {
     for preset in [Preset::STRATANN, Preset::DISKANN, Preset::SPANN] {
@@ -180,7 +180,7 @@ fn what_is_done_of_a_change_that_ends_in_the_middle_is_said_and_stays() {
     assert!(matches!(*source, Error::Stopped), "{source}");
     assert!(
         done > 0 && done < ROWS && total == ROWS,
-        "{done} of {total}"
+        "{done} of {total} rows are set"
     );
     let filter = Filter::parse("old == true").unwrap();
     assert_eq!(live.count(&filter).unwrap(), done as u64);
@@ -205,15 +205,18 @@ fn what_is_done_of_a_change_that_ends_in_the_middle_is_said_and_stays() {
     };
     assert!(matches!(*source, Error::Stopped), "{source}");
     assert_eq!(matched, ROWS as u64);
-    assert!(deleted > 0 && deleted < matched, "{deleted} of {matched}");
+    assert!(
+        deleted > 0 && deleted < matched,
+        "{deleted} of {matched} matching rows are deleted"
+    );
     assert_eq!(live.len() as u64, matched - deleted);
     // A second call deletes the remaining vectors.
     assert_eq!(live.delete_matching(&filter).unwrap(), matched - deleted);
     assert_eq!(live.len(), 0);
 }
 
-/// Large rows with large attributes that stay. The update takes no more memory than to set the
-/// rows, and an error names a row that is too long.
+/// An update of large rows, whose large attributes stay, takes no more memory than to set the rows.
+/// An error names a row that is too long.
 #[test]
 fn an_update_of_large_rows_goes_piece_by_piece() {
     const MOST: usize = 60_000;
@@ -239,8 +242,8 @@ fn an_update_of_large_rows_goes_piece_by_piece() {
     assert_eq!(last.attributes.len(), 2);
     assert_eq!(last.payload.as_ref().map(String::len), Some(MOST + 2));
 
-    // Texts that are too long together. The third of four rows fails, and the two before it are
-    // set.
+    // Together, these texts are too long for a row. The third of four rows fails, and the two
+    // before it are set.
     let text = |length: usize| Value::String("y".repeat(length));
     let long = |name: &str, length| Row {
         attributes: [(name.to_owned(), text(length))].into(),

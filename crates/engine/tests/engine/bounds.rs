@@ -1,5 +1,6 @@
-//! Numbers from a caller, however large. They are refused with a typed error that names the bound,
-//! or served with the memory that the collection needs. None of them is the size of an allocation.
+//! Numbers from a caller, however large. A number is refused with a typed error that names the
+//! bound, or served with the memory that the collection needs. No such number is the size of an
+//! allocation.
 
 use std::path::Path;
 
@@ -59,7 +60,7 @@ fn quick(preset: Preset) -> BuildOptions {
     }
 }
 
-/// The call is refused as wrong, and its error has these words.
+/// Checks that the call is refused as wrong, with an error that has these words.
 #[track_caller]
 fn refused<T>(result: Result<T, impl Into<Error>>, words: &[&str]) {
     let error = result.err().expect("the call was accepted").into();
@@ -269,7 +270,7 @@ fn numbers_of_a_build() {
     refused(build(&base, "", &good, &Silent), &["path", "empty"]);
     assert!(!path.exists(), "a refused build left a file behind");
 
-    // A size over that of the collection acts as the collection's size.
+    // A size above the size of the collection acts as the size of the collection.
     let generous = BuildOptions {
         build_list: MOST_LIST,
         chunk_bytes: u64::MAX,
@@ -323,7 +324,7 @@ fn no_vector_has_the_last_number_as_its_id() {
     let found = index
         .search(&matrix(ROWS), &SearchOptions::default())
         .unwrap();
-    // Another row is equal to it, and has a smaller id.
+    // Another row is equal to this row, and has a smaller id.
     assert!(found.ids[7 * found.k..8 * found.k].contains(&(u64::MAX - 1)));
 }
 
@@ -435,7 +436,8 @@ fn numbers_of_everything_else() {
             &words,
         );
     }
-    // The largest possible values. Threads are started, so there are fewer.
+    // All values are the largest possible ones, except the number of threads, since threads are
+    // started.
     let options = WriteOptions {
         threads: 3,
         direct: DirectOptions {

@@ -26,7 +26,7 @@ fn queries(rows: usize) -> Matrix {
     head(SIFT_QUERIES, rows)
 }
 
-/// A codebook of 16 bytes. Another seed gives another one.
+/// A codebook with codes of 16 bytes. Another seed gives another codebook.
 pub(super) fn codebook(seed: u64) -> Codebook {
     let options = TrainOptions {
         code_bytes: Some(16),
@@ -266,7 +266,7 @@ fn the_least_recently_used_index_goes_first() {
     let (own, shared) = place.costs("c");
     assert!(
         (8_000..40_000).contains(&own),
-        "{own} bytes beside the codebook"
+        "the index has {own} bytes beside the codebook"
     );
     // All have the same size, since their codes are in their nodes.
     assert_eq!(place.costs("a"), (own, shared));
@@ -345,11 +345,11 @@ fn no_order_of_calls_exceeds_the_budget() {
             },
         }
         let bytes = catalog.memory_bytes();
-        assert!(bytes <= budget, "{bytes} of {budget}");
+        assert!(bytes <= budget, "{bytes} bytes in use, budget {budget}");
     }
     assert!(
         opened > 100 && refused > 0,
-        "{opened} opened, {refused} refused"
+        "{opened} indexes opened, {refused} refused"
     );
 }
 
@@ -385,7 +385,8 @@ fn what_callers_hold_is_not_free() {
     let (a, b) = (catalog.index("a").unwrap(), catalog.index("b").unwrap());
     let error = catalog.index("c").unwrap_err();
     assert!(error.to_string().contains("2 that are in use"), "{error}");
-    // To close an index in use frees nothing. To ask for it again would open it a second time.
+    // To close an index in use frees nothing. A later request for this index would open it a second
+    // time.
     assert!(catalog.close("a"));
     assert_eq!((catalog.memory_bytes(), catalog.open_count()), (budget, 2));
     assert!(catalog.index("c").is_err() && catalog.index("a").is_err());
@@ -424,7 +425,7 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
     );
     assert_eq!(catalog.codebook_count(), 2);
 
-    // A budget for one index at a time.
+    // The budget suffices for one index at a time.
     let (own, shared) = place.costs("a");
     let catalog = place.catalog(Some(place.budget(own + shared)));
     let first = catalog.index("a").unwrap().codebook().unwrap().clone();
@@ -605,9 +606,12 @@ fn what_is_changed_through_a_catalog_is_within_its_budget() {
         let counted = catalog.memory_bytes();
         assert!(
             own - PROGRAM + nothing <= counted,
-            "{preset}: {own} of {counted}"
+            "{preset}: budget {own}, {counted} bytes counted"
         );
-        assert!(counted <= budget, "{preset}: {counted} of {budget}");
+        assert!(
+            counted <= budget,
+            "{preset}: {counted} bytes counted, budget {budget}"
+        );
         let ids: Vec<u64> = (1_000..1_300).collect();
         live.upsert(&base(300), &ids, &Silent).unwrap();
         live.delete(&[7]).unwrap();
@@ -617,7 +621,7 @@ fn what_is_changed_through_a_catalog_is_within_its_budget() {
         assert_eq!(catalog.memory_bytes(), counted, "{preset}");
         let ids: Vec<u64> = (2_000..2_300).collect();
         live.upsert(&base(300), &ids, &Silent).unwrap();
-        // The catalog can search it meanwhile.
+        // Meanwhile the catalog can search the index.
         let found = catalog.index(&n.to_string()).unwrap();
         assert_eq!(found.live(), 400 + 600 - 1, "{preset}");
         drop(found);
@@ -625,10 +629,7 @@ fn what_is_changed_through_a_catalog_is_within_its_budget() {
         drop(live);
         catalog.close(&n.to_string());
         let left = catalog.memory_bytes() - nothing;
-        assert!(
-            left <= 4 * 256 * 128,
-            "{preset}: {left} more than codebooks"
-        );
+        assert!(left <= 4 * 256 * 128, "{preset}: {left} bytes stay in use");
     }
 }
 
@@ -646,7 +647,7 @@ fn what_waits_in_memory_ends_where_the_budget_does() {
         let ids: Vec<u64> = (turn * 1_000..).take(1_000).collect();
         live.upsert(&rows, &ids, &Silent).err()
     });
-    let error = refused.expect("more waits than the budget has bytes");
+    let error = refused.expect("a change over the budget was accepted");
     assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
     assert!(error.to_string().contains("stratann compact"), "{error}");
     assert!(catalog.memory_bytes() <= budget);
@@ -708,7 +709,7 @@ fn several_are_changed_at_once_and_each_has_a_part() {
     assert!(own.iter().sum::<u64>() <= budget + 2 * PROGRAM, "{own:?}");
     assert_eq!(catalog.open_count(), 3, "{catalog:?}");
     let all = catalog.memory_bytes();
-    assert!(all <= budget, "{all} of {budget}");
+    assert!(all <= budget, "{all} bytes in use, budget {budget}");
     drop(live);
     assert!(catalog.memory_bytes() < all);
 }
@@ -724,7 +725,7 @@ fn what_is_opened_again_is_counted_and_outlives_the_catalog() {
     assert_eq!(opener.options().memory, None);
     let again = opener.open(place.path("a")).unwrap();
     assert_eq!((catalog.memory_bytes(), catalog.open_count()), (budget, 2));
-    // It replaces the open index, though both together exceed the budget.
+    // The new handle replaces the open index, though both together exceed the budget.
     let third = again.opener().open(place.path("a")).unwrap();
     assert_eq!(catalog.memory_bytes(), budget + own);
     let error = catalog.index("b").unwrap_err();
@@ -891,7 +892,7 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     let names = quarters(&place);
     let queries = queries(50);
     let truth = brute_force(&base(2_000), &queries, 20, Metric::L2, 2, &Silent).unwrap();
-    // A list as long as the index finds all neighbours.
+    // If the list is as long as the index, the search finds all neighbours.
     let options = SearchOptions {
         k: 20,
         list: 500,
@@ -916,8 +917,8 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!(found.latencies_us.len(), 50);
     assert!(found.latencies_us.iter().all(|&us| us > 0.0));
     assert!(found.seconds > 0.0 && found.parts.is_some());
-    // One query after the other. Their latencies cover all parts of the work in all indexes, and at
-    // most the time of the call.
+    // The queries run one after the other. Their latencies cover all parts of the work in all
+    // indexes, and at most the time of the call.
     let alone = SearchOptions {
         threads: 1,
         in_flight: Some(1),
@@ -1098,7 +1099,7 @@ fn an_index_may_have_fewer_vectors_than_answers_are_wanted() {
         list: 200,
         ..options
     };
-    // More answers than there are vectors: the last one is padding.
+    // The search asks for more results than there are vectors, so the last result is padding.
     let found = catalog.search(&["few", "more"], &base(5), &all).unwrap();
     for (ids, distances) in found.ids.chunks(106).zip(found.distances.chunks(106)) {
         assert!(ids[..105].iter().all(|&id| id != u64::MAX));
@@ -1150,7 +1151,7 @@ fn indexes_of_two_spaces_are_not_searched_together() {
         text.contains("under cosine") && text.contains("under l2"),
         "{text}"
     );
-    assert_eq!(catalog.open_count(), 0, "refused before anything is opened");
+    assert_eq!(catalog.open_count(), 0, "a refused search opened an index");
     assert!(search(&[]).is_err_and(|error| error.is_call_wrong()));
     let text = search(&["photos"]).unwrap_err().to_string();
     assert!(

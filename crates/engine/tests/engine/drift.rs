@@ -12,7 +12,7 @@ use stratann::{
 use super::fixtures::{self, SIFT_BASE, head};
 
 const DIM: usize = 32;
-/// Rows that an index is built of, and as many that are inserted.
+/// The number of rows of the build. As many rows are inserted.
 const ROWS: usize = 1_000;
 
 /// Normally distributed numbers from a seed.
@@ -41,7 +41,7 @@ fn matrix(rows: &[f32]) -> Matrix {
     Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
 }
 
-/// The difference of the inserted rows.
+/// How the inserted rows differ from the rows of the build.
 #[derive(Clone, Copy, Debug)]
 enum Other {
     Shifted,
@@ -93,7 +93,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap()
 }
 
-/// Builds of one kind, inserts the other, and merges.
+/// Builds an index of rows of one kind, inserts rows of the other kind, and merges.
 fn drifts(preset: Preset, other: Other) {
     let [built, came, queries] = rows(other);
     let all = [built.clone(), came.clone()].concat();
@@ -118,8 +118,7 @@ fn drifts(preset: Preset, other: Other) {
     };
     assert!((0.4..=0.5).contains(&share), "{said}: {share}");
     assert_eq!(index.stats().health.drifted, Some(share));
-    // The drift is also found by a handle for reading after a checkpoint, and by a new handle for
-    // changes.
+    // After a checkpoint, a handle for reading and a new handle for changes also report the drift.
     drop(index);
     let health = Index::open(&grown, &OpenOptions::default())
         .unwrap()
@@ -195,8 +194,8 @@ fn of_kind(kind: i64, count: usize) -> RowTable {
     RowTable::new(vec![row; count])
 }
 
-/// Before a merge, codes say little of rows that drifted. A search with a filter for these rows
-/// reads more.
+/// Before a merge, the codes of rows that drifted are inaccurate. A search with a filter for these
+/// rows reads more.
 #[test]
 fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
     for (preset, other) in [
@@ -223,12 +222,12 @@ fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
         let found = index.search_filtered(&matrix(&queries), &SearchOptions::default(), &filter);
         let found = found.unwrap();
         let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-        eprintln!("{}, {other:?}: {recall}", preset.name);
-        assert!(recall > 0.95, "{}, {other:?}: {recall}", preset.name);
+        eprintln!("{}, {other:?}: recall {recall}", preset.name);
+        assert!(recall > 0.95, "{}, {other:?}: recall {recall}", preset.name);
     }
 }
 
-/// An index of one kind into which the other was inserted.
+/// An index of rows of one kind, into which rows of the other kind were inserted.
 fn drifted(path: &Path, options: &BuildOptions) {
     let [built, came, _] = rows(Other::Shifted);
     build(&matrix(&built), path, options, &Silent).unwrap();
@@ -275,7 +274,7 @@ fn that_nobody_looked_is_no_good_health() {
     let folder = tempfile::tempdir().unwrap();
     let (long, given) = (folder.path().join("long"), folder.path().join("given"));
     let texts = |first| fixtures::rows("package-text-2k.base.fbin", first, 300);
-    // As little work a vector as possible.
+    // The build does as little work per vector as possible.
     let options = BuildOptions {
         degree: Some(24),
         build_list: 40,
@@ -308,7 +307,7 @@ fn that_nobody_looked_is_no_good_health() {
     );
 }
 
-/// The warnings.
+/// Collects warnings.
 #[derive(Default)]
 struct Warnings(Mutex<Vec<String>>);
 

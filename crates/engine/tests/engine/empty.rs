@@ -34,7 +34,8 @@ fn options(preset: Preset) -> BuildOptions {
         preset,
         degree: graph.then_some(32),
         build_list: if graph { 50 } else { usual.build_list },
-        // The same graph each time. With several threads, it depends on their interleaving.
+        // One thread builds the same graph each time. With several threads, the graph depends on
+        // their interleaving.
         threads: 1,
         ..usual
     }
@@ -60,7 +61,7 @@ fn read_only(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// Every search returns only padding.
+/// Checks that every search returns only padding.
 fn finds_nothing(path: &Path) {
     let index = read_only(path);
     assert_eq!((index.len(), index.live()), (0, 0));
@@ -264,7 +265,8 @@ fn vectors_of_no_rows_are_of_every_type_and_metric() {
     refused(4, &space, "Give a degree");
 }
 
-/// Counts at all times, while another thread replaces vectors and their number stays.
+/// While another thread replaces vectors, the number of vectors stays the same, and the count is
+/// right at all times.
 #[test]
 fn how_many_there_are_is_right_at_every_moment() {
     struct Upserts<'a>(&'a LiveIndex, AtomicBool);
@@ -284,7 +286,8 @@ fn how_many_there_are_is_right_at_every_moment() {
             false
         }
     }
-    // By default one preset that inserts directly, and one whose vectors wait for a merge.
+    // By default, the test uses a preset that inserts directly, and a preset whose vectors wait for
+    // a merge.
     let all = [
         Preset::STRATANN,
         Preset::DISKANN,
@@ -348,7 +351,7 @@ fn what_is_emptied_and_filled_again_counts_right() {
         (false, true, true),
         (true, true, false),
     ];
-    // By default each preset in one way, and the next preset in the next one.
+    // By default, each preset is tested in one way, and the next preset in the next way.
     let few = if slow() { ways.len() } else { 1 };
     for (number, preset) in PRESETS.into_iter().enumerate() {
         let tried = ways.into_iter().cycle().skip(number).take(few);
@@ -388,7 +391,7 @@ fn what_is_emptied_and_filled_again_counts_right() {
                     }
                     assert_eq!(index.len(), 40 * at + some.len(), "{said}");
                 }
-                // And again, one by one.
+                // All rows are upserted once more, in one call.
                 index
                     .upsert(&rows(SIFT_BASE, COUNT * round, COUNT), &ids, &Silent)
                     .unwrap();
@@ -409,7 +412,7 @@ fn what_is_emptied_and_filled_again_counts_right() {
 fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("index");
-    // As little work a vector as possible.
+    // The build does as little work per vector as possible.
     let options = BuildOptions {
         degree: Some(16),
         build_list: 16,
@@ -442,11 +445,11 @@ fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     assert_eq!((index.stats().trouble, missed()), (None, 0));
     grow(10_000);
     let trouble = index.stats().trouble.unwrap();
-    assert!(missed() > 10, "{} of 100", missed());
+    assert!(missed() > 10, "{} of 100 rows are missed", missed());
     assert!(trouble.contains("found badly"), "{trouble}");
     assert!(trouble.contains("10000 times the vectors"), "{trouble}");
     assert!(trouble.ends_with("compact the index)"), "{trouble}");
-    // A handle for reading reports it, too.
+    // A handle for reading reports this trouble, too.
     drop(index);
     assert_eq!(read_only(&path).stats().trouble, Some(trouble));
     let index = live(&path);
@@ -455,8 +458,8 @@ fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     assert_eq!(index.stats().trouble, None);
 }
 
-/// Inserts in pieces, merges when due, and closes. Then the recall is that of an index built of all
-/// rows.
+/// Inserts in pieces, merges when due, and closes. Then the recall is as good as in an index that
+/// was built of all rows.
 #[test]
 fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {
     let count = if slow() { 2_000 } else { 1_200 };

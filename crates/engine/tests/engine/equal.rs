@@ -10,7 +10,7 @@ use stratann::{
 
 use super::fixtures::slow;
 
-/// Equal rows of each kind.
+/// The number of equal rows of each kind.
 const EQUAL: usize = 10;
 
 /// Rows that are 0 except for one element, the number of their kind.
@@ -30,7 +30,8 @@ fn scattered(kinds: usize) -> Vec<usize> {
 fn built(path: &Path, preset: Preset, kinds: usize) {
     let options = BuildOptions {
         preset,
-        // The same graph each time. With several threads, it depends on their interleaving.
+        // One thread builds the same graph each time. With several threads, the graph depends on
+        // their interleaving.
         threads: 1,
         ..BuildOptions::default()
     };
@@ -49,8 +50,8 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Recall@10 of a query for each of some kinds, with the default list. An answer counts if it is as
-/// near as the tenth.
+/// Recall@10 of a query for each of some kinds, with the default list. A result counts if it is as
+/// near as the tenth true neighbour.
 fn recall(index: &LiveIndex, now: &[usize], asked: &[usize], kinds: usize) -> f64 {
     let queries = rows_of(asked, kinds);
     let truth = brute_force(
@@ -77,8 +78,8 @@ fn ten_equal_rows_are_found_where_all_others_are_equally_far() {
         built(folder.path(), preset, kinds);
         let recall = recall(&live(folder.path()), &scattered(kinds), &asked, kinds);
         eprintln!("{}: {recall:.3}", preset.name);
-        // Without links between equal rows and an order of ties, it was 0.61 and 0.82 for the two
-        // presets above.
+        // Without links between equal rows and an order of ties, the recall was 0.61 and 0.82 for
+        // the two presets above.
         assert!(recall >= 0.9, "{}: {recall:.3}", preset.name);
     }
 }
@@ -88,7 +89,7 @@ fn equal_rows_are_found_after_inserts_deletes_and_a_merge() {
     let few = [Preset::STRATANN, Preset::ODINANN];
     let presets = if slow() { &Preset::ALL[..] } else { &few };
     let kinds = 80;
-    // Rows of the first kinds are inserted, and rows of the others deleted.
+    // Rows of the first 20 kinds are inserted, and rows of the next 20 kinds are deleted.
     let (come, go): (Vec<usize>, Vec<usize>) = ((0..20).collect(), (20..40).collect());
     for &preset in presets {
         let folder = tempfile::tempdir().unwrap();
@@ -108,12 +109,12 @@ fn equal_rows_are_found_after_inserts_deletes_and_a_merge() {
                 index.delete(&[gone as u64]).unwrap();
             }
         }
-        // If five are left, any other row is as near as the tenth. So recall is measured for the
-        // kinds that grew.
+        // If five equal rows are left, any other row is as near as the tenth neighbour. So recall
+        // is measured for the kinds that grew.
         let grown = recall(&index, &now, &come, kinds);
         index.compact(&Silent).unwrap();
         let merged = recall(&index, &now, &come, kinds);
-        // For the other kinds, the share of the remaining equal rows.
+        // For the other kinds, the test counts the remaining equal rows among the results.
         let found = index
             .search(&rows_of(&go, kinds), &SearchOptions::default())
             .unwrap();

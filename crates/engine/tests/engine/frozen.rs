@@ -16,7 +16,7 @@ fn open(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// One insert after the other, so that each run builds the same graph.
+/// Options with one insert after the other, so that each run builds the same graph.
 fn alone() -> WriteOptions {
     WriteOptions {
         threads: 1,
@@ -133,7 +133,7 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
         let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
         assert!(recall > 0.97, "{strategy}: recall {recall}");
     }
-    // Garbage is no answer, though its vectors equal rows.
+    // Garbage is no result, though its vectors equal rows.
     let rows = head(SIFT_BASE, 1_000);
     let found = index.search(&rows, &SearchOptions::default()).unwrap();
     for ids in found.ids.chunks(10) {
@@ -180,7 +180,7 @@ fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
         let all = (0..400).filter(|id| !gone(id)).count();
         assert!(
             right(&found) >= all - 4,
-            "{layout}: {} of {all}",
+            "{layout}: {} of {all} rows found themselves",
             right(&found)
         );
         assert!(found.iter().all(|id| *id < 400 && !gone(id)), "{layout}");
@@ -208,7 +208,7 @@ fn clusters_that_were_split_open_answer_and_take_changes() {
         let report = verify(path, &Silent).unwrap();
         assert!(report.clean(), "{layout}: {report:#?}");
         let rows = rows(SIFT_BASE, 0, 1_250, 16);
-        // The nearest is the row itself, or another row that is equal.
+        // The nearest vector is the row itself, or another row that is equal.
         let lost = |index: &Index| {
             let options = SearchOptions {
                 k: 1,
@@ -275,7 +275,7 @@ fn an_index_with_nodes_of_row_numbers_looks_up_and_takes_changes() {
     let path = folder.path();
     let report = verify(path, &Silent).unwrap();
     assert!(report.clean(), "{:?}", report.problems);
-    // A header and a block. Pairs of id and node would need two.
+    // The file of ids has a header and one block. Pairs of id and node would need two blocks.
     assert_eq!(open(path).stats().bytes.ids, 2 * 4096);
     let row = |id: u64| rows("package-text-2k.base.fbin", id as usize, 1, 64);
     let ids: Vec<u64> = (0..400).rev().collect();
@@ -369,7 +369,7 @@ fn an_index_with_a_file_of_ids_opens_answers_and_takes_changes() {
     let gone = |id: u64| id.is_multiple_of(20) && id > 0;
     let ids: Vec<u64> = (0..400).filter(|&id| !gone(id)).collect();
     let stats = open(path).stats();
-    // A header and two blocks of ids.
+    // The file of ids has a header and two blocks.
     assert_eq!((stats.format_version, stats.bytes.ids), (4, 3 * 4096));
     assert_eq!((stats.vectors, stats.logged), (381, 0));
     let writing = alone();
@@ -480,7 +480,7 @@ fn an_index_of_format_1_opens_and_answers() {
     }
 }
 
-/// An index of few rows, and the rows it has.
+/// An index of few rows, and the rows that it has.
 struct Small {
     name: &'static str,
     layout: &'static str,
@@ -637,8 +637,8 @@ impl Small {
                 ..SearchOptions::default()
             };
             let found = search(&queries, &options);
-            // Two ids were replaced by equal vectors, and two more ids were deleted. None of the
-            // old ids is an answer.
+            // Two ids were replaced by equal vectors, and two more ids were deleted. No old id is a
+            // result.
             assert!(
                 found.ids.iter().all(|&id| id < rows as u64),
                 "{}",
@@ -650,12 +650,12 @@ impl Small {
                 Metric::InnerProduct => 0.97,
                 _ => 0.98,
             };
-            // The answers of a pipelined search also depend on the order of completions.
+            // The results of a pipelined search also depend on the order of completions.
             let least = match strategy {
                 Strategy::BestFirst => least,
                 _ => least - 0.02,
             };
-            eprintln!("{}, {strategy}: {recall}", self.name);
+            eprintln!("{}, {strategy}: recall {recall}", self.name);
             assert!(
                 recall >= least,
                 "{}, {strategy}: recall {recall}",

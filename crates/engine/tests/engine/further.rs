@@ -1,4 +1,4 @@
-//! A search looks further if answers are among vectors that drifted, and only then.
+//! A search walks further if results are among vectors that drifted, and only then.
 
 use std::path::Path;
 
@@ -82,12 +82,12 @@ fn options(preset: Preset) -> BuildOptions {
     }
 }
 
-/// Opens an index for direct inserts, with `checkpoint` of them between two checkpoints.
+/// Opens an index for direct inserts, with `checkpoint` inserts between two checkpoints.
 fn live(path: &Path, checkpoint: Option<u64>) -> LiveIndex {
     opened(path, checkpoint, None)
 }
 
-/// The same, with a memory budget.
+/// Opens an index like [`live`], with a memory budget.
 fn opened(path: &Path, checkpoint: Option<u64>, memory: Option<u64>) -> LiveIndex {
     let direct = DirectOptions {
         checkpoint,
@@ -125,12 +125,12 @@ fn recall(found: &SearchResults, truth: &GroundTruth) -> f64 {
     truth.recall(&found.ids, &found.distances, 10).unwrap()
 }
 
-/// The nodes that a query expands.
+/// The mean number of nodes that a query expands.
 fn hops(found: &SearchResults) -> u64 {
     found.counters.hops / QUERIES as u64
 }
 
-/// The reads, and the nodes that they are for.
+/// The counts of expanded nodes, of reads of lists, of reads of vectors, and of bytes read.
 fn reads(counters: &Counters) -> [u64; 4] {
     let of = counters;
     [of.hops, of.graph_reads, of.vector_reads, of.bytes_read]
@@ -182,7 +182,7 @@ fn looks_further(preset: Preset, least: f64) {
     assert_eq!(old.ids, old_before.ids, "{said}");
     assert!(recall(&new, &rows.new.1) > least, "{said}");
     assert!(hops(&new) > 4 * LIST as u64, "{said}");
-    // A far vector, which is no answer, so that there is another checkpoint.
+    // This insert makes another checkpoint. The vector is far away, so it is no result.
     index.insert(&matrix(&[500.0; DIM]), None, &Silent).unwrap();
     drop(index);
 
@@ -230,8 +230,8 @@ fn searches_of_what_drifted_look_further_in_decouplevs() {
     looks_further(Preset::DECOUPLEVS, 0.9);
 }
 
-/// A handle that inserts measures the drift, though no caller has asked whether a merge is due. So
-/// does a handle that is closed.
+/// A handle that inserts, or that is closed, measures the drift, though no caller has asked whether
+/// a merge is due.
 #[test]
 fn an_insert_sees_what_has_drifted() {
     let rows = rows();
@@ -273,8 +273,8 @@ fn an_insert_sees_what_has_drifted() {
     }
 }
 
-/// A budget that cannot hold a list 8 times as long holds a shorter one. A list of a quarter of all
-/// nodes is served by whole pages as well. A longer list finds more.
+/// If a memory budget has no space for a list 8 times as long, the search uses a shorter list. A
+/// list of a quarter of all nodes is served by whole pages as well. A longer list finds more.
 #[test]
 fn a_longer_list_finds_no_less() {
     let rows = rows();
@@ -306,7 +306,7 @@ fn a_longer_list_finds_no_less() {
                 };
                 let recall = recall(&found, &rows.new.1);
                 let said = format!(
-                    "{}, {memory}, {list}: {recall:.3} after {before:.3}",
+                    "{}, memory {memory}, list {list}: recall {recall:.3}, with a shorter list {before:.3}",
                     preset.name
                 );
                 assert!(recall > before - 0.03, "{said}");
@@ -315,11 +315,11 @@ fn a_longer_list_finds_no_less() {
             let enough = if longest > 500 { 0.97 } else { 0.7 };
             assert!(
                 longest >= 50 && before > enough,
-                "{}, {memory}: {before:.3}, {longest}",
+                "{}, memory {memory}: recall {before:.3} with the longest list, {longest}",
                 preset.name
             );
         }
-        // With a list that is as long as necessary.
+        // A search with a target recall chooses its list size.
         let how = SearchOptions {
             recall: Some(0.9),
             ..SearchOptions::default()
@@ -344,7 +344,7 @@ fn of_kind(kind: i64, count: usize) -> RowTable {
     RowTable::new(vec![row; count])
 }
 
-/// The estimated reads of each plan are near its real reads.
+/// The estimated reads of each strategy are near its real reads.
 fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> f32) {
     let mut numbers = Normal(7);
     let rows = [numbers.rows(built, |x| x), numbers.rows(came, of)].map(|rows| matrix(&rows));
@@ -385,7 +385,8 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
                 preset.name
             );
             eprintln!("{said}");
-            // The other plan is for queries that find too little, and these find enough.
+            // The other strategy is for queries that find too few results. These queries find
+            // enough.
             assert_eq!(explained.dry, 0, "{said}");
             let most = if explained.way == Way::Before {
                 3.0
@@ -401,7 +402,7 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
 fn estimates_are_true_of_what_codes_say_little() {
     estimates_are_true(Preset::STRATANN, 1_000, 800, shifted);
     estimates_are_true(Preset::ODINANN, 1_000, 800, shifted);
-    // An index that outgrew its codes: a search looks at all of it, or at whole pages.
+    // In an index that outgrew its codes, a search reads the whole index, or whole pages.
     estimates_are_true(Preset::STRATANN, 100, 700, |x| x);
     estimates_are_true(Preset::ODINANN, 200, 1_300, |x| x);
 }

@@ -22,14 +22,15 @@ fn options(preset: Preset) -> BuildOptions {
         preset,
         degree: Some(32),
         build_list: 50,
-        // The same graph each time. With several threads, it depends on their interleaving.
+        // One thread builds the same graph each time. With several threads, the graph depends on
+        // their interleaving.
         threads: 1,
         ..BuildOptions::default()
     }
 }
 
-/// One insert after the other. Nodes are then numbered in the order of rows, which decides the
-/// samples of a merge.
+/// Opens an index with one insert after the other. So nodes are numbered in the order of rows.
+/// These numbers decide the samples of a merge.
 fn within(path: &Path, memory: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -98,8 +99,8 @@ impl Progress for Inserts<'_> {
     }
 }
 
-/// Builds of the first rows, inserts the others and merges. Some rows are inserted during the
-/// merge.
+/// Builds an index of the first rows, inserts the other rows, and merges. Some rows are inserted
+/// during the merge.
 fn grown(path: &Path, built: usize, options: &BuildOptions) -> (LiveIndex, CompactReport) {
     build(&head(SIFT_BASE, built), path, options, &Silent).unwrap();
     let index = live(path);
@@ -119,7 +120,7 @@ fn a_merge_makes_good(presets: &[Preset], few: usize) {
     let presets = if slow() { presets } else { &presets[..few] };
     let asked = Asked::of(ROWS + LATER);
     for &preset in presets {
-        // The codes of 40 rows say something, and the codes of one row nothing.
+        // The codes of 40 rows distinguish vectors a little, and the codes of one row not at all.
         let starts: &[usize] = match preset.name {
             "stratann" if slow() => &[1, 40],
             _ => &[1],
@@ -168,8 +169,8 @@ fn a_codebook_that_serves_the_vectors_stays() {
     .unwrap();
     let before = codebook(folder.path());
     let index = live(folder.path());
-    // So few rows that a new codebook has not 5 % less error, in any order in which threads insert
-    // them. With a tenth of the rows, this would depend on the order.
+    // With so few new rows, the error of a new codebook is not 5 % less, in whatever order threads
+    // insert the rows. With a tenth of the rows, this would depend on the order.
     let rest = rows(SIFT_BASE, ROWS, LATER / 4);
     index.insert(&rest, None, &Silent).unwrap();
     let report = index.compact(&Silent).unwrap();
@@ -199,7 +200,7 @@ fn a_codebook_that_was_given_stays_and_that_it_is_outgrown_is_said() {
         let due = index.due(&MergeWhen::default());
         let for_codes = matches!(due, Some(Due::Grown(_) | Due::Drifted(_)));
         assert!(!for_codes, "{due:?}");
-        // The same after a second merge.
+        // A second merge has the same effect.
         index.delete(&[3]).unwrap();
         assert_eq!(index.compact(&Silent).unwrap().codebook, fate);
         drop(index);
@@ -250,7 +251,8 @@ fn what_a_process_has_beside_an_index_is_no_reason_not_to_merge_it() {
         &Silent,
     )
     .unwrap();
-    // An interpreter with its modules: memory that is resident, not only allocated.
+    // This memory stands for an interpreter with its modules. It is resident, and not only
+    // allocated.
     let others = std::hint::black_box(vec![1u8; 200 << 20]);
     let index = within(folder.path(), Some(64 << 20));
     index

@@ -73,7 +73,7 @@ fn embeddings_under_cosine_and_inner_product() {
             ..quick(Preset::STRATANN)
         };
         build(&base, &path, &options, &Silent).unwrap();
-        // The answers of a pipelined search also depend on the order of completions.
+        // The results of a pipelined search also depend on the order of completions.
         for (strategy, least) in [(Strategy::BestFirst, 0.95), (Strategy::Pipelined, 0.9)] {
             let options = SearchOptions {
                 list: 60,
@@ -85,7 +85,10 @@ fn embeddings_under_cosine_and_inner_product() {
             let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
             assert!(recall > least, "{metric}, {strategy}: recall {recall}");
             for row in found.distances.chunks_exact(10) {
-                assert!(row.is_sorted(), "{metric}, {strategy}: out of order");
+                assert!(
+                    row.is_sorted(),
+                    "{metric}, {strategy}: distances are out of order"
+                );
             }
         }
     }
@@ -126,8 +129,8 @@ fn aisaq_answers_as_diskann_does() {
             code_bytes: Some(8),
             ..BuildOptions::default()
         },
-        // Nine records of 428 bytes share a page, and fifteen in the other index. So a beam asks
-        // for some pages twice.
+        // In this index, nine records of 428 bytes share a page. In the other index, fifteen
+        // records share one. So a beam asks for some pages twice.
         4096,
     );
     let texts = (
@@ -183,7 +186,7 @@ fn aisaq_answers_as_diskann_does() {
             // A candidate that leaves the list while its page is read is not expanded.
             assert!(found.hops > 0 && found.graph_reads >= found.hops, "{name}");
             assert_eq!(found.bytes_read, found.graph_reads * page_bytes, "{name}");
-            // And as many distance computations, but from pages of another length.
+            // Both indexes need as many distance computations, but read pages of different lengths.
             let bytes_read = found.bytes_read;
             assert_eq!(
                 found,
@@ -245,11 +248,11 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     assert_eq!(found.counters.graph_reads + hits, reads, "{name}");
                 }
             }
-            // The cache holds all nodes, except those of a full set.
+            // The cache holds all nodes, except nodes whose set of the cache is full.
             let (warm, cold) = (aisaq[1].counters.graph_reads, plain.counters.graph_reads);
             assert!(
                 entries < 2_000 || warm < cold / 5,
-                "{name}: {warm} of {cold}"
+                "{name}: {warm} reads with the cache, {cold} without"
             );
         }
     }
@@ -281,7 +284,7 @@ fn aisaq_searches_in_every_way() {
             (recall(&found), found.counters)
         };
         let (plain, from_medoid) = search(&aisaq, Strategy::BestFirst, false);
-        assert!(plain > 0.9, "list {list}: {plain}");
+        assert!(plain > 0.9, "list {list}: recall {plain}");
         // The search starts with the same seeds. Their exact distances replace distances by codes.
         let (navigated, reads) = search(&aisaq, Strategy::BestFirst, true);
         let (coupled, coupled_reads) = search(&diskann, Strategy::BestFirst, true);
@@ -300,10 +303,10 @@ fn aisaq_searches_in_every_way() {
         // completions.
         for navigation in [false, true] {
             let (pipelined, _) = search(&aisaq, Strategy::Pipelined, navigation);
-            eprintln!("list {list}, pipelined: {pipelined} beside {plain}");
+            eprintln!("list {list}: recall {pipelined} pipelined, {plain} best-first");
             assert!(
                 pipelined > plain - 0.02,
-                "list {list}, {navigation}: {pipelined}, {plain}"
+                "list {list}, navigation {navigation}: recall {pipelined} pipelined, {plain} best-first"
             );
         }
     }
@@ -323,7 +326,7 @@ fn whole_pages_of_an_inline_index_find_no_less() {
         ..quick(Preset::AISAQ)
     };
     build(&base, &path, &options, &Silent).unwrap();
-    // 236 bytes a record, so 17 records share a page.
+    // A record has 236 bytes, so 17 records share a page.
     let pages = 3_000u64.div_ceil(17);
     let file = path.join("inline-000001");
     assert_eq!(fs::metadata(file).unwrap().len(), 4096 * (1 + pages));
@@ -340,7 +343,7 @@ fn whole_pages_of_an_inline_index_find_no_less() {
                 ..SearchOptions::default()
             };
             let found = index.search(&queries, &options).unwrap();
-            // No vector is an answer twice.
+            // No vector is a result twice.
             for ids in found.ids.chunks_exact(10) {
                 let mut different = ids.to_vec();
                 different.sort_unstable();
@@ -471,7 +474,7 @@ fn collections_of_any_size_and_shape() {
         (1, 1, Element::U8),
         (2, 3, Element::I8),
         (40, 5, Element::F16),
-        // A node larger than one block, and a node larger than two.
+        // A node is larger than one block, and in the next case larger than two blocks.
         (50, 1_100, Element::F32),
         (30, 3_000, Element::F32),
     ]
@@ -614,7 +617,7 @@ fn an_index_is_replaced_only_when_asked_and_a_stranger_s_files_never() {
         200
     );
     assert!(verify(&path, &Silent).unwrap().clean());
-    // A handle that was open still has its index.
+    // A handle that was open before still searches the old index.
     let found = open
         .search(
             &base,
@@ -719,8 +722,8 @@ fn verify_finds_any_flipped_bit_of_any_file() {
                 let named = found.problems.iter().any(|problem| problem.file == name);
                 assert!(named, "{name}: {what}: {problem:?}");
             };
-            // Every region of the file, and both ends. With an odd stride, the offsets within a
-            // block vary.
+            // The flips cover every region of the file, and both ends. With an odd stride, the
+            // offsets within a block vary.
             let step = (whole.len() / flips).max(1) | 1;
             for at in (0..whole.len()).step_by(step).chain([whole.len() - 1]) {
                 let mut damaged = whole.clone();
@@ -743,7 +746,7 @@ fn verify_finds_any_flipped_bit_of_any_file() {
             } else {
                 finds("a block more", &longer);
             }
-            // Intact blocks at wrong offsets.
+            // The blocks are intact, but at wrong offsets.
             for (a, b) in [(1, 2), (1, (whole.len() / 4096).saturating_sub(1))] {
                 let (a, b) = (4096 * a, 4096 * b);
                 if a < b && b + 4096 <= whole.len() {
@@ -792,7 +795,7 @@ fn verify_finds_files_that_were_mixed_up() {
                 swap();
             }
         }
-        // A file of another index: another seed, all else equal.
+        // The other index has another seed, and all else is equal.
         let other = folder.path().join(format!("{compression}-other"));
         let options = BuildOptions {
             seed: 7,
@@ -805,7 +808,7 @@ fn verify_finds_files_that_were_mixed_up() {
             let strange = fs::read(other.join(name(file))).unwrap_or_default();
             fs::write(file, &strange).unwrap();
             let found = verify(&path, &Silent).unwrap();
-            // Chunks of uncompressed vectors may be equal in both.
+            // Chunks of uncompressed vectors may be equal in both indexes.
             assert_eq!(found.clean(), strange == whole, "{file:?}: {found:#?}");
             fs::write(file, whole).unwrap();
         }
@@ -824,7 +827,7 @@ fn stats_say_what_a_layout_takes_and_saves() {
     let coupled = folder.path().join("coupled-raw");
     for (layout, compression) in FORMATS {
         let path = folder.path().join(format!("{layout}-{compression}"));
-        // The same graph in each, so that only the layouts differ.
+        // All indexes have the same graph, so that only the layouts differ.
         let options = BuildOptions {
             order: Some(Order::Input),
             ..format(layout, compression)
@@ -950,7 +953,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             build_list: 30,
             layout: Some(layout),
             compression: Some(compression),
-            // A navigation graph of 75 nodes, and ids in a file.
+            // The index has a navigation graph of 75 nodes, and a file of ids.
             navigation: 0.05,
             ids: Some((0..1_500).map(|row| 7 * row + 3).collect()),
             overwrite: true,
@@ -959,7 +962,8 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
         let usual = build(rows, &path, &options, &Silent).unwrap().bytes;
         options.degree = None;
         let mut degrees = Vec::new();
-        // By default the largest index if vectors are whole, and if they are in two parts.
+        // By default, the test builds the largest index only for two layouts: with whole vectors,
+        // and with vectors in two parts.
         let most = slow() || matches!(layout, Layout::Packed | Layout::Layered);
         let spaces = [usual + usual / 20, usual + usual / 4, 10 * usual];
         for space in spaces.into_iter().take(if most { 3 } else { 2 }) {
@@ -967,16 +971,20 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             let report = build(rows, &path, &options, &Silent).unwrap();
             let stats = Index::open(&path, &OpenOptions::default()).unwrap().stats();
             eprintln!(
-                "{layout}: {space} bytes, R = {}: {} bytes",
+                "{layout}: budget {space} bytes, R = {}: {} bytes used",
                 stats.degree, report.bytes
             );
-            assert!(report.bytes <= space, "{layout}, {space}: {}", report.bytes);
+            assert!(
+                report.bytes <= space,
+                "{layout}, budget {space}: {} bytes used",
+                report.bytes
+            );
             let why = report.space.unwrap();
             assert_eq!((why.budget, why.degree), (space, report.degree), "{why:?}");
-            // The estimate by which the budget is kept.
+            // The size as a multiple of the estimate by which the budget is kept.
             let off = report.bytes as f64 / why.expected as f64;
             assert!(off <= 1.03 && why.expected <= space, "{off}: {why:?}");
-            // The next degree was expected to take too much.
+            // The next degree was expected to take too much space.
             assert!(why.next.is_none_or(|(_, bytes)| bytes > space), "{why:?}");
             assert_eq!(why.next.is_none(), why.degree == 96);
             assert_eq!(

@@ -21,9 +21,9 @@ struct Data {
     name: &'static str,
     queries: &'static str,
     metric: Metric,
-    /// Rows that are built; the others are inserted.
+    /// The number of rows of the build; the other rows are inserted.
     built: u64,
-    /// Rows of a segment, which has this many bytes.
+    /// The number of rows of a segment. The next field is the bytes of a segment.
     segment: u64,
     segment_bytes: u64,
     chunk_bytes: u64,
@@ -47,7 +47,7 @@ const TEXT: Data = Data {
     queries: "package-text-2k.query.fbin",
     metric: Metric::Cosine,
     built: 900,
-    // Ten chunks of ten.
+    // A segment has ten chunks of ten rows.
     segment: 100,
     segment_bytes: 10 * (16 << 10),
     chunk_bytes: 16 << 10,
@@ -74,7 +74,7 @@ fn writing(update: Update) -> WriteOptions {
     }
 }
 
-/// A search whose answers do not depend on the order of completions.
+/// A search whose results do not depend on the order of completions.
 fn with_list(list: usize) -> SearchOptions {
     SearchOptions {
         list,
@@ -204,14 +204,14 @@ impl Place {
         truth.recall(&places, &results.distances, 10).unwrap()
     }
 
-    /// Checks that everything is intact, and recall as good as at first.
+    /// Checks that everything is intact, and that the recall is as good as after the build.
     fn check(&self) {
         let report = verify(self.index(), &Silent).unwrap();
         assert!(report.clean(), "{:#?}", report.problems);
         let recall = self.recall_now();
         assert!(
             recall > self.recall - 0.01,
-            "{recall}, first {}",
+            "recall {recall}, after the build {}",
             self.recall
         );
         self.find(5);
@@ -222,8 +222,8 @@ impl Place {
         self.find(1);
     }
 
-    /// Searches for every `step`-th live vector. An answer at distance 0 must have its id, so the
-    /// vector is unchanged. A graph may miss a few.
+    /// Searches for every `step`-th live vector. A result at distance 0 must have the id of the
+    /// vector, so the vector is unchanged. A graph may miss a few vectors.
     fn find(&self, step: usize) {
         let ids: Vec<u64> = self.live.iter().copied().step_by(step).collect();
         let index = Index::open(self.index(), &OpenOptions::default()).unwrap();
@@ -239,7 +239,7 @@ impl Place {
                 continue;
             };
             let distance = results.distances[10 * at + place];
-            assert!(distance.abs() < 1e-6, "{id} at {distance}");
+            assert!(distance.abs() < 1e-6, "id {id} is at distance {distance}");
         }
         assert!(missed.len() <= 1 + ids.len() / 1000, "{missed:?}");
     }
@@ -256,7 +256,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     let live = place.open(update);
     let segments = built.div_ceil(segment);
 
-    // Half of the second segment, all of the fourth, and one in thirty of the others.
+    // The deletes are half of the second segment, all of the fourth, and one row in thirty of the
+    // other segments.
     place.delete(&live, some(segment..2 * segment, 2));
     place.delete(&live, 3 * segment..4 * segment);
     place.delete(&live, some(0..built, 30));
@@ -268,7 +269,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(stats.garbage > 0 && stats.deleted == 0, "{stats:?}");
     place.check();
 
-    // Garbage adds up. One in thirty was deleted already, and no segment has a fifth yet.
+    // Garbage adds up. One row in thirty was deleted already, and in no segment a fifth is garbage
+    // yet.
     let garbage = stats.garbage;
     place.delete(&live, some(10..built, 12));
     place.insert(&live, segment);
@@ -277,8 +279,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(live.stats().garbage > garbage);
     place.check();
 
-    // Now most segments have a fifth. A merge rewrites about as many of their vectors as it writes
-    // anyway.
+    // Now a fifth of most segments is garbage. A merge rewrites about as many of their vectors as
+    // it writes anyway.
     place.delete(&live, some(5..built, 8));
     place.insert(&live, segment);
     let report = place.compact(&live);
@@ -288,8 +290,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(written > segment && written <= 2 * anyway, "{report:?}");
     place.check();
 
-    // The same after a reopen. No vector is inserted, and the last segment is emptied. There still
-    // is a segment to insert into.
+    // The same holds after a reopen. No vector is inserted, and the last segment is emptied. There
+    // still is a segment to insert into.
     drop(live);
     let live = place.open(update);
     place.delete(&live, built..built + 3 * segment);
@@ -392,7 +394,7 @@ fn a_slot_that_is_not_the_dead_one_is_found_by_the_id_that_stands_twice() {
     let report = verify(place.index(), &Silent).unwrap();
     let found = |problem: &stratann::Problem| problem.what.contains("which another node has, too");
     assert!(report.problems.iter().any(found), "{:#?}", report.problems);
-    // One node too few on the first page, and one too many on the second.
+    // The first page has one node too few, and the second page one node too many.
     let mut wrong = chunks;
     wrong.chunks[0].boundaries[0] -= 1;
     std::fs::write(
@@ -467,7 +469,7 @@ fn repair_leaves_garbage_where_it_is() {
         let lists = place
             .index()
             .join(&manifest.file("adjacency").unwrap().name);
-        // Every page, so that one of them is in use.
+        // The test damages every page, so that a damaged page is in use.
         for page in 1..std::fs::metadata(&lists).unwrap().len() as usize / 4096 {
             damage(&lists, 4096 * page + 100);
         }

@@ -1,5 +1,5 @@
-//! Very long and very short vectors. Under cosine, only their directions count. Under other
-//! metrics, a vector without finite distances is refused.
+//! Very long and very short vectors. Under the metric cosine, only the directions of vectors count.
+//! Under other metrics, a vector without finite distances is refused.
 
 use stratann::{
     BuildOptions, Codebook, DirectOptions, Element, Error, Index, LiveIndex, Matrix, Metric,
@@ -35,7 +35,7 @@ fn quick(preset: Preset, metric: Metric) -> BuildOptions {
     }
 }
 
-/// One insert after the other, so that each run builds the same graph.
+/// Options with one insert after the other, so that each run builds the same graph.
 fn alone() -> WriteOptions {
     WriteOptions {
         threads: 1,
@@ -47,7 +47,7 @@ fn alone() -> WriteOptions {
     }
 }
 
-/// A search whose answers do not depend on the order of completions.
+/// A search whose results do not depend on the order of completions.
 fn best_first() -> SearchOptions {
     SearchOptions {
         strategy: Some(Strategy::BestFirst),
@@ -55,7 +55,7 @@ fn best_first() -> SearchOptions {
     }
 }
 
-/// Lengths that f32 can represent, but not their squares.
+/// Lengths that f32 can represent, although it cannot represent their squares.
 const SCALES: [f32; 7] = [1.0, 1e20, 3e38, 1e-20, 1e-37, 1e15, 1e-30];
 
 #[test]
@@ -95,7 +95,7 @@ fn cosine_sees_directions_only() {
         Preset::AISAQ,
     ] {
         let path = folder.path().join(preset.name);
-        // Half of the rows are built, and half are inserted later.
+        // Half of the rows are built, and the other half is inserted later.
         let half = Matrix::new(
             base.bytes()[..ROWS / 2 * DIM * 4].to_vec(),
             ROWS / 2,

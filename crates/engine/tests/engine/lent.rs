@@ -1,4 +1,4 @@
-//! The memory that a catalog leases to indexes that are changed: as much as useful, more if more
+//! The memory that a catalog leases to indexes that are changed: as much as is useful, more if more
 //! changes wait, and to one index after the other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -62,17 +62,29 @@ fn what_waits_is_lent_more_and_a_merge_gives_it_back() {
         live.upsert_rows(&rows, &beside, &ids, &Silent).unwrap();
         catalog.memory_bytes() > first
     };
-    assert!((0..40).any(turn), "never more than {first}");
+    assert!(
+        (0..40).any(turn),
+        "the leases never exceed the first {first} bytes"
+    );
     assert!(turn(0));
     let grown = catalog.memory_bytes();
-    assert!(grown > first + 400_000, "{grown} after {first}");
+    assert!(
+        grown > first + 400_000,
+        "{grown} bytes leased, at first {first}"
+    );
     assert!(grown <= catalog.memory().unwrap());
     live.compact(&Silent).unwrap();
     let merged = catalog.memory_bytes();
-    assert!(merged < first + 200_000, "{merged} after {first}");
+    assert!(
+        merged < first + 200_000,
+        "{merged} bytes leased after the merge, at first {first}"
+    );
     assert!(live.index().memory().budget >= own);
     // The memory is leased again.
-    assert!((0..40).any(turn), "never more than {first}");
+    assert!(
+        (0..40).any(turn),
+        "the leases never exceed the first {first} bytes"
+    );
     drop(live);
     assert!(catalog.memory_bytes() < first);
 }
@@ -131,7 +143,8 @@ fn changes_wait_for_each_other_where_there_is_room_for_one() {
         Err(Error::Memory { needs, .. }) => needs,
         other => panic!("{other:?}"),
     };
-    // The same for indexes that are open for searches. A change keeps its own index while it waits.
+    // The same holds for indexes that are open for searches. A change keeps its own index while it
+    // waits.
     let options = CatalogOptions {
         memory: Some(alone + (2 << 20)),
         patience: Duration::from_secs(3_600),
@@ -154,7 +167,7 @@ fn changes_wait_for_each_other_where_there_is_room_for_one() {
     }
 }
 
-/// Interrupts after this many questions.
+/// Interrupts the work after this many calls of `interrupted`.
 struct Impatient(AtomicUsize);
 
 impl Impatient {
@@ -175,7 +188,7 @@ impl Progress for Impatient {
     fn warn(&self, _: &str) {}
 }
 
-/// The catalog would let both wait for hours.
+/// Without interruptions, the catalog would let the calls wait for an hour.
 #[test]
 fn who_waits_for_memory_of_a_catalog_is_interrupted() {
     let place = with_one(Preset::AISAQ, "0");
@@ -198,7 +211,8 @@ fn who_waits_for_memory_of_a_catalog_is_interrupted() {
     let error = LiveIndex::over_observed(&other, &WriteOptions::default(), &progress).unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
     assert!(progress.0.load(Ordering::Relaxed) > Impatient::ASKED);
-    // The interrupted call holds no memory. It can be had when the other index is closed.
+    // The interrupted call holds no memory. When the other index is closed, its memory is
+    // available.
     drop(held);
     LiveIndex::over(&other, &WriteOptions::default()).unwrap();
 }

@@ -1,4 +1,5 @@
-//! Many rows in one call. A merge inserts them if that is cheaper than to insert each by itself.
+//! Many rows in one call. A merge inserts the rows if that is cheaper than to insert each row by
+//! itself.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,7 +65,7 @@ fn many_rows_are_merged_and_few_are_inserted() {
         .unwrap();
     assert_eq!((index.merges(), inserted(&index), index.len()), (1, 0, all));
     assert!(recall(&index, all) > 0.97);
-    // A few replacements of existing ids.
+    // A few replacements of existing ids are inserted without a merge.
     let ids: Vec<u64> = (0..100).collect();
     index
         .upsert(&rows(SIFT_BASE, 0, 100), &ids, &Silent)
@@ -79,7 +80,7 @@ fn many_rows_are_merged_and_few_are_inserted() {
     assert!(recall(&index, all + 100) > 0.97);
     drop(index);
     assert!(verify(folder.path(), &Silent).unwrap().clean());
-    // Many replacements.
+    // Many replacements are merged.
     let index = live(folder.path());
     let ids: Vec<u64> = (0..1_200).collect();
     index
@@ -126,8 +127,8 @@ fn rows_whose_merge_is_interrupted_wait_are_found_and_stay() {
         index.due(&MergeWhen::default()),
         Some(Due::Logged(_))
     ));
-    // A crash. The records of the log wait again, and are not inserted one by one when the index is
-    // opened.
+    // The forgotten handle stands for a crash. The records of the log wait again, and are not
+    // inserted one by one when the index is opened.
     std::mem::forget(index);
     let copy = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(folder.path()).unwrap() {

@@ -43,7 +43,7 @@ fn queries() -> Matrix {
     head(SIFT_QUERIES, QUERIES)
 }
 
-/// An index that tests only read. Each is built once.
+/// An index that tests only read. Each such index is built once.
 fn built(low_codes: LowCodes) -> (&'static Path, &'static GroundTruth) {
     static BUILT: [OnceLock<(tempfile::TempDir, GroundTruth)>; 2] = [const { OnceLock::new() }; 2];
     let at = usize::from(low_codes == LowCodes::Separate);
@@ -96,7 +96,7 @@ impl Servers {
         let high = High::open(path, &Silent).unwrap();
         let kept = Low::room(high.collection(), bytes);
         let (mut bits, mut codes) = (Vec::new(), Vec::new());
-        // In parts, as they travel.
+        // The codes arrive in parts, as servers send them.
         for first in (0..high.collection().nodes).step_by(1000) {
             let end = high.collection().nodes.min(first + 1000);
             let mut piece = Vec::new();
@@ -155,7 +155,7 @@ impl Servers {
             .unwrap();
         let (mut sent, mut refined, mut numbers, mut steps) = (0, 0, 0, 0);
         loop {
-            // Their order does not matter.
+            // The order of the nodes does not matter.
             nodes.reverse();
             missing.nodes.reverse();
             let looks = !missing.nodes.is_empty();
@@ -246,7 +246,8 @@ fn found_together(low_codes: LowCodes) {
         QUERIES * (LIST / 2),
         "not half of the candidate list is ranked"
     );
-    // A set that forgets scores some nodes twice. Each side has such a set, of another size.
+    // A set of visited nodes that forgets nodes causes some nodes to be scored twice. One process
+    // and the servers have such sets of different sizes.
     let near = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
     let by_high = counters.distance_computations - counters.low_computations;
     assert!(near(high + full, by_high), "{} {by_high}", high + full);
@@ -283,7 +284,7 @@ fn in_locality_order_fewer_reads_bring_the_candidates() {
         counters.vector_reads as f64 / QUERIES as f64
     };
     let (near, input) = (read(built(LowCodes::Nested).0), read(folder.path()));
-    println!("{near:.1} reads a query, {input:.1} in the order of the input");
+    println!("{near:.1} reads a query in locality order, {input:.1} in the order of the input");
     assert!(1.5 * near < input, "{near} {input}");
 }
 
@@ -308,12 +309,12 @@ fn the_first_rounds_visit_few_nodes() {
             assert!(narrow.advance(&high, &mut one_by_one));
         }
         assert!(wide.advance(&high, &mut together));
-        assert!(one_by_one == together, "{visited} in a round");
+        assert!(one_by_one == together, "{visited} nodes in a round");
     }
 }
 
-/// Queries of floats travel as one byte a dimension. A search in one process rounds them in the
-/// same way.
+/// Servers send queries of floats with one byte a dimension. A search in one process rounds them in
+/// the same way.
 #[test]
 fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -322,7 +323,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
         let (mut bytes, mut row) = (Vec::new(), vec![0; 128]);
         for n in 0..count {
             rows.read(n, &mut row).unwrap();
-            // Dimensions with different scales, far from 0.
+            // The dimensions have different scales, and values far from 0.
             let as_floats = (row.iter().enumerate()).map(|(at, &x)| {
                 let scale = 1.0 + (at % 3) as f32;
                 scale * f32::from(x) + 1000.0 * (at % 5) as f32
@@ -353,9 +354,12 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
             (found, recall)
         };
         let (one, recall) = of(None);
-        // By high codes only, with the exact queries.
+        // This search uses high codes only, and the exact queries.
         let (_, exact) = of(Some(Strategy::BestFirst));
-        assert!(recall > exact - 0.01, "{metric}: {recall} of {exact}");
+        assert!(
+            recall > exact - 0.01,
+            "{metric}: recall {recall}, with exact queries {exact}"
+        );
         let servers = Servers::of(&path);
         assert_eq!(servers.high.collection().query_bytes(), 132);
         let offloads = Servers::with_room(&path, ROWS as u64 * 16 / 2);
@@ -371,16 +375,18 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     }
 }
 
-/// From the same start, a node of the graph, these queries find the same. They take as many
-/// distances by low codes, as many exchanges, and a few more distances by high codes. Other queries
-/// may find other results: an additional node takes a slot in the high list (L_high).
+/// With offloaded low codes, and from the same start node, these queries find the same results.
+/// They take as many distances by low codes, as many exchanges, and a few more distances by high
+/// codes. Other queries may find other results: an additional node takes a slot in the high list
+/// (L_high).
 #[test]
 fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     let (path, _) = built(LowCodes::Separate);
     let all = Servers::of(path);
     let code = u64::from(all.low.collection().low_bytes);
     assert_eq!(all.low.code_bytes(), 6000 * code);
-    // All codes but one, half of them, some, and too little memory even for the bits.
+    // The memory suffices for all codes but one, for half of them, for some, or not even for the
+    // bits.
     for bytes in [6000 * code - 1, 3000 * code, 200 * code, 500] {
         let some = Servers::with_room(path, bytes);
         let kept = some.low.kept().unwrap();
@@ -411,7 +417,7 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 there += other.offloaded;
             }
         }
-        // 546 more than 16,251 if the compute server has no codes.
+        // If the compute server has no codes, there were 16,251 + 546 distances.
         assert!(20 * some_high <= 21 * all_high, "{some_high} {all_high}");
         // Popular nodes have more distance computations than their share. With any other choice of
         // nodes, both shares would be equal.
@@ -423,9 +429,9 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     }
 }
 
-/// If a search starts at seeds, they are searched for among the nodes whose codes the compute
-/// server has. It finds as much, with nearly as many exchanges and distances. From the graph's
-/// entry node it takes 7.8 rounds here, and from the nearest of evenly spaced nodes 6.7.
+/// If a search starts at seeds, they are chosen among the nodes whose codes the compute server has.
+/// Such a search finds as much, with nearly as many exchanges and distances. Here a search from the
+/// graph's entry node takes 7.8 rounds, and one from the nearest of evenly spaced nodes 6.7 rounds.
 #[test]
 fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     let (path, truth) = built(LowCodes::Nested);
@@ -449,7 +455,7 @@ fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     };
     let (_, all, [rounds, low, high]) = found(u64::MAX);
     assert!((0.94..0.98).contains(&all), "{all}");
-    // Half of the codes, an eighth, fewer than there are seeds, and none.
+    // The server has half of the codes, an eighth, fewer codes than there are seeds, or none.
     for (bytes, later, more) in [
         (48_000, 0.1, 1.02),
         (12_000, 0.2, 1.05),
@@ -491,7 +497,7 @@ fn wider_lists_by_low_codes_find_more() {
     let all = search(Press::PAPER, Some(Strategy::BestFirst));
     // 40 queries do not always show a difference.
     assert!(paper.0 <= wide.0, "{paper:?} {wide:?}");
-    // If all are ranked by high codes, this is best-first search.
+    // If all candidates are ranked by high codes, the search is a best-first search.
     assert!((wide.0 - all.0).abs() < 0.01, "{wide:?} {all:?}");
     assert_eq!(all.1.low_computations, 0);
     assert!(wide.1.low_computations > 0);
@@ -550,7 +556,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
             let found = nearest(servers, &row(&base, gone));
             assert!(
                 found.1 > 0.0 && found.0 != gone as u64,
-                "{when}: {gone} is {found:?}"
+                "{when}: a search for the old row of id {gone} finds {found:?}"
             );
         }
         assert_eq!(nearest(servers, &row(&base, 7)), (7, 0.0), "{when}");
@@ -564,7 +570,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert_ne!(second.state, first.state);
     assert_eq!(second.nodes, 2008);
     assert!(ranks(&servers, first) && ranks(&servers, second));
-    // Lists and codes are of the checkpoint before, but answers have the present state.
+    // Lists and codes are of the checkpoint before, but results have the present state.
     check(&servers, "merged");
     let merged = Servers::of(&path);
     let mut both = [servers, merged];
@@ -572,7 +578,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         let [old, new] = both;
         std::mem::swap(&mut old.full, &mut new.full);
     };
-    // The storage with the changes ranks for both.
+    // The storage with the changes ranks for both checkpoints.
     for turn in 0..2 {
         check(&both[turn], "both");
         full(&mut both);
@@ -600,7 +606,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
             let found = nearest(servers, &row(of, n));
             assert!(
                 found.0 != gone && found.1 > 0.0,
-                "{when}: {gone} is {found:?}"
+                "{when}: a search for the old row of id {gone} finds {found:?}"
             );
         }
         assert_eq!(nearest(servers, &row(&more, 2)), (5002, 0.0), "{when}");
@@ -644,7 +650,7 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
         .unzip();
     servers.full.upsert(&ids, &rows.concat()).unwrap();
     servers.full.index().unwrap().compact(&Silent).unwrap();
-    // More than a search ranks among the waiting vectors.
+    // These are more deletes than a search ranks waiting vectors.
     servers.full.delete(&ids[..120]).unwrap();
     let found = servers.search(&query, Press::PAPER).ranked;
     let one = Matrix::new(query.clone(), 1, 128, base.element()).unwrap();
@@ -688,7 +694,8 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
                 servers.full.index().unwrap().compact(&Silent).unwrap();
             }
         });
-        // The same ten ids again and again, so that every checkpoint has old versions.
+        // The thread replaces the same ten ids again and again, so that every checkpoint has old
+        // versions.
         let (mut n, mut again) = (0, 0);
         while again < 40 {
             let id = 200 + n as u64 % 10;
@@ -706,9 +713,14 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
                     let mut ids = found.ids.clone();
                     ids.sort_unstable();
                     ids.dedup();
-                    assert_eq!(ids.len(), found.ids.len(), "an id twice: {:?}", found.ids);
+                    assert_eq!(
+                        ids.len(),
+                        found.ids.len(),
+                        "a result has an id twice: {:?}",
+                        found.ids
+                    );
                 }
-                // Two merges were committed in between.
+                // Ranking fails only if two merges were committed in between.
                 Err(error) => assert!(servers.full.collection_of(state).is_none(), "{error}"),
             }
             n += 1;
@@ -743,7 +755,7 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
     };
     build(&head(SIFT_BASE, 6000), folder.path(), &without, &Silent).unwrap();
     for low_codes in LowCodes::ALL.map(Some).into_iter().chain([None]) {
-        // The same rows.
+        // Both indexes have the same rows.
         let (path, truth) = built(low_codes.unwrap_or(LowCodes::Nested));
         let path = match low_codes {
             Some(_) => path,
@@ -759,7 +771,10 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
         let (_, low, hops, recall) = counted(&index, truth, one(0));
         assert!(low == 0 && recall > 0.95, "{low} {recall}");
         let (all, by_low, fewer, with_seeds) = counted(&index, truth, one(64));
-        assert!(fewer < hops, "{low_codes:?}: {fewer} hops, {hops} without");
+        assert!(
+            fewer < hops,
+            "{low_codes:?}: {fewer} hops with seeds, {hops} without"
+        );
         assert!(with_seeds > 0.95, "{with_seeds}");
         // 64 seeds, and up to 16 in each of the next steps, by low codes if there are any.
         let most = QUERIES as u64 * (64 + 3 * 16);
@@ -795,7 +810,7 @@ fn separate_low_codes_outlive_merges() {
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         let codebook = index.codebook().unwrap();
         assert_eq!(codebook.low_codes(), Some(LowCodes::Separate), "{what}");
-        // 16 bytes of the low code, 31 of the high one.
+        // A code has 16 bytes of the low code and 31 bytes of the high code.
         assert_eq!(codebook.code_bytes(), 47, "{what}");
         let collection = *High::open(&path, &Silent).unwrap().collection();
         assert_eq!((collection.low_bytes, collection.high_bytes), (16, 31));
@@ -990,7 +1005,7 @@ fn servers_refuse_what_they_cannot_mean() {
         );
     }
     assert!(Low::new(collection, &centroids, None, codes[1..].to_vec()).is_err());
-    // Bits for another number of nodes, or for another number of codes.
+    // The bits are for another number of nodes, or for another number of codes.
     let bits = [0xFF; 63];
     assert!(Low::new(collection, &centroids, Some(&bits[1..]), codes.clone()).is_err());
     assert!(Low::new(collection, &centroids, Some(&bits), codes[16..].to_vec()).is_err());

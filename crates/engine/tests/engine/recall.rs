@@ -19,7 +19,8 @@ fn options(layout: Option<Layout>) -> BuildOptions {
         layout,
         degree: Some(32),
         build_list: 50,
-        // The same graph each time. With several threads, it depends on their interleaving.
+        // One thread builds the same graph each time. With several threads, the graph depends on
+        // their interleaving.
         threads: 1,
         ..BuildOptions::default()
     }
@@ -57,14 +58,17 @@ fn a_recall_is_found_that_was_asked_for() {
         let found = index.search(&queries, &asked(recall)).unwrap();
         let (measured, read) = (of(&found), reads(&found));
         // 300 queries resolve a recall of .01 at best.
-        assert!(measured > recall - 0.015, "{recall}: {measured}");
+        assert!(
+            measured > recall - 0.015,
+            "target {recall}: recall {measured}"
+        );
         assert!(
             measured > last.0 && read > last.1,
-            "{recall}: {measured}, {read}, {last:?}"
+            "target {recall}: recall {measured}, {read} reads, before {last:?}"
         );
         last = (measured, read);
     }
-    // Fewer answers need shorter lists, and more answers longer ones.
+    // Fewer results need shorter lists, and more results need longer lists.
     let wanted = |k| SearchOptions { k, ..asked(0.9) };
     let lists = [1, 10, 100].map(|k| index.longest_list(&wanted(k)).unwrap());
     assert!(
@@ -94,12 +98,15 @@ fn a_recall_is_found_that_was_asked_for() {
     );
     let again = open(&path).search(&queries, &asked(0.95)).unwrap();
     assert!((0.945..0.985).contains(&of(&again)), "{}", of(&again));
-    // Without queries: every second of the chosen rows, and a query made of each of them but for
-    // the few that round to their row.
+    // Without given queries, the calibration uses every second of the chosen rows, and a query made
+    // from each of these rows. The few queries that round to their row are left out.
     let own = calibrate(&path, &OpenOptions::default(), None, 1, &Silent).unwrap();
     let chosen = (index.len() / 40).clamp(125, 500);
     let made = own.queries - chosen.div_ceil(2);
-    assert!((chosen - 3..=chosen).contains(&made), "{made} of {chosen}");
+    assert!(
+        (chosen - 3..=chosen).contains(&made),
+        "{made} queries made of {chosen} rows"
+    );
     // An open handle continues with the recalls it knew.
     assert!(index.search(&queries, &asked(0.95)).is_ok());
     assert_eq!(verify(&path, &Silent).unwrap().problem_count, 0);
@@ -132,14 +139,14 @@ fn what_came_since_the_checkpoint_is_no_answer_that_a_calibration_counts() {
         live.insert(&others, Some(&ids), &Silent).unwrap();
         live.flush().unwrap();
         drop(live);
-        // The inserted vectors could be half of the answers. They must not count as missed for
-        // every list.
+        // The inserted vectors could be half of the true neighbours. They must not count as missed
+        // for every list.
         for (&(list, recall), &(_, before)) in measured().iter().zip(&before) {
             // The inserted vectors may be in the graph by now, and then also among the true
             // answers.
             assert!(
                 recall > before - 0.03,
-                "{preset}, list {list}: {recall}, {before} before"
+                "{preset}, list {list}: recall {recall}, before {before}"
             );
         }
     }
@@ -170,9 +177,9 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
             };
             let found = index.search(&queries, &way).unwrap();
             let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-            println!("{layout}, {strategy}: {recall}");
+            println!("{layout}, {strategy}: recall {recall}");
             let least = if apart { 0.85 } else { 0.93 };
-            assert!(recall > least, "{layout}, {strategy}: {recall}");
+            assert!(recall > least, "{layout}, {strategy}: recall {recall}");
         }
         // Easy queries expand fewer nodes, and none expands more. With a beam of 1, each query
         // walks as with the longest list, and ends earlier. If the shortest measured list suffices
@@ -198,11 +205,14 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
         println!("{layout}: {few} hops, {many} with the longest list");
         assert!(
             by_recall.iter().zip(&fixed).all(|(by, fixed)| by <= fixed),
-            "{layout}: {by_recall:?}, {fixed:?}"
+            "{layout}: hops by recall {by_recall:?}, with the longest list {fixed:?}"
         );
         match apart {
             true => assert_eq!(few, many, "{layout}"),
-            false => assert!(few < many, "{layout}: {few}, {many}"),
+            false => assert!(
+                few < many,
+                "{layout}: {few} hops, {many} with the longest list"
+            ),
         }
     }
 }
@@ -262,12 +272,21 @@ fn a_search_with_a_filter_keeps_the_recall_and_ends_as_early() {
                 .search_filtered(&queries, &fixed(longest), &filter)
                 .unwrap();
             let hops = [&plain, &found, &all].map(|found| found.counters.hops);
-            println!("{layout}, {below} of 10: {recall}, {hops:?} nodes");
-            assert!(recall > 0.93, "{layout}, {below} of 10: {recall}");
-            // Every query used to take the longest list.
-            assert!(hops[1] < hops[2], "{layout}, {below} of 10: {hops:?}");
+            println!("{layout}, {below} rows in 10 match: recall {recall}, {hops:?} nodes");
+            assert!(
+                recall > 0.93,
+                "{layout}, {below} rows in 10 match: recall {recall}"
+            );
+            // An earlier version used the longest list for every query.
+            assert!(
+                hops[1] < hops[2],
+                "{layout}, {below} rows in 10 match: {hops:?} nodes"
+            );
             let most = 2.0 * hops[0] as f64;
-            assert!(hops[1] as f64 <= most, "{layout}, {below} of 10: {hops:?}");
+            assert!(
+                hops[1] as f64 <= most,
+                "{layout}, {below} rows in 10 match: {hops:?} nodes"
+            );
             if below == 10 {
                 // A filter that all rows match is no filter.
                 assert_eq!(hops[0], hops[1], "{layout}");
@@ -281,7 +300,7 @@ fn a_search_with_a_filter_keeps_the_recall_and_ends_as_early() {
             .unwrap();
         let nearer = 100 * found.explained.unwrap().list as u64 * 10;
         let hops = found.counters.hops;
-        println!("{layout}, 1 of 10: {hops} of {nearer} nodes");
+        println!("{layout}, 1 row in 10 matches: {hops} of {nearer} nodes");
         assert!(hops < nearer * 3 / 4, "{layout}: {hops} of {nearer} nodes");
     }
 }
@@ -315,10 +334,18 @@ fn clusters_and_press_are_asked_for_a_recall() {
             let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
             let longest = index.longest_list(&wanted(recall)).unwrap();
             let counters = &found.counters;
-            println!("{preset} {recall}: {measured}, up to {longest}, {counters:?}");
+            println!(
+                "{preset}, target {recall}: recall {measured}, longest list {longest}, {counters:?}"
+            );
             // 300 queries resolve a recall of .01 at best.
-            assert!(measured > recall - 0.015, "{preset} {recall}: {measured}");
-            assert!(counters.hops > last, "{preset} {recall}: {counters:?}");
+            assert!(
+                measured > recall - 0.015,
+                "{preset}, target {recall}: recall {measured}"
+            );
+            assert!(
+                counters.hops > last,
+                "{preset}, target {recall}: {counters:?}"
+            );
             last = counters.hops;
         }
         if index.has_clusters() {
@@ -336,7 +363,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
         let own = calibrate(&path, &open_options, None, 1, &Silent).unwrap();
         let last = |list| own.recalls.iter().rfind(|&&(at, _)| at <= list).unwrap().1;
         let is_of_lists = !index.has_clusters();
-        // Rows alone, one of forty.
+        // The calibration uses rows alone, one of forty.
         let chosen = (index.len() / 40).clamp(125, 500);
         assert_eq!(own.queries, chosen, "{preset}");
         assert!(
@@ -344,13 +371,16 @@ fn clusters_and_press_are_asked_for_a_recall() {
             "{:?}",
             own.recalls
         );
-        // With the user's own queries.
+        // The calibration uses the user's own queries.
         let calibration = calibrate(&path, &open_options, Some(&queries), 1, &Silent).unwrap();
         assert_eq!(calibration.queries, 300);
         let index = open(&path);
         let found = index.search(&queries, &wanted(0.95)).unwrap();
         let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
-        assert!((0.935..0.99).contains(&measured), "{preset}: {measured}");
+        assert!(
+            (0.935..0.99).contains(&measured),
+            "{preset}: recall {measured}"
+        );
         if !index.has_clusters() {
             // A smaller ratio would rank less of the measured list.
             let rerank = Rerank {
@@ -383,8 +413,8 @@ fn clusters_and_press_are_asked_for_a_recall() {
         let found = live.search(&queries, &wanted(0.95)).unwrap();
         let ids: Vec<u64> = found.ids.iter().map(|id| id / 4).collect();
         let measured = truth.recall(&ids, &found.distances, 10).unwrap();
-        println!("{preset}: {measured} of a quarter that is left");
-        assert!(measured > 0.935, "{preset}: {measured}");
+        println!("{preset}: recall {measured} in the quarter that is left");
+        assert!(measured > 0.935, "{preset}: recall {measured}");
     }
     // With the same list, a walk finds less than the measured strategy.
     let index = open(&root.path().join(Preset::DISTVS.name));
@@ -395,7 +425,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
     );
 }
 
-/// The nearest of some pivots, which are rows, for each vector.
+/// For each vector, the number of the nearest pivot. Pivots are rows.
 fn regions(vectors: &Matrix, pivots: &Matrix) -> Vec<u64> {
     let nearest = brute_force(pivots, vectors, 1, Metric::L2, 2, &Silent).unwrap();
     nearest.ids
@@ -463,9 +493,9 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
             let answers = index.search_filtered(&others, &way, &filter).unwrap();
             let explained = answers.explained.unwrap();
             let recall = truth.recall(&answers.ids, &answers.distances, 10).unwrap();
-            assert!(recall > 0.93, "{layout}, region {region}: {recall}");
+            assert!(recall > 0.93, "{layout}, region {region}: recall {recall}");
             println!(
-                "{layout}, region {region}: {recall}, {explained:?}, {:?}",
+                "{layout}, region {region}: recall {recall}, {explained:?}, {:?}",
                 answers.counters
             );
             found += recall * others.rows() as f64;
@@ -475,13 +505,18 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
         }
         let recall = found / asked as f64;
         let mean = hops as f64 / asked as f64;
-        println!("{layout}: {recall}, {mean} of {clusters} clusters, {wider} of {asked} wider");
-        assert!(recall > 0.96, "{layout}: {recall}");
+        println!(
+            "{layout}: recall {recall}, a query probes {mean} of {clusters} clusters, {wider} of {asked} queries probe more"
+        );
+        assert!(recall > 0.96, "{layout}: recall {recall}");
         assert!(
             mean < 0.25 * clusters as f64,
-            "{layout}: {mean} of {clusters}"
+            "{layout}: a query probes {mean} of {clusters} clusters"
         );
-        assert!(wider > asked / 2, "{layout}: {wider} of {asked}");
+        assert!(
+            wider > asked / 2,
+            "{layout}: {wider} of {asked} queries probe more"
+        );
         // If a region has fewer matches than a query may read, all of them are found, whatever the
         // strategy that finds them.
         let filter = Filter::parse("region == 4 and number == 3").unwrap();
@@ -513,7 +548,10 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
         live.delete(&gone).unwrap();
         // A search then probes more clusters, since each has fewer vectors.
         let hops = evenly(&live);
-        assert!(hops < 2 * before, "{layout}: {hops}, {before}");
+        assert!(
+            hops < 2 * before,
+            "{layout}: {hops} probes, before {before}"
+        );
         // If all matches are deleted, no cluster is read twice.
         let filter = Filter::parse("tens < 3").unwrap();
         let none = live.search_filtered(&queries, &way, &filter).unwrap();
@@ -521,7 +559,7 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
         let (hops, dry) = (none.counters.hops, none.explained.unwrap().dry);
         assert!(
             hops <= 200 * clusters && dry == 0,
-            "{layout}: {hops}, {dry}"
+            "{layout}: {hops} probes, {dry} queries with too few results"
         );
     }
 }
@@ -552,8 +590,11 @@ fn clusters_that_were_split_are_probed_as_far() {
         };
         let found = index.search(&queries, &wanted).unwrap();
         let measured = truth.recall(&found.ids, &found.distances, 10).unwrap();
-        println!("{recall}: {measured}, {:?}", found.counters);
-        assert!(measured > recall - 0.015, "{recall}: {measured}");
+        println!("target {recall}: recall {measured}, {:?}", found.counters);
+        assert!(
+            measured > recall - 0.015,
+            "target {recall}: recall {measured}"
+        );
     }
 }
 

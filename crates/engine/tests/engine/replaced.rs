@@ -106,7 +106,7 @@ fn a_reader_goes_on_after_a_merge_of_another() {
         let found = reader.search(&rows(0), &options).unwrap();
         assert_eq!(
             found.ids[0], 0,
-            "{preset}: the first row is nearest to itself"
+            "{preset}: the first row does not find itself"
         );
         assert!(!reader.is_current().unwrap());
         // The first search of the reader comes after the second merge.
@@ -126,14 +126,14 @@ fn nothing_of_an_index_is_written_through_a_link() {
         fs::write(&victim, "precious").unwrap();
         std::os::unix::fs::symlink(&victim, path.join("MANIFEST.new")).unwrap();
         std::os::unix::fs::symlink(&victim, path.join("log-000001")).unwrap();
-        // The index may open, or be refused.
+        // The index may open, or its opening may be refused.
         let options = WriteOptions::default();
         if let Ok(index) = LiveIndex::open(&path, &OpenOptions::default(), &options) {
             drop(index.insert(&rows(1000), None, &Silent));
             drop(index.compact(&Silent));
         }
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
-        // A link to a large file on another disk. It is read, and never written.
+        // The link leads to a large file on another disk. This file is read, and never written.
         fs::remove_file(path.join("log-000001")).ok();
     }
     let path = folder.path().join("linked");
@@ -176,7 +176,7 @@ fn a_folder_of_indexes_is_told_from_an_index() {
         .unwrap_err()
         .to_string();
     assert!(text.contains("no such directory"), "{text}");
-    // A name that leads to itself neither exists nor is missing.
+    // A link that leads to itself neither exists nor is missing.
     let circle = folder.path().join("circle");
     std::os::unix::fs::symlink(&circle, &circle).unwrap();
     let error = Index::open(&circle, &OpenOptions::default()).unwrap_err();

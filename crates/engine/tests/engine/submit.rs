@@ -1,5 +1,4 @@
-//! Searches that a server submits, on real data, to an index that is only read and to one that
-//! changes.
+//! Searches that a server submits, on real data. One index is only read, and another index changes.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -47,7 +46,7 @@ fn built(folder: &Path, preset: Preset) -> PathBuf {
     path
 }
 
-/// A search whose answers do not depend on the order of completions.
+/// A search whose results do not depend on the order of completions.
 fn options() -> SearchOptions {
     SearchOptions {
         list: 40,
@@ -57,8 +56,11 @@ fn options() -> SearchOptions {
 }
 
 fn same(found: &SearchResults, expected: &SearchResults, what: &str) {
-    assert!(found.ids == expected.ids, "{what}: other ids");
-    assert!(found.distances == expected.distances, "{what}: distances");
+    assert!(found.ids == expected.ids, "{what}: the ids differ");
+    assert!(
+        found.distances == expected.distances,
+        "{what}: the distances differ"
+    );
 }
 
 #[test]
@@ -81,7 +83,7 @@ fn a_thousand_at_once_answer_as_search_does() {
                 index.submit(one(&all, number % 100), &options(), deadline)
             })
             .collect();
-        // One of them is a batch on several threads.
+        // One of the searches is a batch on several threads.
         let batch = SearchOptions {
             threads: 2,
             in_flight: Some(4),
@@ -182,7 +184,7 @@ fn a_server_awaits_and_is_told() {
         }
     };
     same(&found, &expected, "awaited");
-    // Ten at a time. Each submits the next one when it is done.
+    // Ten searches run at a time. Each search submits the next one when it is done.
     let (send, done) = mpsc::channel();
     let told = Arc::new(AtomicUsize::new(0));
     let submit = |number: usize| {
@@ -243,7 +245,7 @@ fn an_index_that_changes_answers_as_it_was_and_closes_when_all_have_ended() {
             (0..many).map(search).collect()
         };
         let before = submit(5);
-        // The answers are deleted, and then the files that the searches read.
+        // The results are deleted, and then the files that the searches read.
         let mut found = expected.ids.clone();
         found.sort_unstable();
         found.dedup();
@@ -261,7 +263,7 @@ fn an_index_that_changes_answers_as_it_was_and_closes_when_all_have_ended() {
                 "{name}"
             );
         }
-        // Searches that run when the index is closed end before it is.
+        // If searches run when the index is closed, the close waits for their end.
         let expected = live.search(&all, &options()).unwrap();
         let last = submit(5);
         let cancelled = live.submit(all.clone(), &options(), None).unwrap();
@@ -327,7 +329,7 @@ fn searches_go_on_beside_changes_and_merges() {
                     (_, found) => {
                         let found = found.unwrap();
                         let exact = found.distances.iter().filter(|&&d| d == 0.0).count();
-                        assert!(exact >= 19, "{exact} of 20");
+                        assert!(exact >= 19, "{exact} of 20 rows found themselves");
                     }
                 }
             }
@@ -445,7 +447,7 @@ fn what_matches_is_found_by_one_that_is_submitted_too() {
                     let search = index.submit_filtered(all.clone(), &options, &filter, None);
                     search.unwrap()
                 };
-                // Several wait for each other, and under a budget for memory.
+                // Several searches wait for each other, and under a budget also for memory.
                 let searches: Vec<_> = (0..6).map(submit).collect();
                 for search in searches {
                     let found = search.wait().unwrap();
@@ -473,7 +475,7 @@ fn what_matches_is_found_by_one_that_is_submitted_too() {
                     &index.search_filtered(&all, &options, &half).unwrap(),
                     preset.name,
                 );
-                // Without a filter there is no plan to choose.
+                // Without a filter there is no strategy to choose.
                 index.submit(all.clone(), &options, None).unwrap_err();
             }
             assert_eq!(Arc::strong_count(&index), 1, "{}", preset.name);
@@ -567,7 +569,7 @@ fn a_filter_is_of_the_moment_of_the_submission() {
         assert!(before.iter().all(is_third), "{name}");
         assert!(before.iter().any(|&id| id >= ROWS as u64), "{name}");
         let searches: Vec<_> = (0..4).map(|_| submit()).collect();
-        // The answers are deleted meanwhile, and the files that the searches read.
+        // Meanwhile the results are deleted, and the files that the searches read.
         let mut gone = before.clone();
         gone.sort_unstable();
         gone.dedup();

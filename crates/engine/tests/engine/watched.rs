@@ -1,4 +1,4 @@
-//! Live recall: answers of served queries are compared with exact ones, on real data.
+//! Live recall: results of served queries are compared with exact results, on real data.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -45,13 +45,13 @@ fn options(preset: Preset) -> BuildOptions {
         preset,
         degree: is_graph.then_some(16),
         build_list: if is_graph { 24 } else { usual.build_list },
-        // The same graph each time.
+        // One thread builds the same graph each time.
         threads: 1,
         ..usual
     }
 }
 
-/// A search that misses some answers, and does not depend on the order of completions.
+/// A search that misses some neighbours, and does not depend on the order of completions.
 fn narrow(index: &Index) -> SearchOptions {
     let strategy = match index.preset().strategy {
         Strategy::Press => Strategy::Press,
@@ -62,7 +62,7 @@ fn narrow(index: &Index) -> SearchOptions {
         list: 10,
         probes: has_clusters.then_some(2),
         strategy: (!has_clusters).then_some(strategy),
-        // Nor on the pages that have been written.
+        // The results do not depend on the written pages either.
         whole_page: (!has_clusters).then_some(false),
         exact: true,
         ..SearchOptions::default()
@@ -153,7 +153,7 @@ fn what_is_measured_is_what_brute_force_says() {
         );
         assert!(known.at.is_some() && known.error.is_none());
         assert_eq!(index.stats().live_recall, Some(known));
-        // With a budget, and after the same queries again.
+        // Another handle has a memory budget, and is searched twice with the same queries.
         let budget = OpenOptions {
             memory: Some(48 << 20),
             ..watched(QUERIES)
@@ -198,7 +198,8 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
         .wait()
         .unwrap();
     assert_eq!(waiting(), 8);
-    // With many answers, their true neighbours take memory. A range has any number of answers.
+    // If a query has many results, its true neighbours take memory. A range search has any number
+    // of results.
     let many = SearchOptions {
         k: 101,
         list: 101,
@@ -228,7 +229,7 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
         (known.sample, known.waiting, known.last.unwrap().queries),
         (20, 0, 20)
     );
-    // A search for a recall looks at all of so few vectors.
+    // In so small an index, a search for a recall reads all vectors.
     index.search(&head(SIFT_QUERIES, 4), &asked).unwrap();
     let five = SearchOptions { k: 5, ..options };
     index.search(&head(SIFT_QUERIES, 4), &five).unwrap();
@@ -300,7 +301,7 @@ fn filters_deletes_and_inserts_are_seen_as_searches_see_them() {
         let filter = Filter::parse("red == true").unwrap();
         let options = narrow(&live.index());
         let what = format!("{preset}, {update}");
-        // From then on, searches know which nodes are deleted, and use that.
+        // After this search, later searches know which nodes are deleted.
         live.search(&queries, &options).unwrap();
         live.measure_recall(&Silent).unwrap();
         let plain = live.search(&queries, &options).unwrap();
@@ -312,7 +313,8 @@ fn filters_deletes_and_inserts_are_seen_as_searches_see_them() {
             let known = live.measure_recall(&Silent).unwrap();
             agree(&known, recall(&queries, &some, &red), &what);
         }
-        // Both at once, with another filter, and with a filter that nothing matches.
+        // One measurement covers searches with three filters and without a filter. No vector
+        // matches the second filter.
         let few = Filter::parse("number < 4").unwrap();
         let none = Filter::parse("number < 0").unwrap();
         let one = |filter| {
@@ -343,7 +345,7 @@ fn filters_deletes_and_inserts_are_seen_as_searches_see_them() {
     }
 }
 
-/// All metrics, with floats.
+/// The test covers all metrics, with vectors of floats.
 #[test]
 fn every_metric_is_measured() {
     let root = tempfile::tempdir().unwrap();
@@ -395,8 +397,8 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
-    // A search looks at all of an index of 100 vectors that grows. The same holds if all clusters
-    // are probed.
+    // In an index that grew from 100 vectors, a search reads all vectors. The same holds if all
+    // clusters are probed.
     for (preset, update) in [
         (Preset::STRATANN, Update::Accumulate),
         (Preset::STRATANN, Update::Merge),
@@ -455,7 +457,7 @@ fn what_others_change_meanwhile_makes_nothing_wrong() {
     }
 }
 
-/// Threads of this process that measure.
+/// The number of threads of this process that measure.
 fn measuring() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let name = |task: std::io::Result<std::fs::DirEntry>| {
@@ -470,7 +472,7 @@ fn measuring() -> usize {
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !is_so() {
-        assert!(begin.elapsed() < LONG, "{what} did not come");
+        assert!(begin.elapsed() < LONG, "{what} was not reached in time");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -1,11 +1,11 @@
 //! Random calls of several threads in a process that is killed, compared with a model: a map from
 //! id to the version of its vector.
 //!
-//! This program starts itself again as the process that makes the calls and prints those that are
-//! done. This process is killed at a random time, as the kernel kills a process when memory runs
-//! out. Then the index is opened, while other processes read it. Acknowledged vectors must be
-//! there, and deleted vectors must not. For the calls that were running, each id has its state
-//! before or after the call.
+//! This program starts itself again as a child process, which makes the calls and prints each
+//! completed call. The child process is killed at a random time, as the kernel kills a process when
+//! memory runs out. Then the index is opened, while other processes read it. Acknowledged vectors
+//! must be there, and deleted vectors must not. For the calls that were running, each id has its
+//! state before or after the call.
 //!
 //! `STRATANN_SEED=n` runs the trial of one seed again.
 
@@ -27,7 +27,7 @@ use self::script::{BASE, Call, Caller, DIM, Random, Versions, each_seed, first, 
 
 /// Threads that make calls.
 const CALLERS: u64 = 2;
-/// Calls of each thread, unless the process is killed before.
+/// Calls of each thread, unless the process is killed earlier.
 const CALLS: u64 = 60;
 /// The variable that gives the worker process its work: the seed, the case, and the directory of
 /// the trial.
@@ -58,7 +58,7 @@ fn rows(of: &[(u64, u64)]) -> Matrix {
     Matrix::new(bytes.collect(), of.len(), DIM, Element::U8).unwrap()
 }
 
-/// A list and probes for the whole index, so that no vector is missed by too short a list.
+/// Options with a list and probes for the whole index, so that a search misses no vector.
 fn thorough(layout: Layout) -> SearchOptions {
     SearchOptions {
         k: 3,
@@ -93,7 +93,7 @@ fn found(of: &[(u64, u64)], results: &SearchResults) -> Vec<Option<u64>> {
     exact
 }
 
-/// Makes the calls of all callers and prints those that are done, until the process is killed.
+/// Makes the calls of all callers and prints each completed call, until the process is killed.
 fn work(told: &str) {
     let words: Vec<&str> = told.splitn(3, ' ').collect();
     let (seed, case) = (words[0].parse().unwrap(), words[1].parse().unwrap());
@@ -106,8 +106,8 @@ fn work(told: &str) {
             scope.spawn(move || {
                 for at in 0..CALLS {
                     make(live, &caller.call());
-                    // One line in one write. The process that reads it knows that the call was
-                    // acknowledged.
+                    // Each line is one write. The process that reads the line knows that the call
+                    // was acknowledged.
                     let line = format!("done {number} {at}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                     std::io::stdout().lock().flush().unwrap();
@@ -144,8 +144,8 @@ fn read_versions(folder: &Path) -> Versions {
     text.lines().map(line).collect()
 }
 
-/// The possible states of ids after the calls that each caller has certainly done, and perhaps one
-/// more.
+/// The possible states of ids after the calls that each caller has certainly completed, and perhaps
+/// one more call.
 fn may(seed: u64, all: &Versions, done: &[u64]) -> May {
     let mut may: May = all.iter().map(|(&id, &v)| (id, [Some(v)].into())).collect();
     for (number, &done) in (0..).zip(done) {
@@ -237,8 +237,8 @@ fn trial(seed: u64) {
     }
 }
 
-/// Starts a process that makes calls, and kills it after some. Returns how many calls each caller
-/// has certainly done.
+/// Starts a process that makes calls, and kills it after some calls. Returns how many calls each
+/// caller has certainly completed.
 fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &str) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "worker", "--nocapture", "--test-threads=1"])
@@ -275,7 +275,7 @@ fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &s
     done
 }
 
-/// No test of its own, but the work of the process that is killed.
+/// This is no test, but the work of the child process that is killed.
 #[test]
 fn worker() {
     if let Ok(told) = std::env::var(WORK) {

@@ -1,4 +1,4 @@
-//! Random calls from a seed. The same seed gives the same calls, however they end. The trials in
+//! Random calls from a seed. The same seed gives the same calls, even if calls fail. The trials in
 //! one process and the trials in several processes share this module.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,8 @@ impl Random {
     }
 }
 
-/// The vector of an id in some version. Two are equal only with a probability of 2^-100.
+/// The vector of an id in some version. Two such vectors are equal only with a probability of
+/// 2^-100.
 pub fn vector(id: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(id << 32 ^ version);
     (0..DIM).map(|_| random.next() as u8).collect()
@@ -53,7 +54,7 @@ pub enum Call {
     Delete(Vec<u64>),
     Flush,
     Compact,
-    /// Opens the index for reading, besides.
+    /// Also opens the index for reading.
     Read,
 }
 
@@ -91,12 +92,12 @@ impl Caller {
             number,
             of,
             versions: own.map(|(&id, &version)| (id, version)).collect(),
-            // Above all existing versions.
+            // New versions are above all existing versions.
             version: 1 + all.values().max().copied().unwrap_or(0),
         }
     }
 
-    /// Some of its ids, each once.
+    /// Some ids of this caller, each once.
     fn some(&mut self, most: u64) -> Vec<u64> {
         let count = 1 + self.random.below(most);
         let ids = (0..count).map(|_| self.number + self.of * self.random.below(IDS));
@@ -150,7 +151,7 @@ impl Caller {
     }
 }
 
-/// Runs each trial, or the one that `STRATANN_SEED` names. A failure names its seed.
+/// Runs each trial, or only the trial that `STRATANN_SEED` names. A failure names its seed.
 pub fn each_seed(seeds: std::ops::Range<u64>, trial: impl Fn(u64)) {
     let named = std::env::var("STRATANN_SEED").ok();
     let named = named.map(|seed| seed.parse().expect("STRATANN_SEED is a number"));

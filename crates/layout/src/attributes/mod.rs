@@ -22,7 +22,7 @@ pub const MOST_PAYLOAD: usize = 64 << 10;
 /// The most bytes of an encoded row.
 pub const MOST_ROW: usize = 256 << 10;
 
-/// The form that a column's name should have, if it violates it; `None` for a valid name.
+/// If `name` is not a valid name of a column, the rule that it breaks; otherwise `None`.
 pub fn name_fault(name: &str) -> Option<&'static str> {
     if name.is_empty() || name.len() > MOST_NAME {
         return Some("1 to 128 bytes of UTF-8");

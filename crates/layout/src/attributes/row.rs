@@ -35,7 +35,7 @@ use crate::error::LayoutError;
 /// Version of the encoding.
 const VERSION: u8 = 1;
 
-/// The attributes and payload of a vector. It is usually empty in an index without columns.
+/// The attributes and payload of a vector. In an index without columns, rows are usually empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// The attributes by name. A missing value has no entry.
@@ -63,7 +63,7 @@ impl Row {
             true => Err(wrong(
                 "the size of attributes and payload",
                 format!("{bytes} bytes in total"),
-                format!("a row has at most {MOST_ROW}"),
+                format!("a row has at most {MOST_ROW} bytes"),
                 "Shorten the values or the payload",
             )),
             false => Ok(()),
@@ -116,8 +116,8 @@ impl Row {
             return Err(wrong(
                 "the payload",
                 format!("{} bytes", payload.len()),
-                format!("it can have at most {MOST_PAYLOAD}"),
-                "Store more elsewhere, and its place in the payload",
+                format!("a payload has at most {MOST_PAYLOAD} bytes"),
+                "Store longer texts elsewhere, and a reference in the payload",
             ));
         }
         if let Err(error) = serde_json::from_str::<IgnoredAny>(payload) {
@@ -218,7 +218,7 @@ impl Row {
                 }
                 row.payload = Some(payload.to_owned());
             }
-            other => return Err(reader.wrong(at, "whether there is a payload", other, "0 or 1")),
+            other => return Err(reader.wrong(at, "flag of a payload", other, "0 or 1")),
         }
         match reader.at == bytes.len() {
             true => Ok(row),
@@ -476,11 +476,11 @@ mod tests {
             (row(&[], Some("{")), "the payload is not JSON"),
             (
                 row(&[], Some(&big)),
-                "the payload is 65538 bytes; it can have at most 65536. ",
+                "the payload is 65538 bytes; a payload has at most 65536 bytes. ",
             ),
             (
                 row(&many, None),
-                "bytes in total; a row has at most 262144. ",
+                "bytes in total; a row has at most 262144 bytes. ",
             ),
         ] {
             let mut out = vec![7];

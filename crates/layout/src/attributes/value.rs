@@ -117,7 +117,7 @@ impl Value {
             Self::Float(value) if value.is_nan() => Some(ValueFault {
                 found: "NaN".into(),
                 reason: "NaN equals no value, and has no order".into(),
-                remedy: "Leave the attribute out if there is no value",
+                remedy: "If there is no value, leave the attribute out",
             }),
             Self::String(text) => string_fault(text),
             Self::Strings(texts) => items_fault(texts.len())
@@ -137,7 +137,7 @@ pub fn float_of(integer: i64) -> Option<f64> {
 fn string_fault(text: &str) -> Option<ValueFault> {
     (text.len() > MOST_STRING).then(|| ValueFault {
         found: format!("a string of {} bytes", text.len()),
-        reason: format!("it can have at most {MOST_STRING}"),
+        reason: format!("a string has at most {MOST_STRING} bytes"),
         remedy: "Put longer strings into the payload",
     })
 }
@@ -145,7 +145,7 @@ fn string_fault(text: &str) -> Option<ValueFault> {
 fn items_fault(items: usize) -> Option<ValueFault> {
     (items > MOST_ITEMS).then(|| ValueFault {
         found: format!("a list of {items} items"),
-        reason: format!("it can have at most {MOST_ITEMS}"),
+        reason: format!("a list has at most {MOST_ITEMS} items"),
         remedy: "Put longer lists into the payload",
     })
 }
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(Value::String("a".repeat(MOST_STRING)).fault(), None);
         let fault = Value::Strings(vec!["a".repeat(1 << 20)]).fault().unwrap();
         assert_eq!(fault.found, "a string of 1048576 bytes");
-        assert_eq!(fault.reason, "it can have at most 32768");
+        assert_eq!(fault.reason, "a string has at most 32768 bytes");
         assert_eq!(fault.remedy, "Put longer strings into the payload");
         assert_eq!(Value::Integers(vec![0; MOST_ITEMS]).fault(), None);
         let fault = Value::Integers(vec![0; 5000]).fault().unwrap();

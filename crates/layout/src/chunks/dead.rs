@@ -1,6 +1,6 @@
 //! The dead records of a segment, as slots of pages.
 
-/// The dead slots of each page of a segment. If there is no garbage, it takes no memory.
+/// The dead slots of each page of a segment. Without garbage, this value takes no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadSlots {
     /// The end of each page's slots in `slots`. Pages after the last one with dead slots are

@@ -118,7 +118,7 @@ fn every_contradiction_is_refused() {
     );
     for (text, change) in [
         (
-            "number of chunks at offset 4108 is 2; expected 3 for 10 nodes, 4 each",
+            "number of chunks at offset 4108 is 2; expected 3 for 10 nodes, 4 nodes a chunk",
             (|file| drop(file.chunks.pop())) as fn(&mut ChunksFile),
         ),
         ("nodes of a chunk at offset 4104 is 0", |file| {
@@ -302,7 +302,7 @@ fn what_runs_on_stands_where_the_table_says() {
     assert_eq!(back, file);
     let pages = back.pages(100);
     assert_eq!((pages.page_of(107), pages.page_of(108)), (3, 5));
-    // Garbage does not change this: no record starts on the continuation pages.
+    // With garbage, no record starts on the continuation pages either.
     let kept = file.with_dead(100, 0, &[(3, 0), (3, 2), (5, 1)]);
     assert!(kept.records(0).eq(file.counts(100)));
     let span = SegmentSpan {
@@ -333,7 +333,7 @@ fn every_contradiction_of_what_runs_on_is_refused() {
         let expected = "bits of pages with a spanning record at offset 4164";
         assert!(text.contains(expected), "{bits}: {text}");
     }
-    // If the page before it does not continue, a page must have a record.
+    // If the record before a page does not continue on it, the page must have a record.
     let text = refused(&file, Some((64, 1)));
     assert!(text.contains("is 107; expected 108 to"), "{text}");
     let mut other = file.clone();
@@ -368,7 +368,7 @@ fn every_contradiction_of_garbage_is_refused() {
         (25, 1, "last node of a chunk"),
         (29, 1, "last node of a page"),
         (33, 0, "is 0; expected 1 to 1"),
-        // Of page 1, one record is a node; of page 0, too many would be dead.
+        // On page 1, one record is a node. On page 0, too many records would be dead.
         (42, 1, "last node of a page"),
         (40, 5, "last node of a page"),
         (41, 9, "cut off after"),
@@ -410,14 +410,14 @@ fn every_contradiction_of_garbage_is_refused() {
     bytes.splice(40..40, [0; 4]);
     let text = refused(&bytes, SPAN);
     assert!(
-        text.contains("dead slots of a chunk with dead slots"),
+        text.contains("number of dead slots of a chunk with garbage"),
         "{text}"
     );
 }
 
 #[test]
 fn the_formula_is_the_papers() {
-    // Section 3.3, with C = 4 MiB, V = 128 bytes and no savings.
+    // The example of section 3.3 has C = 4 MiB, V = 128 bytes and no savings.
     let overhead = chunk_overhead(4 << 20, 1.0, 128);
     assert!((overhead - (140.0 / 4_194_304.0 + 1.0 / 1024.0)).abs() < 1e-12);
     assert_eq!(chunk_bytes_for(overhead, 1.0, 128), Some(4 << 20));
@@ -517,8 +517,8 @@ proptest! {
         to in 0u32..1000,
         fates in prop::collection::vec(0u8..4, 1..500),
     ) {
-        // For each record, by page and slot: whether it dies in the first merge, in the second, or
-        // in neither.
+        // For each record, by page and slot, the list has whether the record dies in the first
+        // merge, in the second merge, or in neither.
         let mut records = Vec::new();
         for (page, count) in (0u32..).zip(file.counts(span.first)) {
             for slot in 0..count {

@@ -2,13 +2,13 @@
 //! off, and new vectors.
 //!
 //! The files of the build stay unchanged. Each checkpoint that moves vectors into clusters adds a
-//! *segment*: a file of posting lists, of the same kind as the build's, with the changed clusters.
-//! If vectors are stored once, it also adds a file of [members](super::member) with the new
-//! vectors. This table describes all these files. If a cluster has several posting lists, the last
-//! one is current, in the order of segments and within a segment.
+//! *segment*: a file of posting lists, of the same kind as the file of the build, with the changed
+//! clusters. If vectors are stored once, it also adds a file of [members](super::member) with the
+//! new vectors. This table describes all these files. If a cluster has several posting lists, the
+//! last one is current: the one of the latest segment, and within this segment the last.
 //!
-//! The numbers of new vectors continue after the build's numbers. A file of members begins with its
-//! own first number instead of 0: number `n` is `n - first` members after the header.
+//! The numbers of new vectors continue after the build's numbers. A file of members begins with
+//! vector `first` instead of 0. So `n - first` members come between the header and vector `n`.
 //!
 //! Payload of a [stream](crate::stream) of kind `Amended`, little-endian; `s` segments of posting
 //! lists, `e` posting lists in all of them, `m` files of members:
@@ -40,18 +40,18 @@ pub const FORMAT_VERSION: u32 = 1;
 pub struct ExtentSegment {
     /// The number in the role of its file.
     pub number: u32,
-    /// Its posting lists, in the order of the file.
+    /// The posting lists of the segment, in the order of the file.
     pub extents: Vec<AmendedExtent>,
 }
 
 /// A posting list of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AmendedExtent {
-    /// Its cluster.
+    /// The cluster of the posting list.
     pub cluster: u32,
-    /// Its length in bytes, without the zeros after it.
+    /// The length of the posting list in bytes, without the zeros after it.
     pub bytes: u32,
-    /// The number of vectors stored in it.
+    /// The number of vectors stored in the posting list.
     pub records: u32,
 }
 
@@ -60,8 +60,8 @@ pub struct AmendedExtent {
 pub struct MemberSegment {
     /// The number in the role of its file.
     pub number: u32,
-    /// The number of its first vector. The file ends before the first vector of the next file. The
-    /// last file ends with the last vector of the index.
+    /// The number of the first vector in the file. The file ends before the first vector of the
+    /// next file. The last file ends with the last vector of the index.
     pub first: u32,
 }
 
@@ -118,13 +118,14 @@ impl AmendedFile {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// Decodes a payload. The build had `built` vectors, and the index has `vectors` now. `file` is
-    /// the name in errors.
+    /// Decodes a payload. The build had `built` vectors, and the index now has `vectors` vectors.
+    /// `file` is the name in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, there is no cluster, or a posting list is too short
-    /// or its cluster does not exist. Other errors: segments that are empty or do not ascend, and
-    /// files of members whose first vectors do not ascend from the end of the build.
+    /// If the length does not match the counts, there is no cluster, a posting list is too short,
+    /// or the cluster of a posting list does not exist. Other errors: segments that are empty or do
+    /// not ascend, and files of members whose first vectors do not ascend from the end of the
+    /// build.
     pub fn decode(
         payload: &[u8],
         (built, vectors): (u32, u32),

@@ -17,9 +17,9 @@
 //! | 16 | a | these numbers: an ascending list, by the model of the [table](super::table) |
 //! | 16 + a | … | the vectors |
 //!
-//! A vector is a cluster's *own* if no other cluster is nearer to it. If vectors are stored once,
-//! all `r` are its own. In a replicated file `a` is 0, a vector is an *entry*, and the checksum
-//! covers the whole posting list:
+//! A vector is a cluster's *own* if no other cluster is nearer to it. If each vector is stored
+//! once, all `r` vectors are the cluster's own. In a replicated file `a` is 0, a vector is an
+//! *entry*, and the checksum covers the whole posting list:
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
@@ -123,10 +123,11 @@ impl ExtentBuilder {
         (self.records, self.own) = (0, 0);
     }
 
-    /// Appends vector `node`. `own` tells whether no other cluster is nearer to the vector; such
-    /// vectors must come first. In a group, vectors come in the order of their numbers, and all are
-    /// own ones.
+    /// Appends vector `node`. `own` is whether no other cluster is nearer to the vector. The caller
+    /// must append such vectors first. In a group, vectors come in the order of their numbers, and
+    /// `own` is true for all of them.
     ///
+    /// # Panics
     /// If the file has postings only, or the vector has the wrong length.
     pub fn push(&mut self, node: u32, id: u64, vector: &[u8], own: bool) {
         assert_eq!(
@@ -188,11 +189,11 @@ pub struct ExtentView<'a> {
 /// The position of a posting list, for errors.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtentPlace<'a> {
-    /// Its file.
+    /// The file with the posting list.
     pub file: &'a str,
-    /// The offset of its first byte in the file.
+    /// The offset of the first byte of the posting list in the file.
     pub offset: u64,
-    /// Its cluster.
+    /// The cluster of the posting list.
     pub cluster: u32,
 }
 
@@ -279,7 +280,8 @@ impl<'a> ExtentView<'a> {
         self.records
     }
 
-    /// The number of vectors, at the front, that have no nearer cluster.
+    /// The number of the cluster's own vectors, which are the first ones. No other cluster is
+    /// nearer to them.
     pub fn own(&self) -> u32 {
         self.own
     }

@@ -6,14 +6,15 @@
 //! | v | 0, 4 or 8 | its external id |
 //! | … | 4 | crc32c of its number as u64, then of the bytes before |
 //!
-//! In a grouped file, members are in the [posting lists](super::extent) of their clusters. A file
-//! of members alone has them in the order of their numbers:
+//! In a grouped file, members are in the [posting lists](super::extent) of their clusters. In a
+//! file of members alone, members are in the order of their numbers:
 //!
 //! ```text
 //! file: | header block | member 0 | member 1 | ... | zeros to whole blocks
 //! ```
 //!
-//! A file that was written after the build begins with a later number, which its table has.
+//! A file that was written after the build begins with a later number, which the table of
+//! [changes](super::amended) has.
 
 use super::ClusterShape;
 use crate::block::{self, BLOCK, u32_at};
@@ -33,8 +34,8 @@ impl Members {
         Members { shape, first: 0 }
     }
 
-    /// Like [`new`](Self::new), for a file that begins with vector `first`. Files written after the
-    /// build do ([`amended`](super::amended)).
+    /// Like [`new`](Self::new), for a file that begins with vector `first`. Files that were written
+    /// after the build begin with a later vector than 0 ([`amended`](super::amended)).
     pub fn starting_at(shape: ClusterShape, first: u32) -> Members {
         Members { shape, first }
     }
@@ -82,8 +83,8 @@ impl Members {
     }
 
     /// Decodes the external id and the vector of a member. With `check`, its checksum is verified.
-    /// The bytes are at `offset` of `file`. `offset` is called only for an error, since it may take
-    /// longer than the read.
+    /// The bytes are at `offset` of `file`. `offset` is called only for an error, since the call
+    /// may take longer than the read.
     ///
     /// # Errors
     /// If the checksum or the length is wrong.

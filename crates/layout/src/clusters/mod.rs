@@ -3,7 +3,7 @@
 //!
 //! A *cluster* has a head, which is one of the vectors, and *members*, which are the vectors near
 //! it. A vector may be a member of several clusters. The bytes that a probe of a cluster reads are
-//! contiguous. They are its posting list, called *extent* here:
+//! contiguous. They are the posting list of the cluster, called *extent* in code:
 //!
 //! | layout | file of posting lists | contents of a posting list |
 //! |---|---|---|
@@ -23,10 +23,10 @@
 //! - [`table`]: the length of each posting list; it is kept in memory
 //! - [`amended`]: clusters that were rewritten since the build, and vectors that were inserted
 //!
-//! These files are read at byte granularity, from memory with smaller units than blocks. A posting
-//! list has a checksum of its own, seeded with the number of its cluster. If a vector may be read
-//! by itself, it has a checksum too, seeded with its number. The bytes between them are zeros. Only
-//! the header is a block.
+//! These files are read at byte granularity, since a memory may have smaller units than blocks. A
+//! posting list has a checksum of its own, seeded with the number of its cluster. If a vector may
+//! be read by itself, it has a checksum too, seeded with its number. The bytes between posting
+//! lists are zeros. Only the header is a block.
 //!
 //! All these files have the same fields in their header:
 //!
@@ -56,22 +56,22 @@ pub const FORMAT_VERSION: u32 = 1;
 /// The shape of a cluster index: the type of its vectors, and the numbers of vectors and clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterShape {
-    /// Their element type.
+    /// The element type of the vectors.
     pub element: Element,
-    /// Their dimension.
+    /// The dimension of the vectors.
     pub dim: usize,
     /// Bytes of an external id: 0 if it is the vector's number, else 4 or 8.
     pub id_bytes: usize,
     /// The number of clusters, 1 or more.
     pub clusters: u32,
     /// The number of vectors, at least the number of clusters. In a file that was written after the
-    /// build, the number when it was written.
+    /// build, the number at the time of writing.
     pub vectors: u32,
 }
 
 impl ClusterShape {
-    /// The bytes of an external id below `next`. `are_numbers` tells whether the ids are the
-    /// numbers of the vectors.
+    /// The number of bytes of an external id, if all ids are below `next`. `are_numbers` is whether
+    /// the ids are the numbers of the vectors.
     pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
         match (are_numbers, next) {
             (true, _) => 0,
@@ -133,7 +133,7 @@ impl ClusterShape {
         let element = read_element(&mut fields, file)?;
         let at = fields.offset();
         let dim = fields.u32("dimension")?;
-        let id_bytes = fields.u32("bytes of an outside id")?;
+        let id_bytes = fields.u32("bytes of an external id")?;
         let clusters = fields.u32("clusters")?;
         let vectors = fields.u64("vectors")?;
         fields.end()?;
@@ -141,7 +141,7 @@ impl ClusterShape {
             return Err(wrong(at, "dimension", dim.into(), "1 to 65536"));
         }
         if !matches!(id_bytes, 0 | 4 | 8) {
-            let what = "bytes of an outside id";
+            let what = "bytes of an external id";
             return Err(wrong(at + 4, what, id_bytes.into(), "0, 4 or 8"));
         }
         let most = u64::from(u32::MAX - 1);
@@ -210,7 +210,7 @@ mod tests {
             ),
             (
                 refused(&|s| s.id_bytes = 3, blocks),
-                "outside id at offset 56 is 3",
+                "external id at offset 56 is 3",
             ),
             (
                 refused(&|s| s.clusters = 21, blocks),

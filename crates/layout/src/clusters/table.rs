@@ -1,5 +1,5 @@
 //! The table of a cluster index: the length of each posting list, and the number of vectors in it.
-//! It is in memory while the index is open.
+//! The table is in memory while the index is open.
 //!
 //! Payload of a [stream](crate::stream) of kind `Clusters`, little-endian; `c` clusters:
 //!
@@ -8,7 +8,7 @@
 //! | 0 | 4 | `c`, 1 or more |
 //! | 4 | 4 | `m`, bytes of the model |
 //! | 8 | 4 c | bytes of each posting list, in the order of the clusters |
-//! | 8 + 4 c | 4 c | vectors stored in each |
+//! | 8 + 4 c | 4 c | the number of vectors stored in each posting list |
 //! | 8 + 8 c | m | the model by which numbers of members are coded; none in a replicated index |
 
 use super::extent::{ExtentKind, FIXED};
@@ -24,7 +24,7 @@ pub const FORMAT_VERSION: u32 = 1;
 pub struct ClustersFile {
     /// Bytes of each posting list, without the zeros after it.
     pub bytes: Vec<u32>,
-    /// The number of vectors stored in each.
+    /// The number of vectors stored in each posting list.
     pub records: Vec<u32>,
     /// The model of the code for the numbers of members.
     pub model: Vec<u8>,
@@ -44,7 +44,7 @@ impl ClustersFile {
         out
     }
 
-    /// Decodes a payload of an index with this number of clusters. `file` is the name in errors.
+    /// Decodes a payload of an index with `clusters` clusters. `file` is the name in errors.
     ///
     /// # Errors
     /// If the number of clusters differs, a posting list is too short, or the payload has the wrong

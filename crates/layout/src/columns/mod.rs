@@ -7,8 +7,8 @@
 //!   columns-…-0000   the nodes of each value, which can be rebuilt from the rows         (part)
 //! ```
 //!
-//! If several segments have a row of a node, the newest one counts. Both files are read in parts,
-//! and never mapped. Each block has a checksum.
+//! If several segments have a row of a node, the row of the newest segment counts. The files `rows`
+//! and `columns` are read in parts, and never mapped. Each block has a checksum.
 
 pub mod part;
 pub mod rows;

@@ -25,8 +25,8 @@
 //! **Keys.** The key of a string is its bytes, and the key of a boolean one byte, 0 or 1. The key
 //! of an integer (also in a list) or a time is its 64 bits with the sign bit inverted, so that keys
 //! ascend as the numbers do. The key of a float is its bits: all inverted if the sign is set,
-//! otherwise with the sign bit inverted. Minus zero counts as zero. In a dictionary, the 8 bytes of
-//! a number are stored with the highest first.
+//! otherwise with the sign bit inverted. Minus zero counts as zero. If a number is stored as the
+//! bytes of a key, its highest byte comes first.
 
 use crate::attributes::{MOST_COLUMNS, MOST_NAME};
 use crate::block::{u32_at, u64_at};
@@ -40,7 +40,8 @@ pub const FORMAT_VERSION: u32 = 1;
 
 /// The most bytes of a key in the directory.
 pub const KEY_PREFIX: usize = 32;
-/// The most nodes that are stored with their key. If there are more, they are stored as a set.
+/// The most nodes that are stored with their key. If a key has more nodes, they are stored as a
+/// set.
 pub const BESIDE: usize = 8;
 /// Bytes of a number with its node.
 pub const NUMBER: usize = 12;
@@ -50,9 +51,9 @@ const MOST_DIRECTORY: u64 = 64 << 20;
 /// A byte range of the payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// The offset of its first byte.
+    /// The offset of the first byte of the range.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The length of the range in bytes.
     pub length: u32,
 }
 
@@ -87,7 +88,7 @@ impl Span {
     }
 }
 
-/// The positions of those parts of a file that are read when it is opened.
+/// The positions of those parts of a file that are read when the file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartFile {
     /// The set of nodes with a row in the segment.
@@ -130,7 +131,7 @@ impl PartFile {
                     file: file.to_owned(),
                     offset: at,
                     what,
-                    found: format!("{} bytes at {}", span.length, span.offset),
+                    found: format!("{} bytes at byte {}", span.length, span.offset),
                     expected: format!("a range within the {payload} bytes of the payload"),
                 }),
             }
@@ -155,25 +156,25 @@ impl PartFile {
     }
 }
 
-/// A group of keys.
+/// A group of keys in a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its first key, or the first [`KEY_PREFIX`] bytes of it.
+    /// The first key of the group, or the first [`KEY_PREFIX`] bytes of this key.
     pub first: Vec<u8>,
-    /// Its position.
+    /// The position of the group.
     pub span: Span,
-    /// The number of its keys.
+    /// The number of keys of the group.
     pub keys: u32,
-    /// The sum of the nodes over its keys. A node with two of the keys counts twice.
+    /// The sum of the nodes over the keys of the group. A node with two of the keys counts twice.
     pub nodes: u64,
 }
 
 /// The directory's facts about a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartColumn {
-    /// Its name.
+    /// The name of the column.
     pub name: String,
-    /// The code of its type.
+    /// The code of the column's type.
     pub kind: u8,
     /// The number of nodes with a value.
     pub values: u64,
@@ -181,7 +182,7 @@ pub struct PartColumn {
     pub keys: u64,
     /// The set of nodes with a value.
     pub exists: Span,
-    /// The groups of its keys.
+    /// The groups of the column's keys.
     pub groups: Vec<Group>,
 }
 
@@ -302,7 +303,7 @@ impl<'a> Posting<'a> {
     }
 }
 
-/// A key of a dictionary.
+/// A key of a column of strings, booleans or lists, with its nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term<'a> {
     /// The key.
@@ -339,7 +340,8 @@ pub enum TermNodes<'a> {
     Apart(u32, Span),
 }
 
-/// Iterates over the keys of a group of a dictionary. It ends after the first error.
+/// Iterates over the keys of a group of a column of strings, booleans or lists. The iterator ends
+/// after the first error.
 #[derive(Debug)]
 pub struct Terms<'a> {
     reader: PayloadReader<'a>,
@@ -367,7 +369,7 @@ impl<'a> Terms<'a> {
         let key = reader.bytes(length.into(), "key")?;
         if self.last.is_some_and(|last| last >= key) {
             let found = key[..key.len().min(KEY_PREFIX)].escape_ascii().to_string();
-            return Err(reader.wrong(begin, "key", found, "larger than the one before"));
+            return Err(reader.wrong(begin, "key", found, "a key above the key before it"));
         }
         self.last = Some(key);
         let begin = reader.at();
@@ -452,7 +454,7 @@ pub fn numbers<'a>(
             return Err(wrong(
                 at * NUMBER,
                 found.0.to_string(),
-                "larger than the one before",
+                "a number above the number before it",
             ));
         }
         last = Some(found);

@@ -1,7 +1,7 @@
 //! The rows of a segment of columns: the attributes and payloads of nodes.
 //!
 //! Payload of a [stream] of kind `Rows`, little-endian; its fields are the number of rows N (u64)
-//! and the bytes B of all of them (u64). Each of the three parts begins a block:
+//! and the bytes B of all rows (u64). Each of the three parts begins at the start of a block:
 //!
 //! | part | bytes | contents |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | ids | 12 N | by ascending external id: the id u64, the number of its entry u32 |
 //!
 //! 186 entries fill the payload of a block exactly, and so do 341 ids. So each block can be read,
-//! verified and searched by itself. A node occurs in a segment once, and so does an id. If the id
-//! was replaced, its newest row is in the segment.
+//! verified and searched by itself. A node occurs in a segment at most once, and so does an id. If
+//! an id was replaced, the segment has only its newest row.
 
 use crate::block::{PAYLOAD, u32_at, u64_at};
 use crate::error::LayoutError;
@@ -24,7 +24,7 @@ pub const FORMAT_VERSION: u32 = 1;
 
 /// Bytes of an entry.
 pub const ENTRY: usize = 22;
-/// Bytes of an id.
+/// Bytes of an id with the number of its entry.
 pub const ID_ENTRY: usize = ids::ENTRY;
 
 const _: () = assert!(PAYLOAD.is_multiple_of(ENTRY) && PAYLOAD.is_multiple_of(ID_ENTRY));
@@ -39,7 +39,7 @@ pub struct RowEntry {
     pub id: u64,
     /// The node.
     pub node: u32,
-    /// The byte offset of the row among the rows.
+    /// The byte offset of the row within the first part, the rows.
     pub offset: u64,
     /// The length of the row in bytes.
     pub length: u32,
@@ -56,7 +56,7 @@ impl RowEntry {
         bytes
     }
 
-    /// The byte range of the row among the rows.
+    /// The byte range of the row within the first part, the rows.
     pub fn bytes(&self) -> std::ops::Range<u64> {
         self.offset..self.offset + u64::from(self.length)
     }
@@ -158,7 +158,7 @@ impl RowsFile {
     /// Decodes entry number `entry` from its bytes.
     ///
     /// # Errors
-    /// If its row is not within the rows.
+    /// If the row of the entry is not within the first part, the rows.
     pub fn entry(&self, bytes: &[u8], entry: u64, file: &str) -> Result<RowEntry, LayoutError> {
         let mut offset = [0; 8];
         offset[..6].copy_from_slice(&bytes[12..18]);
@@ -191,7 +191,7 @@ impl RowsFile {
             false => Err(LayoutError::Field {
                 file: file.to_owned(),
                 offset: stream::file_offset(self.id_at(n)) + 8,
-                what: "entry of an outside id",
+                what: "entry of an external id",
                 found: entry.to_string(),
                 expected: format!("below {}", self.rows),
             }),

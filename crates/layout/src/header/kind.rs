@@ -1,5 +1,5 @@
 //! A table of the kinds of files, with one row for each kind. Code that needs all files of a form
-//! or role asks this table, so it handles a new kind too.
+//! or role reads this table. So a new kind needs no change of that code.
 
 /// The kind of a file. The numbers are part of the format; unlisted numbers are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ pub enum FileKind {
     /// The rows of a segment of columns, a byte string ([`crate::columns::rows`]); one file for
     /// each segment.
     Rows = 26,
-    /// For each value, the nodes of a segment of columns that have it, a byte string
+    /// For each value in a segment of columns, the nodes with this value, a byte string
     /// ([`crate::columns::part`]); one file for each segment.
     Columns = 27,
     /// The recall of searches by list size, a byte string ([`crate::recall`]).
@@ -98,8 +98,8 @@ pub enum Form {
     Lists(ListPages),
     /// Slotted pages of a segment's vectors.
     Segment,
-    /// Vectors by clusters, and the tables for them ([`crate::clusters`]), in a file that is read
-    /// at byte granularity. A file with vectors has the name of its layout here.
+    /// A file of a cluster index ([`crate::clusters`]), read at byte granularity. If the file has
+    /// vectors, the value is the name of its layout.
     Clusters(Option<&'static str>),
     /// A byte string ([`crate::stream`]).
     Stream,
@@ -238,7 +238,8 @@ impl FileKind {
         self.row().0
     }
 
-    /// The kind in a file's name, `kind-…`. All files of an index except the manifest are named so.
+    /// The kind in a file's name, `kind-…`. All files that a manifest names, and the logs, have
+    /// such names.
     pub fn of_name(name: &str) -> Option<FileKind> {
         let (first, _) = name.split_once('-')?;
         FileKind::ALL.into_iter().find(|kind| kind.name() == first)
@@ -263,7 +264,7 @@ impl FileKind {
     }
 
     /// The layout whose lists (or, in a cluster index, vectors) are in a file of this kind; `None`
-    /// if it has neither.
+    /// if the file has neither lists nor such vectors.
     pub fn layout(self) -> Option<&'static str> {
         match self.form() {
             Form::Lists(pages) => Some(pages.layout),
@@ -272,8 +273,8 @@ impl FileKind {
         }
     }
 
-    /// Whether a file of this kind has lists whose vectors, or trailing parts of vectors, are in
-    /// segments, which are files of their own.
+    /// Whether a file of this kind has lists, and the vectors or their trailing parts are in
+    /// segments. Segments are files of their own.
     pub fn has_segments(self) -> bool {
         self.lists()
             .is_some_and(|pages| pages.vectors != Beside::Vector)
@@ -287,13 +288,13 @@ impl FileKind {
         }
     }
 
-    /// The format version that this build writes, and the newest that it reads.
+    /// The format version that this build writes, and the newest version that it reads.
     pub fn version(self) -> u32 {
         self.row().3
     }
 
-    /// Whether records are appended to a file of this kind after its header was written. Its header
-    /// then has only a lower bound of the length.
+    /// Whether records are appended to a file of this kind after its header was written. The header
+    /// of such a file has only a lower bound of the length.
     pub fn is_appended_to(self) -> bool {
         self.form() == Form::Log
     }

@@ -71,7 +71,7 @@ fn nodes_per_page_of_known_shapes() {
         (Element::F32, 1024, 60, 128, 1, 3),
         (Element::I8, 1, 1, 1, 194, 1),
         // The largest record that fits into one block, and a record that is one byte longer. The
-        // same for two blocks.
+        // next two records are the same for two blocks.
         (Element::U8, 12, 8, 504, 1, 1),
         (Element::U8, 12, 1, 4060, 1, 1),
         (Element::U8, 12, 1, 4061, 1, 2),
@@ -134,11 +134,11 @@ fn impossible_shapes_are_refused() {
     };
     assert_eq!(
         text(128, 64, 0),
-        "the bytes of a code is 0; the format allows 1 to 65536. Choose another value, or another layout"
+        "the length of a code in bytes is 0; the format allows 1 to 65536. Choose another value, or another layout"
     );
     assert_eq!(
         text(128, 64, 65_536),
-        "the bytes of a record is 4195084; the format allows about a million at most, the bytes of a page of 256 blocks. Choose another value, or another layout"
+        "the length of a record in bytes is 4195084; the format allows about a million at most, the bytes of a page of 256 blocks. Choose another value, or another layout"
     );
 }
 
@@ -310,7 +310,8 @@ fn wrong_counts_slots_and_degrees_are_refused() {
     damaged[6] = 1;
     let error = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap_err();
     assert!(matches!(error, LayoutError::Reserved { offset: 4102, .. }));
-    // The degree of the second record: page header, record, id and vector.
+    // The degree of the second record follows the page header, the first record, and the id and
+    // vector of the second one.
     let mut damaged = page;
     damaged[8 + 92 + 24] = 9;
     let view = InlineView::open(&shape, &damaged, 0, None, false, "i").unwrap();
@@ -450,7 +451,7 @@ fn there_is_no_room_for_more_neighbours() {
 
 #[test]
 fn fill_says_what_is_left_over() {
-    // Two records of 128 + 12 + 52 * 36 bytes after a header of eight.
+    // A page has two records of 128 + 12 + 52 * 36 bytes after a header of eight bytes.
     let found = fill(Element::U8, 128, 52, 32);
     let used = f64::from(8 + 2 * 2012) / 4096.0;
     assert_eq!(
@@ -501,15 +502,16 @@ fn proposed(
 
 #[test]
 fn proposals_of_known_shapes() {
-    // The vectors and codes of AiSAQ's SIFT1B. Each block has one node and 1644 unused bytes. Three
-    // changes use them: R = 109, a code of 57 bytes, or R = 52, which puts two nodes into a block.
+    // These are the vectors and codes of AiSAQ's SIFT1B. Each block has one node and 1644 unused
+    // bytes. Three changes use them: R = 109, a code of 57 bytes, or R = 52, which puts two nodes
+    // into a block.
     assert_eq!(
         proposed(Element::U8, 128, 64, 32),
         [(109, 32, 1, 1), (64, 57, 1, 1), (52, 32, 2, 1)]
     );
     // No further proposal if neither one more neighbour nor one more byte for each code fits.
     assert_eq!(proposed(Element::U8, 128, 52, 32), [(33, 32, 3, 1)]);
-    // Pages of several blocks: AiSAQ's SIFT1M and KILT.
+    // AiSAQ's SIFT1M and KILT have pages of several blocks.
     assert_eq!(
         proposed(Element::F32, 128, 64, 128),
         [(89, 128, 1, 3), (58, 128, 1, 2)]

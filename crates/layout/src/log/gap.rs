@@ -1,15 +1,15 @@
-//! The search for the next whole record after a position of a log that has none.
+//! Searches for the next whole record of a log, after a position that has no whole record.
 //!
 //! Records start at multiples of 8, and their checksums cover their log and offset. So the next
-//! record is found without the bytes before it. The record counts only if the missing records, by
-//! their sequence numbers, fit the gap.
+//! record is found without the bytes before it. Its sequence number gives the number of missing
+//! records. The record counts only if so many records fit the gap.
 
 use super::{ALIGNMENT, KIND, LENGTH, LogShape, PAYLOAD, RESERVED};
 use super::{RecordPlace, SEQUENCE, record_bytes, whole_record};
 use crate::block::{u32_at, u64_at};
 
-/// The most bytes that are checksummed for each byte of the file. Some bytes only look like
-/// records, and are not worth more effort.
+/// The limit of a search: for each byte of the file, it computes checksums of at most this many
+/// bytes. Some bytes only look like records.
 const EFFORT: u64 = 8;
 
 /// A position of a log without a record, and a search for the next record after it.
@@ -17,8 +17,8 @@ const EFFORT: u64 = 8;
 pub struct Gap {
     shape: LogShape,
     start: RecordPlace,
-    /// Whether `start.sequence` is the number of the missing record. Otherwise it is only the least
-    /// number that may follow.
+    /// Whether `start.sequence` is the number of the missing record. Otherwise `start.sequence` is
+    /// the least number that may follow.
     exact: bool,
     /// The offset at which the search continues.
     next: u64,
@@ -73,8 +73,8 @@ impl Gap {
 
     /// Searches the bytes of the file from [`next`](Gap::next) on. The bytes must extend to the
     /// file's end, or have at least the length of the longest record. Returns `None` if they
-    /// contain no record. Then `next` is the end of the searched bytes. It is the file's end if the
-    /// remaining bytes cannot contain a record, or if the search has used up its effort.
+    /// contain no record. Then `next` is the end of the searched bytes. If the remaining bytes
+    /// cannot contain a record, or the search has reached its limit, `next` is the file's end.
     pub fn search(&mut self, bytes: &[u8], to_end: bool) -> Option<RecordPlace> {
         let longest = self.shape.longest_record();
         let mut at = 0;

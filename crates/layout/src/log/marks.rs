@@ -5,8 +5,8 @@
 //!      0     4  crc32c of (offset of the mark in the file u64, then bytes 4..32)
 //!      4     4  zero
 //!      8     8  number of the log (u64)
-//!     16     8  offset in the file up to which it was durable (u64)
-//!     24     8  sequence number of the record that begins there, now or later (u64)
+//!     16     8  offset up to which the file was durable (u64)
+//!     24     8  sequence number of the record that begins at this offset, now or later (u64)
 //! ```
 //!
 //! A writer writes a mark *after* a sync, over the older of the two marks, and does not sync the

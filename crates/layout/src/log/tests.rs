@@ -53,7 +53,8 @@ fn encode(records: &[Owned]) -> Vec<u8> {
     out
 }
 
-/// All records of the bytes, and the reason why they end. Also checks the sequence numbers.
+/// Returns all records in `bytes`, and the reason why the records end. Also checks the sequence
+/// numbers.
 fn decode(shape: LogShape, place: RecordPlace, bytes: &[u8]) -> (Vec<Owned>, End) {
     let mut records = LogRecords::new(shape, place, bytes);
     let mut out = Vec::new();
@@ -96,7 +97,7 @@ fn bytes_stand_where_the_table_says() {
     assert!(bytes[41..48].iter().all(|&byte| byte == 0));
     assert_eq!(bytes[52..56], [2, 0, 0, 0]);
     assert_eq!(bytes[60..68], 71u64.to_le_bytes());
-    // This compares the checksum with another implementation.
+    // The test compares the checksum with another implementation.
     let mut covered = 3u64.to_le_bytes().to_vec();
     covered.extend_from_slice(&(12_288u64 + 48).to_le_bytes());
     covered.extend_from_slice(&bytes[52..80]);
@@ -184,7 +185,7 @@ fn every_truncation_is_noticed() {
         assert_eq!(found, records[..whole], "{length} bytes");
         assert_eq!(end.offset, START.offset + starts[whole] as u64);
         assert_eq!(end.reason.is_clean(), length == starts[whole]);
-        // A file whose length reached storage, but not its bytes.
+        // The length of this file reached storage, but its bytes did not.
         let mut holed = bytes[..length].to_vec();
         holed.resize(bytes.len() + 4096, 0);
         let (found, end) = decode(shape(), START, &holed);
@@ -504,7 +505,7 @@ proptest! {
         let (found, end) = decode(shape(), START, &bytes);
         prop_assert_eq!(&found, &records);
         prop_assert!(end.reason.is_clean());
-        // This reads in the way of a reader whose file is larger than memory.
+        // The loop reads like a reader whose file is larger than memory.
         let (mut held, mut place, mut found) = (Vec::new(), START, Vec::new());
         for more in bytes.chunks(piece) {
             held.extend_from_slice(more);

@@ -101,7 +101,7 @@ impl Manifest {
             let (first, records) = segment.stored();
             if u64::from(first) + records > u64::from(u32::MAX) {
                 let found = format!("{number}: {records} records, first number {first}");
-                let expected = "a sum of both of at most 4294967295";
+                let expected = "a sum of these two numbers of at most 4294967295";
                 return Err(field(file, at, "segment", found, expected));
             }
             if segment.kept.is_some() && self.reader_features & KEPT == 0 {
@@ -125,8 +125,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks the placement. A program without support for it must not read the index, so its
-    /// feature bit must be set. Each live vector must have a node.
+    /// Checks the placement. A program that does not know placements must not read the index, so
+    /// the feature bit of placements must be set. Each live vector must have a node.
     pub(super) fn check_placement(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(facts) = &self.placement else {
             return Ok(());
@@ -165,8 +165,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks the state. A program without support for it must not change the index, so its feature
-    /// bit must be set. The digits must be valid.
+    /// Checks the state, which is the checkpoint id. A program that does not know states must not
+    /// change the index, so the feature bit of states must be set. The digits must be valid.
     pub(super) fn check_state(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let Some(state) = &self.state else {
             return Ok(());
@@ -182,8 +182,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks the file of ids. A program without support for it must not change the index, so its
-    /// feature bit must be set.
+    /// Checks the file of ids. A program that does not know such files must not change the index,
+    /// so their feature bit must be set.
     pub(super) fn check_ids(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & IDS == 0 && self.file(FileKind::Ids.name()).is_some() {
             let (found, expected) = (self.writer_features, "bit 0 set where there are ids");
@@ -201,12 +201,12 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks the columns. A program without support for them must not change the index, so their
-    /// feature bit must be set. Each segment of columns must have both files.
+    /// Checks the columns. A program that does not know columns must not change the index, so the
+    /// feature bit of columns must be set. Each segment of columns must have both files.
     pub(super) fn check_columns(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         let is_column = |kind| matches!(kind, FileKind::Rows | FileKind::Columns);
         let of_columns = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| is_column(kind));
-        // Names are compared by a set, since there may be a million of them, as below.
+        // Names are compared by a set, since comparing a million names pairwise would be too slow.
         let files: Vec<&FileEntry> = self.files.iter().filter(of_columns).collect();
         let roles: HashSet<&str> = files.iter().map(|entry| entry.role.as_str()).collect();
         for entry in files {
@@ -232,7 +232,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// The same check for a file of recall.
+    /// Checks the file of recall. A program that does not know such files must not change the
+    /// index, so their feature bit must be set.
     pub(super) fn check_recall(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.writer_features & RECALL == 0 && self.file(FileKind::Recall.name()).is_some() {
             let (found, expected) = (
@@ -274,12 +275,12 @@ impl Manifest {
                     at,
                     "name of a file",
                     format!("{name:?}, twice"),
-                    "once",
+                    "each name once",
                 ));
             }
             if !roles.insert(entry.role.as_str()) {
                 let role = format!("{:?}, twice", entry.role);
-                return Err(field(file, at, "role of a file", role, "once"));
+                return Err(field(file, at, "role of a file", role, "each role once"));
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! The manifest's facts about parts that every kind of index has: its log, its build, its segments,
-//! measurements, and its files.
+//! The manifest's facts about parts that every kind of index has: log, build, segments,
+//! measurements and files.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,10 +33,10 @@ pub struct BuildFacts {
     pub chunk_bytes: u64,
     /// Uncompressed bytes of a segment of vectors.
     pub segment_bytes: u64,
-    /// The share of the nodes in the navigation graph.
+    /// The share of the index's nodes that the navigation graph has.
     pub navigation: f64,
-    /// The kind of low codes, if codes have two precisions and the kind differs from the preset;
-    /// otherwise empty.
+    /// The kind of low codes, if codes have two precisions and the kind differs from the preset's
+    /// kind; otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub low_codes: String,
 }
@@ -44,19 +44,19 @@ pub struct BuildFacts {
 /// Facts about a segment of the vectors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentFacts {
-    /// Its first node.
+    /// The first node of the segment.
     pub first: u32,
-    /// The number of its vectors, which belong to nodes `first..first + vectors`.
+    /// The number of vectors of the segment. They belong to nodes `first..first + vectors`.
     pub vectors: u32,
-    /// Their encoding, in words.
+    /// The encoding of the vectors, in words.
     pub codec: String,
-    /// The facts that differ in its file, if a merge kept it. Reader feature bit
-    /// [`KEPT`](super::KEPT) is set then.
+    /// The facts that differ in the segment's file, if a merge kept this file. Then reader feature
+    /// bit [`KEPT`](super::KEPT) is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept: Option<KeptFacts>,
 }
 
-/// Facts about the file of a segment that an earlier checkpoint wrote. Since then some of its nodes
+/// Facts about a segment's file that an earlier checkpoint wrote. After that, nodes of the segment
 /// were renumbered or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFacts {
@@ -67,7 +67,7 @@ pub struct KeptFacts {
 }
 
 impl SegmentFacts {
-    /// The records of the file: the number of the first one, and their count.
+    /// The number of the first record of the file, and the count of its records.
     pub fn stored(&self) -> (u32, u64) {
         let garbage = u64::from(self.garbage());
         let first = self.kept.map_or(self.first, |kept| kept.first);
@@ -91,11 +91,11 @@ pub struct Measured {
     pub reads_medoid: f64,
     /// Mean number of pages with lists that a query read, starting from the navigation graph.
     pub reads_navigation: f64,
-    /// Mean number of pages with vectors alone that a query read.
+    /// Mean number of pages with vectors only that a query read.
     pub vector_reads: f64,
     /// The hit rates of the hottest pages with lists, by rising share.
     pub hot_graph: Vec<HotShare>,
-    /// The hit rates of the hottest pages with vectors alone, by rising share.
+    /// The hit rates of the hottest pages with vectors only, by rising share.
     pub hot_vectors: Vec<HotShare>,
 }
 
@@ -112,8 +112,8 @@ pub struct HotShare {
 /// inserts rewrote records of other nodes. In a cluster index, the vectors are in clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementFacts {
-    /// All nodes, including the build's nodes. In a cluster index, the number of vector numbers
-    /// given so far.
+    /// The number of nodes, with the nodes of the build. In a cluster index, the number of vector
+    /// numbers that are assigned.
     pub nodes: u64,
     /// Pages of the page file. The file's length is a [block](crate::BLOCK) plus these pages,
     /// whatever its header says. 0 in a cluster index.
@@ -123,14 +123,14 @@ pub struct PlacementFacts {
     /// 1 more than the largest external id ever used. The manifest's key of this name has the value
     /// at the build.
     pub next_id: u64,
-    /// The drift of inserted vectors from the codes, if a sample of them was examined. Writer
-    /// feature bit 5 is set then.
+    /// The drift of inserted vectors from the codes, if a sample of these vectors was examined.
+    /// Then writer feature bit 5 is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<DriftFacts>,
 }
 
-/// The share of vectors inserted after the build that the codes represent badly, estimated by a
-/// sample.
+/// Of the vectors that were inserted after the build, the share that the codes represent badly. A
+/// sample estimates the share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DriftFacts {
     /// Vectors inserted between the build and the sample.
@@ -142,21 +142,21 @@ pub struct DriftFacts {
 /// A file of the checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// The role: the name of the [`FileKind`], and for a file of one segment its number
-    /// (`vectors-3`). See [`FileEntry::role_of`] and [`FileEntry::kind`].
+    /// The role: the name of the [`FileKind`], and for a file of a segment the number of the
+    /// segment (`vectors-3`). See [`FileEntry::role_of`] and [`FileEntry::kind`].
     pub role: String,
-    /// Its name in the index directory, without any directory.
+    /// The name of the file in the index directory, without any directory.
     pub name: String,
-    /// Its length in bytes.
+    /// The length of the file in bytes.
     pub length: u64,
-    /// The checksum in its header block ([`crate::header::stored_checksum`]). By it, the file is
-    /// distinguished from a file of another index.
+    /// The checksum in the header block of the file ([`crate::header::stored_checksum`]). The
+    /// checksum distinguishes the file from a file of another index.
     pub header_crc32c: u32,
 }
 
 impl FileEntry {
-    /// The role of a file of this kind. `segment` is its number, if the file holds one of several
-    /// segments.
+    /// The role of a file of this kind. If the file holds one of several segments, `segment` is the
+    /// number of that segment.
     pub fn role_of(kind: FileKind, segment: Option<u32>) -> String {
         match segment {
             None => kind.name().to_owned(),

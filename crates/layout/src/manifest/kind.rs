@@ -1,10 +1,10 @@
 //! Kinds of indexes, and those facts of the manifest that apply to one kind only.
 //!
 //! Every kind has files, segments, codes, ids, the log and direct inserts. The search structure
-//! differs: a graph has an entry and edges. The facts of a graph are top-level keys, since
-//! manifests from before other kinds had them there. A manifest of another kind has reader feature
-//! bit [`KIND`] and the key `kind`. A cluster index has the kind `cluster`, and its facts under the
-//! key of that name.
+//! differs: a graph has an entry and edges. The facts of a graph are top-level keys, as in the
+//! first manifests, when all indexes were graphs. A manifest of another kind has reader feature bit
+//! [`KIND`] and the key `kind`. A cluster index has the kind `cluster`, and its facts under the key
+//! `cluster`.
 //!
 //! A new kind needs a variant here with its facts and its name, and an arm in each match of
 //! [`IndexKind`].
@@ -37,7 +37,7 @@ const CLUSTER: &str = "cluster";
 pub struct ClusterFacts {
     /// The number of clusters, each with a head: at least 1, and at most the number of vectors.
     pub clusters: u64,
-    /// The number of vectors for each cluster that the build aimed at.
+    /// The number of vectors per cluster that the build aimed at.
     pub size: u32,
     /// The most clusters that a vector may belong to.
     pub replicas: u32,
@@ -76,13 +76,13 @@ pub struct GraphFacts {
 /// Facts about the navigation graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NavigationFacts {
-    /// Its nodes.
+    /// The number of nodes of the navigation graph.
     pub nodes: u64,
-    /// Its degree bound.
+    /// The degree bound of the navigation graph.
     pub degree: u32,
 }
 
-// Implemented by hand, since a graph has no key for its kind.
+// Serialization is written by hand, since a graph has no key for its kind.
 impl Serialize for IndexKind {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for IndexKind {
         let mut keys = serde_json::Map::deserialize(deserializer)?;
         let facts = match keys.get("kind") {
             None => GraphFacts::deserialize(serde_json::Value::Object(keys)).map(Self::Graph),
-            // The kind has been checked before.
+            // `IndexKind::check` has refused other kinds than `cluster`.
             Some(_) => match keys.remove(CLUSTER) {
                 Some(facts) => ClusterFacts::deserialize(facts).map(Self::Cluster),
                 None => return Err(D::Error::missing_field(CLUSTER)),
@@ -160,7 +160,7 @@ impl IndexKind {
 }
 
 impl ClusterFacts {
-    /// Refuses numbers that are impossible by themselves.
+    /// Refuses numbers that are impossible, whatever the other numbers are.
     fn check_numbers(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         if self.clusters == 0 || self.clusters >= u64::from(u32::MAX) {
             let expected = "1 to 4294967294";

@@ -468,7 +468,7 @@ fn the_keys_are_all_that_there_are() {
         let keys = value.as_object().unwrap().keys().cloned();
         keys.collect::<std::collections::BTreeSet<String>>()
     };
-    // The keys of indexes of all kinds.
+    // The two manifests have the keys of indexes of all kinds.
     let found = &keys_of(&sample()) | &keys_of(&clustered());
     assert_eq!(found.len(), KEYS.len());
     assert!(KEYS.iter().all(|&(key, _)| found.contains(key)));
@@ -506,7 +506,7 @@ fn manifests_of_earlier_versions_are_written_as_they_were() {
         };
         let text = String::from_utf8(then.encode()).unwrap();
         assert_eq!(Manifest::decode(text.as_bytes(), "MANIFEST").unwrap(), then);
-        // The keys of this version in their order, without later keys.
+        // The text has the keys of this version in their order, and no later keys.
         let keys = |text: &str| -> Vec<String> {
             let lines = text.lines().filter(|line| line.starts_with("  \""));
             let key = |line: &str| line.split('"').nth(1).unwrap().to_owned();
@@ -587,7 +587,7 @@ fn a_placement_has_its_feature_bit() {
         text.contains("the placement at offset 34 is 6; expected at most 5"),
         "{text}"
     );
-    // A version that has no placement.
+    // Version 1 has no placement.
     let mut value = body(&sample_of_1());
     value["format_version"] = 3.into();
     let text = Manifest::decode(&framed_as(3, &value.to_string()), "MANIFEST")

@@ -56,10 +56,11 @@ pub(super) fn later_keys() -> impl Iterator<Item = (&'static str, u32)> {
     KEYS.into_iter().filter(|&(_, since)| since > 1)
 }
 
-/// Reorders an indented body: the keys of its version, in their order. The text of each value is
-/// unchanged.
+/// Orders the keys of an indented body as in [`KEYS`], and omits keys that `version` does not have.
+/// The text of each value is unchanged.
 pub(super) fn in_order(version: u32, body: &str) -> String {
-    // A line with an indentation of two begins or ends a key. No JSON string contains a line break.
+    // A line with an indentation of two spaces begins or ends a key. No JSON string contains a line
+    // break.
     let mut found: Vec<(&str, &str)> = Vec::new();
     let mut rest = body.trim_start_matches("{\n").trim_end_matches("\n}");
     while let Some(key) = rest

@@ -22,7 +22,7 @@ struct Extent {
     lists: (usize, usize),
     vectors: (usize, usize),
     ids: (u64, u64),
-    /// Whether each id is its predecessor plus one.
+    /// Whether each id is one more than the id before it.
     consecutive: bool,
 }
 
@@ -50,7 +50,8 @@ impl Extent {
         }
     }
 
-    /// Bytes of a list's length, of a vector's length, and of an id if there are ids.
+    /// The widths in bytes: of a list's length, of a vector's length, and of an id if there are
+    /// ids.
     fn widths(&self, ids: bool) -> (usize, usize, usize) {
         let range = self.ids.1 - self.ids.0;
         let id = if !ids || self.consecutive {
@@ -66,7 +67,8 @@ impl Extent {
         )
     }
 
-    /// The extent. For a page on which no record starts, its ranges are zero.
+    /// Returns this extent. For a page on which no record starts, returns an extent whose ranges
+    /// are zero.
     fn or_none(self) -> Extent {
         match self.count {
             0 => Extent {
@@ -90,8 +92,8 @@ impl Extent {
 #[derive(Debug)]
 pub struct SlottedBuilder {
     shape: SlottedShape,
-    /// The node of the first record. On a relocated page this is the least node, and the largest
-    /// number while the page is empty.
+    /// The node of the first record. On a relocated page this is the least node, and `u32::MAX`
+    /// while the page is empty.
     first: u32,
     relocated: bool,
     extent: Extent,
@@ -135,17 +137,17 @@ impl SlottedBuilder {
         self.begun.clear();
     }
 
-    /// Begins the page that follows a [finished](SlottedBuilder::finish) one. It first gets the
-    /// remaining bytes of the last record, which [continues](SlottedBuilder::goes_on). Its first
-    /// own record will be node `first`.
+    /// Begins the page that follows a [finished](SlottedBuilder::finish) one. If the last record
+    /// [continues](SlottedBuilder::goes_on), the new page first gets the remaining bytes of that
+    /// record. Its first own record will be node `first`.
     pub fn go_on(&mut self, first: u32) {
         let left = self.left();
         self.before.copy_from_slice(&self.page[..BEFORE]);
         if self.extent.count == 0 {
             self.begun.drain(..self.begun.len() - left);
         } else {
-            // Only bytes of the last record are left: the other records, and everything begun
-            // before, are on the page.
+            // Only bytes of the last record are left. The finished page has the other records, and
+            // all remaining bytes of earlier records.
             self.begun.clear();
             self.begun
                 .extend_from_slice(&self.records[self.records.len() - left..]);
@@ -157,7 +159,7 @@ impl SlottedBuilder {
     /// [`SlottedBuilder::push_node`].
     ///
     /// # Panics
-    /// In a file of kind `Vectors`, which has no relocated pages.
+    /// If the file has kind `Vectors`, which has no relocated pages.
     pub fn start_relocated(&mut self) {
         let kind = self.shape.kind;
         assert!(self.shape.relocates(), "a relocated page in {kind}");
@@ -180,8 +182,8 @@ impl SlottedBuilder {
     /// changes nothing, if it does not fit. An empty page accepts any record that is at most as
     /// large as the shape's largest.
     ///
-    /// If records [span pages](SlottedShape::runs_on), a record also fits if enough of it does. Its
-    /// remaining bytes go to the next page, see [`SlottedBuilder::goes_on`].
+    /// If records [span pages](SlottedShape::runs_on), a record also fits if enough of its first
+    /// bytes fit. Its remaining bytes go to the next page, see [`SlottedBuilder::goes_on`].
     ///
     /// In a file of kind `Adjacency` the id is not stored.
     ///

@@ -8,9 +8,9 @@
 //! first node u32, nodes u64, pages u64.
 //!
 //! A record is a node's encoded list, then its encoded vector. In a file of kind `Adjacency` the
-//! vectors are empty, and in one of kind `Vectors` the lists are. In one of kind `Layered` the
-//! vector is a leading part, and its trailing part is the vector in the file of kind `Vectors`. The
-//! codec defines the meaning of the bytes.
+//! vectors are empty, and in a file of kind `Vectors` the lists are empty. In a file of kind
+//! `Layered` the vector is a leading part. The trailing part is stored as the vector in a file of
+//! kind `Vectors`. The codec defines the meaning of the bytes.
 //!
 //! Records fill the pages in the order of their nodes, without gaps, so a page stores only the node
 //! that it starts with. A page is `k` consecutive 4 KiB blocks: as few as the largest record of the
@@ -40,17 +40,18 @@
 //! ```
 //!
 //! So for each record a page stores one or two bytes for a length, and for an id as many bytes as
-//! the range of the page's ids needs. That is about five bytes for unordered ids, and two for
-//! ascending ones. The position of a record is the sum of the lengths before it, which are
-//! adjacent. A relocated page needs four more bytes for each record.
+//! the range of the page's ids needs. Together these are about five bytes a record for unordered
+//! ids, and about two for ascending ids. The position of a record is the sum of the lengths of the
+//! records before it. These lengths are adjacent. A relocated page needs four more bytes for each
+//! record.
 //!
 //! # Spanning records
 //!
 //! In files of kind `Vectors` of version 2, a page is one block. If a record does not fit the free
-//! end of a page, it *spans* pages: it continues on as many following pages as it needs. So a free
-//! end of a page stays empty only if it is below 256 bytes, which are not worth the read of a
-//! second block. `k` in the header is the most pages that a record may span. A page differs in
-//! these fields:
+//! end of a page, the record *spans* pages: it continues on as many following pages as it needs. A
+//! free end of fewer than 256 bytes stays empty, since it is not worth the read of a second block.
+//! `k` in the header is the most pages that a record may span. Such a page differs from the table
+//! above in these fields:
 //!
 //! ```text
 //! offset    size  contents (page)
@@ -63,9 +64,9 @@
 //! ```
 //!
 //! So the position of a page's first own record does not depend on the page before it. The page
-//! also shows whether its last record continues, and over how many pages: pages that begin with `g`
-//! bytes have all 4,064 bytes that they can take, except the last page. A table has the same facts
-//! without the page ([`crate::RunsOn`]), so that all pages of a record are read with one read.
+//! also shows whether its last record continues, and over how many pages: each later page takes
+//! 4,064 bytes of the record, except the last one. A table in memory has the same facts
+//! ([`crate::RunsOn`]). By this table, a search reads all pages of a record with one read.
 //!
 //! An intact page may be older than the page before it, since a device may lose one of two writes.
 //! The checksum of the page before reveals that. So no record is composed of two versions.
@@ -106,9 +107,9 @@ const NODE: usize = 4;
 /// The bytes of the checksum of the page before, on a page that begins with remaining bytes of a
 /// record.
 const BEFORE: usize = 4;
-/// A record may start on a page and end on a later one only if at least so many of its bytes fit
-/// the first page. Reading such a record takes one more block. Otherwise at most a sixteenth of a
-/// block stays empty.
+/// The fewest bytes of a record on its first page, if the record ends on a later page. The read of
+/// such a record takes one more block. A page that ends without such a record has less than a
+/// sixteenth of a block empty.
 const LEAST_PART: usize = 256;
 
 /// The properties that determine the positions and contents of pages.
@@ -124,7 +125,7 @@ pub struct SlottedShape {
     run: usize,
 }
 
-/// The parts of a record of slotted pages besides its node.
+/// The parts that a record of slotted pages has, besides its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holds {
     /// A list, a vector and an external id.
@@ -165,7 +166,7 @@ pub struct SlottedFacts {
 impl SlottedShape {
     /// The shape of a file for vectors of `dim` elements and at most `degree` neighbours a node.
     /// Its pages have as few blocks as one record of `largest` bytes (list and vector together)
-    /// needs. If the kind has relocated pages, such a record also fits on one.
+    /// needs. If the kind has relocated pages, such a record also fits on a relocated page.
     ///
     /// Refuses a kind that has no slotted pages, a dimension of zero or above [`MAX_DIMENSION`], a
     /// degree of zero or above [`MAX_DEGREE`], and a record that does not fit [`MAX_BLOCKS`]
@@ -182,7 +183,7 @@ impl SlottedShape {
         while shape.page_bytes() - shape.header_bytes() < largest.saturating_add(node) {
             if shape.blocks == MAX_BLOCKS {
                 return Err(LayoutError::Shape {
-                    what: "the bytes of the largest record",
+                    what: "the length of the largest record in bytes",
                     found: largest as u64,
                     expected: "about a million at most, the bytes of a page of 256 blocks",
                 });
@@ -204,8 +205,8 @@ impl SlottedShape {
         largest: usize,
     ) -> Result<SlottedShape, LayoutError> {
         let mut shape = SlottedShape::of_one_block(FileKind::Vectors, element, dim, degree)?;
-        // If a page has fewer free bytes than that, a record either fits or starts on the next
-        // page.
+        // If a page has fewer free bytes than `LEAST_PART`, a record either fits or starts on the
+        // next page.
         let behind = largest.saturating_sub(LEAST_PART);
         if behind == 0 {
             return Ok(shape);
@@ -213,7 +214,7 @@ impl SlottedShape {
         shape.run = 1 + behind.div_ceil(shape.going_on());
         if shape.run > MAX_BLOCKS {
             return Err(LayoutError::Shape {
-                what: "the bytes of the largest record",
+                what: "the length of the largest record in bytes",
                 found: largest as u64,
                 expected: "about a million at most, the bytes of 256 blocks",
             });
@@ -317,7 +318,7 @@ impl SlottedShape {
         self.file_offset(pages)
     }
 
-    /// The header of a file that holds nodes `first..first + nodes` on `pages` pages.
+    /// The header of a file with nodes `first..first + nodes` on `pages` pages.
     pub fn header(&self, first: u32, nodes: u64, pages: u64) -> FileHeader {
         let fields = FieldsWriter::new()
             .u32(u32::from(self.element.code()))
@@ -401,7 +402,7 @@ impl SlottedShape {
         if pages > nodes.saturating_mul(shape.pages_per_record() as u64)
             || nodes > pages.saturating_mul(MAX_RECORDS as u64)
         {
-            let expected = format!("enough for {nodes} nodes, 1 to {MAX_RECORDS} each");
+            let expected = format!("enough for {nodes} nodes, 1 to {MAX_RECORDS} nodes a page");
             return Err(field(
                 pages_at,
                 "number of pages",
@@ -454,8 +455,8 @@ impl SlottedShape {
         4 * self.blocks + FIXED + if self.has_ids() { 8 } else { 0 }
     }
 
-    /// Checks the pages from number `page` on. A wrong checksum of a block is an error, and so is
-    /// an incomplete page.
+    /// Checks the pages in `bytes`; the first one has number `page`. A wrong checksum of a block is
+    /// an error, and so is an incomplete page.
     pub fn check(&self, bytes: &[u8], page: u64, file: &str) -> Result<(), LayoutError> {
         let mut first = self.first_block(page);
         for page in bytes.chunks(self.page_bytes()) {

@@ -219,7 +219,7 @@ fn pages_have_as_few_blocks_as_the_largest_record_needs() {
             if blocks == MAX_BLOCKS {
                 let text = more.unwrap_err().to_string();
                 assert!(
-                    text.starts_with("the bytes of the largest record is"),
+                    text.starts_with("the length of the largest record in bytes is"),
                     "{text}"
                 );
             } else {
@@ -236,7 +236,8 @@ fn a_record_may_fill_a_page_to_the_last_byte() {
         for blocks in [1, 2, 5] {
             let shape = shape(kind, room(kind, blocks));
             assert_eq!(shape.blocks_per_page(), blocks);
-            // Where there are relocated pages, four bytes more than the largest record of a shape.
+            // If files of this kind have relocated pages, this room is four bytes more than the
+            // largest record of a shape.
             let room = shape.page_bytes() - shape.header_bytes();
             for list in [0, 1, room / 2, room] {
                 let mut whole = node(kind, u64::MAX, list, room - list);
@@ -300,8 +301,8 @@ fn a_record_that_does_not_fit_changes_nothing() {
         for (id, list, vector) in &nodes {
             assert!(builder.push(*id, list, vector));
         }
-        // First a record that is too long. Then a record that would fit if it did not widen the ids
-        // and lengths of all records.
+        // The first record is too long. The second would fit if it did not widen the ids and
+        // lengths of all records.
         let huge = node(kind, u64::MAX, 4000, 4000);
         assert!(!builder.push(huge.0, &huge.1, &huge.2));
         assert!(!builder.push(huge.0, &huge.1, &huge.2));
@@ -443,7 +444,7 @@ fn a_page_holds_as_many_records_as_its_count_says_at_most() {
     view.record(usize::MAX).unwrap_err();
     let text = view.id(0).unwrap_err().to_string();
     assert!(
-        text.starts_with("adjacency: outside id at offset 4102 is none"),
+        text.starts_with("adjacency: external id at offset 4102 is none"),
         "{text}"
     );
 }
@@ -488,7 +489,7 @@ fn a_misplaced_page_is_found() {
     let text = SlottedView::open(&shape, &page, 4, true, "a.idx/vectors-0")
         .unwrap_err()
         .to_string();
-    // Page 4 of two blocks each.
+    // Page 4 begins at block 9, after the header block and four pages of two blocks.
     assert!(
         text.starts_with("a.idx/vectors-0: checksum mismatch in the block at offset 36864"),
         "{text}"
@@ -561,7 +562,7 @@ fn what_a_page_cannot_have_is_refused() {
             FileKind::Vectors,
             3,
             &[0x18],
-            "4103 is 24; expected none of a relocated page",
+            "4103 is 24; expected no relocated page",
         ),
         (FileKind::Vectors, 3, &[0x01], "length of a list"),
         (
@@ -638,7 +639,7 @@ fn lengths_that_lead_out_of_the_page_are_refused() {
         .to_string();
     assert!(
         text.starts_with(
-            "f: end of a record at offset 4103 is 4663 in place 8; expected at most 4096"
+            "f: end of a record at offset 4103 is 4663 in slot 8; expected at most 4096"
         ),
         "{text}"
     );
@@ -668,7 +669,7 @@ fn a_byte_too_many_is_refused() {
             _ => (room, room),
         };
         let mut page = build(shape, 0, 0, &[node(kind, 1, list, vector)]);
-        // The smallest length: of the record, which is the length of a list or of a vector.
+        // This field is the least length of a list or, without lists, of a vector.
         let at = if shape.has_lists() { 12 } else { 16 };
         let length = u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]]);
         page[at..at + 4].copy_from_slice(&(length + 1).to_le_bytes());
@@ -679,7 +680,7 @@ fn a_byte_too_many_is_refused() {
         SlottedView::open(&shape, &page, 0, true, "f").unwrap_err();
     }
 
-    // Records that have only ids, up to the last byte of the page.
+    // These records have only ids, and they fill the page to the last byte.
     let shape = shape(FileKind::Vectors, 0);
     let mut page = vec![0; BLOCK];
     page[6] = 1;
@@ -707,7 +708,7 @@ fn an_id_above_the_largest_is_refused() {
         let slot = found.iter().position(|ok| !ok).unwrap();
         let text = view.id(slot).unwrap_err().to_string();
         assert!(
-            text.starts_with("f: outside id at offset 4116 is 18446744073709551614 + "),
+            text.starts_with("f: external id at offset 4116 is 18446744073709551614 + "),
             "{text}"
         );
         view.id(3).unwrap_err();
@@ -816,10 +817,10 @@ fn a_finished_page_takes_more_records() {
             assert!(builder.push_node(numbers[at], *id, list, vector));
             let so_far = build_relocated(shape, 8 + at as u64, &numbers[..=at], &nodes[..=at]);
             assert_eq!(builder.finish(8 + at as u64), so_far);
-            // The same page number again: no node is there twice.
+            // The page is finished again under the same number: no node is on it twice.
             assert_eq!(builder.finish(8 + at as u64), so_far);
         }
-        // The same in the opposite order.
+        // Now a page of consecutive nodes follows a relocated page.
         builder.start(6);
         for (at, (id, list, vector)) in nodes.iter().enumerate() {
             assert!(builder.push(*id, list, vector));
@@ -1070,7 +1071,7 @@ fn any_ids() -> impl Strategy<Value = (u64, u64)> {
     })
 }
 
-/// The node of a relocated page's record: no two are the same.
+/// The node of a record on a relocated page. No two slots have the same node.
 fn number_of(seed: u64, slot: usize) -> u32 {
     (slot as u32).wrapping_mul(0x9e37_79b1) ^ seed as u32
 }

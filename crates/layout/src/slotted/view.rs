@@ -8,10 +8,10 @@ use crate::block::{self, u16_at, u32_at, u64_at};
 use crate::error::LayoutError;
 use std::fmt::Display;
 
-/// The possible widths of a length.
+/// The possible widths of a length, in bytes.
 const WIDTHS: [usize; 4] = [0, 1, 2, 4];
 const COUNT: &str = "count of records on the page";
-const ID: &str = "outside id";
+const ID: &str = "external id";
 const NODE_OF: &str = "node of a record";
 const BEGUN: &str = "bytes of a record that began before this page";
 const PAGE_BEFORE: &str = "checksum of the page before, whose record continues here";
@@ -87,7 +87,8 @@ impl Lengths<'_> {
 fn sum_of_bytes(bytes: &[u8]) -> u64 {
     const EVEN: u64 = 0x00ff_00ff_00ff_00ff;
     const ONES: u64 = 0x0001_0001_0001_0001;
-    // Four sums of two bytes each. The highest 16 bits of the product are the sum of all four.
+    // First, eight bytes become four sums of two bytes each. The highest 16 bits of the product are
+    // the sum of these four sums.
     let sum = |eight: u64| ((eight & EVEN) + (eight >> 8 & EVEN)).wrapping_mul(ONES) >> 48;
     let words = bytes.chunks_exact(8);
     let rest = words.remainder();
@@ -117,15 +118,15 @@ pub struct Record<'a> {
 impl<'a> SlottedView<'a> {
     /// Opens page `page` of `file`.
     ///
-    /// Refuses bytes that are not one page long, and a page without any record or part of one.
-    /// Refuses widths and counts that the format does not allow or that do not fit on the page, and
-    /// a relocated page in a file of kind `Vectors`.
+    /// Refuses bytes that are not one page long, and a page that has neither a record nor a part of
+    /// a record. Refuses widths and counts that the format does not allow or that do not fit on the
+    /// page, and a relocated page in a file of kind `Vectors`.
     ///
     /// With `verify` it also checks the checksums of the blocks, that all records are within the
-    /// page (unless the last one continues), and that zeros follow them. It checks too that a
-    /// relocated page has each node once and its least node as the first. Without `verify` it reads
-    /// the same few bytes for any number of records. Damaged bytes then cause no panic, but errors
-    /// or wrong values.
+    /// page (unless the last one continues), and that zeros follow them. It also checks that a
+    /// relocated page has each node once, and that the header of the page names the least node.
+    /// Without `verify`, the function reads the same few bytes for any number of records. Damaged
+    /// bytes then cause no panic, but errors or wrong values.
     #[inline(always)]
     pub fn open(
         shape: &'a SlottedShape,
@@ -159,7 +160,7 @@ impl<'a> SlottedView<'a> {
         let (mut lists_at, mut begun) = (header_bytes, 0);
         if relocated {
             if !shape.relocates() {
-                let expected = "none of a relocated page in a file of vectors";
+                let expected = "no relocated page, since this file has vectors only";
                 return wrong(3, "bytes of a length", &header[3], &expected);
             }
             lists_at += NODE * count;
@@ -240,9 +241,9 @@ impl<'a> SlottedView<'a> {
         self.count == 0
     }
 
-    /// The node of the first record. If no record starts here, the node of the next record that
-    /// starts. On a relocated page, the least node. The value comes from the file, so it may be any
-    /// `u32`.
+    /// The node of the first record. If no record starts on this page, the node of the next record
+    /// that starts on a later page. On a relocated page, the least node of all records. The value
+    /// comes from the file, so it may be any `u32`.
     #[inline]
     pub fn first(&self) -> u32 {
         self.first
@@ -269,7 +270,7 @@ impl<'a> SlottedView<'a> {
         node.ok_or_else(|| self.no_node(slot))
     }
 
-    /// The slot of `node` on the page, if it is there.
+    /// The slot of `node` on the page, if the page has a record of this node.
     #[inline(always)]
     pub fn slot_of(&self, node: u32) -> Option<usize> {
         if self.relocated {
@@ -287,7 +288,8 @@ impl<'a> SlottedView<'a> {
         nodes.position(|four| four == node)
     }
 
-    /// The nodes of a relocated page's records. They are within the page.
+    /// The bytes of the node numbers of a relocated page. `open` refuses a page that is too short
+    /// for these bytes.
     #[inline]
     fn nodes(&self) -> &'a [u8] {
         let at = self.shape.header_bytes();
@@ -309,7 +311,8 @@ impl<'a> SlottedView<'a> {
                 let at = self.ids_at + slot * width;
                 match self.bytes.get(at..at + 8) {
                     Some(eight) => u64_at(eight, 0) & u64::MAX >> (64 - 8 * width),
-                    // This happens near the end of the page, if the records are empty or nearly so.
+                    // Fewer than eight bytes follow the start of the id. This happens if the
+                    // records are empty or nearly empty.
                     None => {
                         let mut eight = [0; 8];
                         eight[..width].copy_from_slice(&self.bytes[at..at + width]);
@@ -349,8 +352,8 @@ impl<'a> SlottedView<'a> {
         })
     }
 
-    /// The offset of the record in slot `slot`, which may be outside of the page. If `slot` is the
-    /// count, the end of the last record.
+    /// The offset of the record in slot `slot`. The offset may be outside the page. If `slot` is
+    /// the count of records, the result is the end of the last record.
     #[inline(always)]
     fn start_of(&self, slot: usize) -> u64 {
         self.records_at as u64 + self.lists.before(slot) + self.vectors.before(slot)
@@ -514,7 +517,7 @@ impl<'a> SlottedView<'a> {
     /// Refuses a relocated page with a repeated node, or with a first node that is not the least.
     #[inline(never)]
     fn check_nodes(&self) -> Result<(), LayoutError> {
-        // Nearly all pages hold few records, and are checked without an allocation.
+        // Nearly all pages have few records, and are checked without an allocation.
         let (mut few, mut many) = ([0; 128], Vec::new());
         let nodes = match few.get_mut(..self.count) {
             Some(nodes) => nodes,
@@ -558,7 +561,7 @@ impl<'a> SlottedView<'a> {
 
     #[cold]
     fn outside(&self, slot: usize, end: u64) -> LayoutError {
-        let found = format!("{end} in place {slot}");
+        let found = format!("{end} in slot {slot}");
         let expected = format!("at most {}", self.bytes.len());
         self.wrong(3, "end of a record", &found, &expected)
     }

@@ -69,8 +69,8 @@ impl Tls {
 /// The progress of a send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    /// The number of bytes that the caller must not pass again. It has to pass the later bytes
-    /// again.
+    /// The number of bytes that the connection has taken. The caller must not pass these bytes
+    /// again, and must pass all later bytes again.
     pub(crate) taken: usize,
     /// Whether all bytes were sent. If not, the time limit ended first.
     pub(crate) whole: bool,

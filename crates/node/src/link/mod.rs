@@ -16,8 +16,8 @@
 //! A turn begins when its worker is notified, so that the messages of workers notified together are
 //! written together. Messages that are queued during a write are sent with the next write, which
 //! the same thread makes. A message therefore waits only for turns of other workers that began
-//! before it was queued. It also waits no longer once half of the queries allowed in flight have
-//! messages in the queue.
+//! before it was queued. When the queue has about as many messages as half of the queries allowed
+//! in flight, the queue is written without waiting for turns.
 //!
 //! A storage thread that ranks for many queries only appends its replies to the queue. It writes
 //! the replies of one turn of its executor together ([`after_turn`](stratann_tier::after_turn)).
@@ -140,7 +140,7 @@ fn all(sender: &mut Sender, bytes: &[u8]) -> bool {
     let mut at = 0;
     loop {
         let end = bytes.len().min(at + PIECE);
-        // This also runs with no bytes left, since encrypted bytes may remain.
+        // The loop sends at least once, even an empty piece, since encrypted bytes may remain.
         if !sender.send(&bytes[at..end]).is_ok_and(|sent| sent.whole) {
             return false;
         }
@@ -218,7 +218,7 @@ impl Outbox {
         self.queue().turns += 1;
     }
 
-    /// Begins a turn, after which the worker may send messages. `expected` says whether
+    /// Begins a turn, after which the worker may send messages. `expected` is whether
     /// [`expect`](Self::expect) was called for the turn on this connection.
     pub(crate) fn turn(&self, expected: bool) -> Turn<'_> {
         if !expected {
@@ -298,8 +298,8 @@ impl Outbox {
         self.close();
     }
 
-    /// Starts a thread that writes the remaining bytes and later ones, until the peer has received
-    /// all. Returns false if no thread can be started.
+    /// Starts a thread that writes the remaining bytes and later bytes, until the peer has received
+    /// all of them. Returns false if no thread can be started.
     fn hand_over(&self, rest: Vec<u8>) -> bool {
         let Some((own, patience)) = &self.behind else {
             return false;
@@ -383,8 +383,8 @@ impl Drop for Outbox {
     }
 }
 
-/// A turn in progress, for which the messages of other workers wait. It ends when this is dropped,
-/// even by a panic.
+/// A turn in progress, for which the messages of other workers wait. The turn ends when this value
+/// is dropped, even by a panic.
 pub(crate) struct Turn<'a> {
     outbox: &'a Outbox,
 }
@@ -418,7 +418,8 @@ pub(crate) struct Inbox {
     patience: Duration,
     /// The deadline of a frame that has begun.
     begun: Option<Deadline>,
-    /// Whether a frame was taken since the last read, and whether the receiver has a time limit.
+    /// Whether a frame was taken since the last read. The next field: whether the receiver has a
+    /// time limit.
     taken: bool,
     limited: bool,
 }
@@ -483,7 +484,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// The next received frame. The caller calls this until it returns `None`.
+    /// The next received frame. The caller calls this function until the result is `None`.
     pub(crate) fn frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
         // The remaining bytes are the beginning of a frame.
         let amid = self.incoming.is_amid();

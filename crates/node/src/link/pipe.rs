@@ -97,7 +97,7 @@ impl Closer {
     }
 }
 
-/// Both ends of a connection.
+/// Makes a connection, and returns its two ends.
 pub(crate) fn pair() -> (Pipe, Pipe) {
     let (there, back) = (Arc::<Way>::default(), Arc::<Way>::default());
     let end = |input: &Arc<Way>, output: &Arc<Way>| Pipe {

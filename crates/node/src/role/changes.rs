@@ -2,19 +2,19 @@
 //! each change at most once. It does not make a change that its client has withdrawn.
 //!
 //! A client that gets no answer asks again, perhaps through another compute server, while the first
-//! one keeps asking too. A request may also arrive long after its client withdrew it. If storage
-//! made that change then, it could undo a later change of the same client.
+//! compute server keeps asking too. A request may also arrive long after its client withdrew it. If
+//! storage made such a late change, it could undo a later change of the same client.
 //!
 //! Clients therefore number their changes, and each request lists the changes that its client still
 //! waits for ([`Wanted`]). Every other change up to the newest has ended for ever, and storage need
 //! not record it. Lee et al., *Implementing Linearizability at Large Scale and Low Latency*, SOSP
-//! 2015, §3, use the same method. For the wanted changes storage keeps the outcome, even a failure,
-//! and answers a repeated request with it. For any other change storage only answers that the
-//! change has ended ([`Reason::Over`]).
+//! 2015, §3, use the same method. For the wanted changes, storage keeps the outcome, even a
+//! failure, and answers a repeated request with this outcome. For any other change storage only
+//! answers that the change has ended ([`Reason::Over`]).
 //!
 //! A restarted storage server knows no changes. A token therefore names the run of storage that it
-//! is for, and another run refuses it. Only the client knows whether it already got an answer, so
-//! the client decides whether to ask the new run.
+//! is for, and another run refuses the token. Only the client knows whether it already got an
+//! answer, so the client decides whether to ask the new run.
 //!
 //! Anyone who knows the secret can invent clients, so the memory for their changes is bounded. Over
 //! the bound, storage forgets the clients that have been silent for longest. It keeps clients with
@@ -52,10 +52,10 @@ use crate::wire::{Changed, Reason, Token, Wanted};
 /// The largest number of known clients. Far fewer clients connect while a change is still
 /// requested.
 const MOST: usize = 1 << 16;
-/// The largest number of changes that all clients wait for. They need about 15 MB, or four times as
-/// much if each has failed with a long text.
+/// The largest number of changes that all clients wait for. These changes need about 15 MB of
+/// memory, or four times as much if each has failed with a long text.
 const MOST_OPEN: usize = 1 << 18;
-/// The largest number of bytes that are kept of an error text, for repeated answers.
+/// An error text is kept for repeated answers, up to this number of bytes.
 const MOST_KEPT: usize = 256;
 
 /// The outcome of a change.
@@ -101,7 +101,7 @@ pub(super) enum Known {
     Going,
     /// The change has ended.
     Ended(End),
-    /// The change is for another run of storage. The client may be told the number of this run.
+    /// The change is for another run of storage. The reply to the client may name this run.
     OtherRun(u64),
 }
 
@@ -114,7 +114,7 @@ pub struct Changes {
 #[derive(Debug)]
 struct Clients {
     /// The random number of this run of the server. A token is for one run, and the next run
-    /// refuses it.
+    /// refuses the token.
     run: u64,
     /// The largest number of clients, and the largest number of changes that they wait for.
     most: (usize, usize),
@@ -528,7 +528,7 @@ mod tests {
             most = most.max(open);
         }
         assert!(run > 10 && most == 90, "{run} {most}");
-        // The bytes that the default limits allow in memory.
+        // The default limits allow less than 100 MiB in memory.
         let each = size_of::<(u64, Stage)>() + MOST_KEPT;
         assert!(MOST_OPEN * each + MOST * size_of::<(u64, Client)>() < 100 << 20);
     }

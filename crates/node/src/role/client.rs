@@ -93,7 +93,7 @@ pub enum Outcome {
     Collection(Collection),
     /// A change was made.
     Changed {
-        /// Its effect.
+        /// The effect of the change.
         changed: Changed,
         /// Whether an earlier run of storage may have made the change, or a part of it, before. If
         /// so, `deleted` counts only the ids that this run still found.
@@ -146,11 +146,12 @@ impl Asked {
     }
 }
 
-/// The most that the client subtracts from the time of a query. In this time a server can still
-/// report why there is no answer.
+/// The most time by which the client shortens the deadline that it sends to a server. In this time
+/// the server can still report why there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
-/// How long servers forward the withdrawal of a change if the client does not wait for its outcome.
+/// How long servers forward the withdrawal of a change if the client does not wait for the outcome
+/// of the change.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
 struct Request {
@@ -196,8 +197,8 @@ pub struct ClientState {
 }
 
 impl ClientState {
-    /// A client without a connection. `first` is a random number, so that its ids and changes
-    /// differ from the ids and changes of other clients.
+    /// A client without a connection. `first` is a random number, so that the client's ids and
+    /// changes differ from the ids and changes of other clients.
     pub fn new(server: &str, retry: Duration, first: u64) -> ClientState {
         ClientState {
             server: server.to_owned(),
@@ -261,7 +262,7 @@ impl ClientState {
     ) -> u64 {
         self.next = self.next.wrapping_add(1);
         if self.requests.is_empty() {
-            // There was no request in the meantime, so silence proves nothing about the server.
+            // No request was in flight, so silence proves nothing about the server.
             (self.unanswered, self.probed) = (None, None);
         }
         self.changes = asked.as_ref().is_none_or(Asked::is_for_changes);
@@ -307,7 +308,7 @@ impl ClientState {
         if meant.doubt() != Doubt::Nothing && wants.add(meant.number) {
             let token = wants.token(&meant);
             // The client ignores the answer. The new id distinguishes the withdrawal from other
-            // requests, and servers drop it soon.
+            // requests. Servers soon drop the withdrawal.
             self.next = self.next.wrapping_add(1);
             let head = Head::until(self.next, 0, FORGOTTEN);
             append_give_up(head, token, wants.told(), out);
@@ -468,7 +469,7 @@ impl ClientState {
     }
 
     /// The server's reason why it cannot answer now, if it gave a reason since the last call. If
-    /// the client knows another server, it should connect to that server.
+    /// the client knows another server, the caller should connect it to that server.
     pub fn waits(&mut self) -> Option<String> {
         self.waits.take()
     }
@@ -484,8 +485,8 @@ impl ClientState {
         true
     }
 
-    /// Asks for a description. A server refuses it while it waits for another server. If all
-    /// requests are changes, the server need not wait for the memory server.
+    /// Asks for a description. A server refuses the request while the server waits for another
+    /// server. If all requests are changes, the server need not wait for the memory server.
     fn describe(&mut self, out: &mut Vec<u8>) {
         self.next = self.next.wrapping_add(1);
         let head = Head {
@@ -551,8 +552,8 @@ impl Request {
             // Only storage refuses a change for this reason. A part of the change may have been
             // made, and storage makes no further part.
             Some(Reason::Failed) => Doubt::Perhaps,
-            // This answers a withdrawal. The run that was to make the change has ended or has
-            // forgotten the change.
+            // This refusal answers a withdrawal. The run that was to make the change has ended or
+            // has forgotten the change.
             Some(Reason::OtherState | Reason::Over) => Doubt::Perhaps,
             _ => meant.doubt(),
         }
@@ -564,8 +565,8 @@ impl Request {
             "the client has as many changes in flight as are allowed".clone_into(&mut self.trouble);
             return;
         }
-        // A little less than the remaining time. A server that knows which server did not answer
-        // can then still report it.
+        // The message names a little less than the remaining time. So a compute server can still
+        // report in time which server did not answer.
         let left = self.deadline.saturating_sub(now);
         let head = Head::until(id, 0, left - (left / 10).min(HEARD));
         let token = wants.token(&self.change.unwrap_or_default());

@@ -38,8 +38,9 @@ pub struct ComputeOptions {
     pub retry: Duration,
     /// The time after which a connection without any reply counts as dead ([`Out::memory_silent`]).
     pub silence: Duration,
-    /// How often the worker reports the memory server's state to storage, so that storage keeps the
-    /// state. This happens several times a minute; with [`Duration::MAX`] never.
+    /// The interval at which the worker reports the memory server's state to storage, so that
+    /// storage keeps the state. The default is four times a minute. With [`Duration::MAX`], the
+    /// worker never reports it.
     pub vouch: Duration,
     /// The memory server's name in error texts.
     pub memory: String,
@@ -99,10 +100,10 @@ impl<L: LowHalf> Worker<L> {
         id as u16
     }
 
-    /// Whether the worker can begin one more search at once. It can if a memory server is connected
-    /// and its low codes are loaded. Also, fewer than `in_flight` searches must be walking, and the
-    /// number of searches in ranking must be below its bound. Searches in ranking do not count as
-    /// walks (§4.3), and changes do not count as searches.
+    /// Whether the worker can begin one more search at once. The worker can if a memory server is
+    /// connected and its low codes are loaded. Also, fewer than `in_flight` searches must be
+    /// walking, and the number of searches in ranking must be below its bound. Searches in ranking
+    /// do not count as walks (§4.3), and changes do not count as searches.
     pub fn has_room(&self) -> bool {
         let most = self.common.options.in_flight.max(1);
         // While this worker waits for the memory server, another worker may have a connection that
@@ -173,7 +174,7 @@ impl<L: LowHalf> Worker<L> {
         query.trouble = None;
         query.backoff.reset();
         query.found.clear();
-        // From here on the request belongs to this worker, even if its half panics.
+        // From here on the request belongs to this worker, even if the low half panics.
         query.stage = Stage::Held(Peer::Memory);
         match query.request.wants {
             Wants::Change { .. } => self.common.change(now, query, out),
@@ -188,7 +189,7 @@ impl<L: LowHalf> Worker<L> {
     pub fn abandon(&mut self, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free {
-                let text = "a worker of the compute server failed at this request, or at another one that it handled meanwhile";
+                let text = "a worker of the compute server failed at this request, or at another request that it handled at the same time";
                 // Storage continues with the change, and the client asks again.
                 let reason = match query.request.is_change() {
                     true => Reason::Busy,
@@ -199,8 +200,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when a client has disconnected. The worker drops its answers, and does not ask
-    /// storage again for its changes.
+    /// Called when a client has disconnected. The worker drops the client's answers, and does not
+    /// ask storage again for the client's changes.
     pub fn gone(&mut self, now: Duration, client: u64, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.client == client {
@@ -221,8 +222,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when the memory server is connected. It may have another state than before. Unless
-    /// the low codes have its state, the worker fetches them again.
+    /// Called when the memory server is connected. The memory server may have another state than
+    /// before. Unless the low codes have this state, the worker fetches them again.
     pub fn memory_up(&mut self, now: Duration, out: &mut Out) {
         self.common.memory.set(true);
         self.common.vouch_from(Some(now));
@@ -243,7 +244,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when the connection to the memory server has ended. Its requests are lost.
+    /// Called when the connection to the memory server has ended. Requests on this connection are
+    /// lost.
     pub fn memory_down(&mut self, why: &str) {
         self.common.memory.set(false);
         self.common.vouch_from(None);
@@ -397,7 +399,7 @@ impl<L: LowHalf> Worker<L> {
             Message::Refused { reason, text } => {
                 common.refused(now, query, Peer::Memory, (reason, text), out);
             }
-            // A late answer, or an answer without a request.
+            // The frame is a late answer, or an answer without a request.
             _ => {}
         }
         Ok(())
@@ -481,7 +483,7 @@ impl<L: LowHalf> Worker<L> {
                 reason: reason @ Reason::OtherState,
                 text,
             } if query.request.is_change() => {
-                // The run of storage.
+                // In a reply to a change, the field for the state is the run of storage.
                 query.state = frame.head.state;
                 common.fail(query, reason, text, out);
             }

@@ -27,8 +27,8 @@ struct Known {
 }
 
 impl Going {
-    /// How long the client of a lost connection is expected to connect again. For that time the
-    /// state that it named last counts.
+    /// The time in which the client of a lost connection is expected to connect again. For this
+    /// time, the state that the connection named last counts.
     pub const BACK: Duration = Duration::from_secs(60);
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -58,8 +58,9 @@ impl Going {
         }
     }
 
-    /// The state that all connections have named last, both open connections and those expected
-    /// again. `None` if they named different states, if one has named none, or if none is open.
+    /// The state that all connections have named last: open connections, and lost connections that
+    /// are expected again. `None` if the connections named different states, if a connection has
+    /// named no state, or if no connection is open.
     pub fn all_by(&self, now: Duration) -> Option<u64> {
         let mut known = self.known();
         known.gone.retain(|&(until, _)| now < until);

@@ -1,5 +1,5 @@
-//! The memory role: the walks of one connection. Connections share only the half. Each connection
-//! can therefore have a thread, and no connection needs a lock.
+//! The memory role: the walks of one connection. Connections share only the [`HighHalf`]. Each
+//! connection can therefore have a thread, and no connection needs a lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Default for MemoryOptions {
 /// One walk.
 #[derive(Default)]
 struct Walk<Q> {
-    /// The walk's state of the index.
+    /// The state of the index that the walk uses.
     state: u64,
     query: Q,
     /// The last answered step and its frame, which is sent again if the request is repeated.
@@ -94,8 +94,9 @@ impl<H> Clone for Held<H> {
     }
 }
 
-/// The checkpoints of an index that a memory server serves. They are the last one, and the one
-/// before it while some server still uses that. All connections of the server share them.
+/// The checkpoints of an index that a memory server serves. They are the last checkpoint, and the
+/// checkpoint before it while some server still uses the earlier one. All connections of the server
+/// share the checkpoints.
 pub struct Checkpoints<H> {
     last: Held<H>,
     before: Option<Held<H>>,
@@ -132,7 +133,8 @@ impl<H: HighHalf> Checkpoints<H> {
         self.before.is_some()
     }
 
-    /// Adds a newer checkpoint. The last checkpoint becomes the one before it.
+    /// Adds a newer checkpoint. The checkpoint that was the last one is then the checkpoint before
+    /// it.
     pub fn go_on(&mut self, high: Arc<H>) {
         let next = Checkpoints::of(high).last;
         self.before = Some(std::mem::replace(&mut self.last, next));
@@ -168,8 +170,7 @@ pub struct MemoryState<H: HighHalf> {
 }
 
 /// The refusal while the popularity of nodes is being counted.
-const COUNTS: &str =
-    "this server still counts the links to each node, once after its start. Ask again";
+const COUNTS: &str = "this server is still counting the links to each node, as it does once after its start. Ask again";
 
 impl<H: HighHalf> MemoryState<H> {
     /// The largest number of completed walks that are kept.
@@ -193,9 +194,9 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// The half whose popularity is to be counted ([`count_popular`](HighHalf::count_popular)), if
-    /// a request needed it since the last call. Requests that need the popularity are refused until
-    /// it is known.
+    /// The half that has to count the popularity of nodes
+    /// ([`count_popular`](HighHalf::count_popular)), if a request needed the popularity since the
+    /// last call. Requests that need the popularity are refused until it is known.
     pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
         self.uncounted.take()
     }
@@ -409,7 +410,7 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Takes the next step of a walk.
+    /// Makes the next step of a walk.
     fn step(
         &mut self,
         now: Duration,
@@ -438,8 +439,7 @@ impl<H: HighHalf> MemoryState<H> {
                     Err(HalfError(text)) => (Reason::Invalid, text),
                 }
             }
-            // Steps between this step and the last known one are missing. The compute server that
-            // knew these steps is no longer connected.
+            // This walk did not get the steps between its last step and this step.
             Some(_) => (
                 Reason::Unknown,
                 "this memory server lacks earlier steps of the query".to_owned(),
@@ -474,8 +474,8 @@ impl<Q> Walk<Q> {
     /// estimates that this step asked for.
     ///
     /// # Errors
-    /// The reply exceeds a frame. Sending it would close the connection and so end all of its
-    /// walks.
+    /// The reply exceeds a frame. To send the reply would close the connection, and so end all
+    /// walks of the connection.
     fn answer<H: HighHalf<Query = Q>>(
         &mut self,
         high: &H,

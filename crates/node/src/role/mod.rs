@@ -20,9 +20,9 @@
 //! ```
 //!
 //! A lost message is sent again, after growing pauses, until the query's deadline. The query begins
-//! again if the memory server has forgotten it, was restarted, or serves another checkpoint of the
-//! index. Each query either gets a correct answer or fails by its deadline. The error names the
-//! server that did not answer.
+//! again if the memory server has forgotten the query, was restarted, or serves another checkpoint
+//! of the index. Each query either gets a correct answer or fails by its deadline. The error names
+//! the server that did not answer.
 //!
 //! **Halves.** The computation of each role is behind a small trait ([`HighHalf`], [`LowHalf`],
 //! [`Ranker`]), so that this module knows neither vectors nor graphs. The order of the nodes in a
@@ -99,7 +99,8 @@ pub struct Narrowing {
     /// The refinement ratio µ; 0.3 in the paper (§3.1).
     pub ratio: f64,
     /// The number of nodes that a search first scores by low codes. The search begins near the
-    /// nearest of them. With 0 it begins at the graph's entry node, as in the paper.
+    /// nearest of these nodes. With 0, the search begins at the graph's entry node, as in the
+    /// paper.
     pub seeds: usize,
 }
 
@@ -149,7 +150,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The centroids of the low codes, which [`LowHalf::load`] needs besides the codes.
     fn low_centroids(&self) -> Vec<u8>;
 
-    /// Appends the low codes of those `nodes` that are among the `kept` most popular of the
+    /// Appends the low codes of those `nodes` that are among the `kept` most popular nodes of the
     /// collection, `low_bytes` each. A bit for each node precedes the codes, from the lowest bit of
     /// the first byte on. If the collection has at most `kept` nodes, there are no bits, and all
     /// codes are appended. A selection by popularity is possible only after
@@ -187,7 +188,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// estimate of its distance.
     ///
     /// # Errors
-    /// The half fails. The query has ended then.
+    /// The half fails. Then the query has ended.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
     /// Like [`refine`](HighHalf::refine), for a step that asks for low codes. It estimates the
@@ -196,7 +197,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// overwritten with the estimates that are within the bound.
     ///
     /// # Errors
-    /// The half fails. The query has ended then.
+    /// The half fails. Then the query has ended.
     fn look(
         &self,
         query: &mut Self::Query,
@@ -217,8 +218,8 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The number of distances that the query has computed by high codes so far.
     fn computations(&self, query: &Self::Query) -> u64;
 
-    /// The number of distances that the query has computed here by low codes so far, for offloaded
-    /// codes.
+    /// The number of distances that the query has computed in this half by low codes so far, for
+    /// offloaded codes.
     fn low_computations(&self, query: &Self::Query) -> u64;
 }
 
@@ -305,8 +306,8 @@ pub trait Ranker: Send + Sync + 'static {
     /// The collection of the last checkpoint of the index.
     fn collection(&self) -> Collection;
 
-    /// The collection of a state. The state is that of the last checkpoint, or of the checkpoint
-    /// before it while some servers still use that one. `None` if this server cannot rank in the
+    /// The collection of a state. The state is of the last checkpoint, or of the checkpoint before
+    /// it while some servers still use this earlier one. `None` if this server cannot rank in the
     /// state.
     fn collection_of(&self, state: u64) -> Option<Collection>;
 
@@ -338,7 +339,7 @@ pub trait Ranker: Send + Sync + 'static {
 
     /// Puts rows into the index, replaces the vectors that have the same ids, and deletes the ids
     /// in `deletes` if they exist. Returns when the change is durable. Every ranking that begins
-    /// later includes it.
+    /// later includes the change.
     ///
     /// # Errors
     /// [`NotChanged`]: the index accepts no changes, or not this change. Or a step failed, perhaps
@@ -354,7 +355,7 @@ struct Backoff {
 }
 
 impl Backoff {
-    /// The longest pause, as a multiple of the first.
+    /// The longest pause, as a multiple of the first pause.
     const MOST: u32 = 16;
 
     fn new(first: Duration) -> Backoff {

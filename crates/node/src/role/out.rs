@@ -2,7 +2,8 @@
 
 use crate::wire::{Head, Message, Reason};
 
-/// The bytes of each buffer that are kept. Changes need mebibytes and are rare.
+/// The most bytes of an emptied buffer that are kept for reuse. Changes need mebibytes and are
+/// rare.
 const KEPT: usize = 256 << 10;
 
 /// The output of a worker, as frames.

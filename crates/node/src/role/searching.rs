@@ -54,8 +54,8 @@ pub(super) struct Query<Q> {
     pub(super) low: Q,
     /// When the search began.
     pub(super) began: Duration,
-    /// The length of the high list (D_high) in this attempt. If much of the result of a smaller
-    /// list was deleted, it is larger than requested.
+    /// The length of the high list (D_high) in this attempt. If much of the result with a smaller
+    /// list was deleted, this length is larger than requested.
     pub(super) list: u32,
     /// The id of this attempt.
     pub(super) id: u64,
@@ -159,7 +159,7 @@ pub(super) struct Common<L> {
     pub(super) scored: Vec<(u32, f32)>,
     /// The nodes of a step whose low codes are missing.
     pub(super) missing: Missing,
-    /// The estimates of these nodes.
+    /// The estimates of the nodes in `missing`.
     pub(super) estimates: Vec<(u32, f32)>,
     pub(super) next: u64,
     pub(super) memory: Line,
@@ -298,8 +298,8 @@ impl<L: LowHalf> Common<L> {
     }
 
     /// Whether a ranked search has to walk again, since too many of its nodes are deleted. If so,
-    /// its list size grows and its result is dropped. Lists and codes are as of the last merge, so
-    /// walks also find nodes deleted since.
+    /// the list size of the search grows and its result is dropped. Lists and codes are as of the
+    /// last merge, so walks also find nodes deleted since.
     pub(super) fn walks_again(
         &self,
         now: Duration,
@@ -386,9 +386,10 @@ impl<L: LowHalf> Common<L> {
     }
 
     /// Requests a change from storage. If storage is not connected, the client is told so, and
-    /// repeats its request for as long as it wants the change. A change must not wait here. Nor may
-    /// it be repeated to a storage server that has forgotten it. Otherwise storage could make it
-    /// long after its client was answered, and undo later changes.
+    /// repeats its request for as long as it wants the change. A change must not wait in the
+    /// compute server. Nor may the compute server repeat a change to a storage server that has
+    /// forgotten it. Otherwise storage could make the change long after the client got a reply, and
+    /// undo later changes.
     pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return self.no_storage(query, "is not connected", out);
@@ -422,7 +423,7 @@ impl<L: LowHalf> Common<L> {
         line.asked(now);
         let before = to.len();
         match query.request.wants {
-            // Only the request keeps the body.
+            // The body of a change is kept only in the request, and not in `asked`.
             Wants::Change {
                 gives_up, ref body, ..
             } => append_change_body(head, gives_up, body, to),
@@ -487,7 +488,7 @@ impl<L: LowHalf> Common<L> {
             Reason::Unknown | Reason::Busy | Reason::Deadline | Reason::Waiting => {
                 query.hold(peer, &format!("answered: {text}"));
                 query.again = match query.request.wants {
-                    // The client waits only briefly.
+                    // A client that withdraws a change waits only briefly for the outcome.
                     Wants::Change { gives_up: true, .. } => now + self.options.retry / 8,
                     _ => query.backoff.pause(now),
                 };

@@ -20,8 +20,8 @@ pub struct Slots {
 }
 
 /// A ranking's place among the [`Slots`], which becomes free when this is dropped. Drop this only
-/// after the last resource of the ranking is released. Neither a deadline nor the end of the
-/// connection frees a ranking that waits for a stalled device.
+/// after the last resource of the ranking is released. If a ranking waits for a stalled device,
+/// neither a deadline nor the end of the connection frees its place.
 #[derive(Debug)]
 pub struct Slot(Arc<Slots>);
 
@@ -105,8 +105,8 @@ pub struct StorageState {
     /// The rankings in progress, by id: the state, and the client's deadline.
     ranking: HashMap<u64, (u64, Duration)>,
     nodes: Vec<u32>,
-    /// Where the connection names the state that it uses, its number there, and the last state that
-    /// it named.
+    /// The table in which the connection names the state that it uses, the connection's number in
+    /// that table, and the last state that it named.
     line: Option<(Arc<Going>, u64, u64)>,
 }
 
@@ -145,7 +145,7 @@ impl StorageState {
         self.ranking.len()
     }
 
-    /// Processes a frame. Appends the reply, or returns the work that this ranker has to do first.
+    /// Processes a frame. Appends the reply, or returns the work that the caller has to do first.
     ///
     /// # Errors
     /// The frame is no message of a compute server. The caller has to close the connection.
@@ -226,7 +226,7 @@ impl StorageState {
             let text = other_state(ranker.collection().state, state);
             return Err((Reason::OtherState, text));
         };
-        // A repeated request is answered once.
+        // The reply to the first request is also the reply to a repeated one.
         if self.ranking.contains_key(&id) {
             return Ok(None);
         }

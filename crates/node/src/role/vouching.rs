@@ -2,18 +2,19 @@
 //! server renews the state in the same way as a lease.
 //!
 //! ```text
-//!   compute ──low codes of no nodes, in the state of those that are here──> memory
-//!           <──codes: it has that state, or refused: it has this one──
-//!           ──rank nothing, in the state that it has──> storage   keeps it another minute
+//!   compute ──low codes of no nodes, in the state of the own codes──> memory
+//!           <──codes: memory has that state; refused: memory's state──
+//!           ──rank no nodes, in the state of memory──> storage   keeps it for another minute
 //! ```
 //!
 //! Storage keeps the checkpoint before a merge until no server has used it for a minute. Until then
-//! storage does not merge again. Memory servers do not know storage, and compute servers know both.
-//! So each compute server vouches for its memory server, several times a minute.
+//! storage does not merge again. Memory servers have no connection to storage, and compute servers
+//! have connections to both. So each compute server vouches for its memory server, several times a
+//! minute.
 //!
 //! A memory server may follow merges slowly, or not at all. Storage still ranks its searches, for
 //! as long as the memory server answers. A memory server that has disconnected or is silent delays
-//! merges for at most that minute. A compute server names the state after a merge as soon as it has
+//! merges for at most a minute. A compute server names the state after a merge as soon as it has
 //! the low codes of that state. When all compute servers have named it, storage does not wait for
 //! the minute (`going.rs`).
 
@@ -53,8 +54,8 @@ impl<L: LowHalf> Common<L> {
         };
     }
 
-    /// Called when new low codes arrived. Tells storage at once, so that it can give up the earlier
-    /// state.
+    /// Called when new low codes arrived. Names the new state to storage at once, so that storage
+    /// can give up the earlier state.
     pub(super) fn vouch_soon(&mut self, now: Duration, out: &mut Out) {
         if self.vouching.next < Duration::MAX {
             self.vouching.next = now;
@@ -62,7 +63,7 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Asks the memory server for its state, if that is due.
+    /// Asks the memory server for its state, if the request is due.
     pub(super) fn vouch(&mut self, now: Duration, out: &mut Out) {
         if now < self.vouching.next {
             return;

@@ -1,5 +1,5 @@
-//! Searches and changes that wait for a worker of a compute server. Their number is bounded. Each
-//! waits at most until its client's deadline.
+//! Searches and changes that wait for a worker of a compute server. The number of waiting requests
+//! is bounded. Each request waits at most until its client's deadline.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -149,8 +149,8 @@ impl Waiting {
 
     /// Processes a client's message. A search or a change is queued. A message that needs no worker
     /// is answered at once. If there is no space, requests whose deadline has passed are answered
-    /// first. If there is still none, the new request is refused. A repeated request that is not
-    /// answered yet is ignored.
+    /// first. If there is still no space, the new request is refused. A repeated request that is
+    /// not answered yet is ignored.
     ///
     /// `collection` is the collection that is searched, if it is known yet. `trouble` is the reason
     /// why no search could be answered now. It is the reply to a request for a description, while
@@ -239,7 +239,7 @@ impl Waiting {
         Ok(taken)
     }
 
-    /// Called when a change is withdrawn. The change is not sent to storage from here.
+    /// Called when a change is withdrawn. If the change still waits, it is never sent to storage.
     fn give_up(&mut self, token: Token, out: &mut Out) {
         let (known, bytes) = (&mut self.known, &mut self.bytes);
         self.queue.retain(|request| {
@@ -260,7 +260,7 @@ impl Waiting {
     }
 
     /// The text that refuses a k, a list size or a beam width over the limit. A large request
-    /// delays all others.
+    /// delays all other requests.
     fn too_much(&self, [k, list, beam]: [u32; 3]) -> Option<String> {
         let (most_list, most_beam) = (
             Self::MOST_LIST.max(self.usual.0),
@@ -375,7 +375,7 @@ impl Waiting {
         self.known.remove(&(client, id));
     }
 
-    /// Called when a client has disconnected. Its requests are dropped.
+    /// Called when a client has disconnected. The client's requests are dropped.
     pub fn gone(&mut self, client: u64) {
         self.queue.retain(|request| request.client != client);
         self.bytes = self.queue.iter().map(Request::bytes).sum();

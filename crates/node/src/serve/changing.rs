@@ -40,7 +40,7 @@ pub struct Done {
 }
 
 impl Done {
-    /// Adds a part with `ids` ids. `again` says whether an earlier run may have made the part.
+    /// Adds a part with `ids` ids. `again` is whether an earlier run may have made the part.
     fn add(&mut self, part: Changed, again: bool, ids: usize) {
         self.upserted += u64::from(part.upserted);
         self.deleted += u64::from(part.deleted);
@@ -58,12 +58,13 @@ pub struct Unfinished {
     pub done: Done,
     /// The number of ids in the durable part, including ids to delete that did not exist.
     pub acknowledged: usize,
-    /// The number of the following ids in doubt. All or some of them may have been changed too.
+    /// The number of ids in doubt, which follow the ids of the durable part. All or some of the ids
+    /// in doubt may have been changed too.
     pub unknown: usize,
     /// Whether the ids in doubt may still be changed later, since no server could be told that the
     /// change is withdrawn.
     pub yet: bool,
-    /// The number of all ids.
+    /// The number of all ids of the change.
     pub total: usize,
     /// The reason why the change ended.
     #[source]
@@ -115,10 +116,11 @@ impl Client {
     /// Puts rows into the index, and replaces the vectors that have the same ids. When the call
     /// returns, the rows are durable on storage. Every search that begins after that finds them.
     ///
-    /// The change is made in parts of a mebibyte, one after the other. For each part `read`
-    /// receives the number of its first row, and a buffer for its rows of `row_bytes` bytes. After
-    /// each part `goes_on` receives the number of its rows, and returns whether to continue. While
-    /// the call waits for a part, it also calls `goes_on` several times a second, with 0.
+    /// The change is made in parts of a mebibyte, one after the other. For each part, `read`
+    /// receives the number of the part's first row, and a buffer for the rows of the part, of
+    /// `row_bytes` bytes each. After each part, `goes_on` receives the number of the part's rows,
+    /// and returns whether to continue. While a part is in progress, `goes_on` is also called
+    /// several times a second, with 0.
     ///
     /// # Errors
     /// [`Unfinished`], with the durable part and the part in doubt. If an id is given twice,
@@ -145,7 +147,8 @@ impl Client {
         self.in_parts(ids, most, part, goes_on)
     }
 
-    /// Deletes ids, if they exist. Otherwise like [`upsert`](Self::upsert).
+    /// Deletes ids, if they exist. In all other respects, the call is like
+    /// [`upsert`](Self::upsert).
     ///
     /// # Errors
     /// The errors of [`upsert`](Self::upsert).

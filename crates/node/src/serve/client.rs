@@ -23,11 +23,12 @@ const LOOKS: Duration = Duration::from_millis(50);
 pub struct ClientOptions {
     /// The time limit of a query. The same limit applies to connecting, over all servers together.
     pub patience: Duration,
-    /// The time after which an unanswered query is sent again. It grows with each repetition.
+    /// The time after which an unanswered query is sent again. The time grows with each repetition.
     pub retry: Duration,
     /// The time without any reply after which the client asks the next server. If a server reports
-    /// that it waits for other servers, the client leaves it at once. A client of a single server
-    /// then asks it for a sign of life, and connects again after the same time.
+    /// that it waits for other servers, the client asks the next server at once. A client of a
+    /// single server first asks this server for a sign of life. After the same time without one, it
+    /// connects again.
     pub silence: Duration,
 }
 
@@ -152,7 +153,7 @@ pub struct Pending {
 
 impl Pending {
     /// Waits for the reply while `goes_on` returns true. `goes_on` is called from time to time.
-    /// Returns `None` if it returned false.
+    /// Returns `None` if `goes_on` returned false.
     fn outcome(&self, goes_on: &mut dyn FnMut() -> bool) -> Option<Result<Outcome, Failure>> {
         let (mut out, mut late) = (Vec::new(), Vec::new());
         let mut state = self.shared.state();
@@ -192,7 +193,7 @@ impl Pending {
                 drop(state);
                 if let Some(outbox) = outbox {
                     match silent {
-                        // The keeper continues with the next server.
+                        // After this call, the keeper connects to the next server.
                         true => outbox.close(),
                         false => outbox.post(&out),
                     }
@@ -224,8 +225,8 @@ impl Pending {
             .unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Like [`wait`](Self::wait), while `goes_on` returns true. It is called several times a
-    /// second. Returns `None` if it returned false.
+    /// Like [`wait`](Self::wait), while `goes_on` returns true. The call asks `goes_on` several
+    /// times a second. Returns `None` if `goes_on` returned false.
     pub fn wait_while(self, mut goes_on: impl FnMut() -> bool) -> Option<Result<Found, Failure>> {
         let found = self.outcome(&mut goes_on)?;
         Some(found.map(|outcome| match outcome {
@@ -264,7 +265,7 @@ impl Drop for Pending {
         state.ended.remove(&self.id);
         let outbox = state.outbox.clone();
         drop(state);
-        // This tells servers that the change is withdrawn.
+        // These bytes tell servers that the change is withdrawn.
         if !out.is_empty() {
             outbox.into_iter().for_each(|outbox| outbox.post(&out));
         }
@@ -285,14 +286,15 @@ impl Client {
     /// Connects to the first of several compute servers that can be reached.
     ///
     /// # Errors
-    /// No server can be reached within the time of a query. The error lists the reason for each.
+    /// No server can be reached within the time of a query. The error lists the reason for each
+    /// server.
     pub fn connect(servers: Vec<Place>, options: ClientOptions) -> Result<Client, NodeError> {
         let connected = Client::connect_while(servers, options, || true)?;
         Ok(connected.unwrap_or_else(|| unreachable!("`goes_on` never returned false")))
     }
 
-    /// Like [`connect`](Self::connect), while `goes_on` returns true. It is called several times a
-    /// second. Returns `None` if it returned false.
+    /// Like [`connect`](Self::connect), while `goes_on` returns true. The call asks `goes_on`
+    /// several times a second. Returns `None` if `goes_on` returned false.
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect), or no thread could be started.
@@ -357,7 +359,7 @@ impl Client {
         }))
     }
 
-    /// The same client and connection, with another time for each query.
+    /// The same client and connection, with another time limit for each query.
     #[must_use]
     pub fn within(&self, patience: Duration) -> Client {
         Client {
@@ -388,7 +390,8 @@ impl Client {
 
     /// Sends a query for the `k` nearest vectors, and does not wait. `row` has the collection's
     /// element type, as bytes. `list` is the length of the high list (D_high), and `beam` is the
-    /// number of candidates that a step expands. 0 is the server's default for either.
+    /// number of candidates that a step expands. For `list` and `beam`, 0 means the server's
+    /// default.
     pub fn submit(&self, row: &[u8], k: u32, list: u32, beam: u32) -> Pending {
         // Numbers over the limit of a message would end the connection. They are reduced to the
         // limit of a message. This limit is higher than every server's limit, so the server still
@@ -419,8 +422,8 @@ impl Client {
         found.unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Like [`collection`](Self::collection), while `goes_on` returns true. It is called several
-    /// times a second. Returns `None` if it returned false.
+    /// Like [`collection`](Self::collection), while `goes_on` returns true. The call asks `goes_on`
+    /// several times a second. Returns `None` if `goes_on` returned false.
     pub fn collection_while(
         &self,
         mut goes_on: impl FnMut() -> bool,

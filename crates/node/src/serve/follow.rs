@@ -30,10 +30,10 @@ struct Stop {
 }
 
 impl Follower {
-    /// Calls `look` after each `every`, and [puts](Newest::put) its result in place. The thread
-    /// does not call `look` while a server still uses the checkpoint before the last one. If `look`
-    /// fails, the thread calls it again; only the first of such errors is logged. `look` may take
-    /// long. It receives a function that returns whether to stop early.
+    /// Calls `look` at intervals of `every`, and [puts](Newest::put) its result in place. The
+    /// thread does not call `look` while a server still uses the checkpoint before the last one. If
+    /// `look` fails, the thread calls it again; only the first of such errors is logged. `look` may
+    /// take long. It receives a function that returns whether to stop early.
     ///
     /// # Errors
     /// No thread could be started.

@@ -30,10 +30,10 @@ const NODES: &str = "Nodes of the checkpoint that the server uses";
 /// The reasons why a server of an index does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The index.
+    /// An error of the index.
     #[error(transparent)]
     Index(#[from] Error),
-    /// The server.
+    /// An error of the start of the server.
     #[error(transparent)]
     Node(#[from] NodeError),
 }
@@ -79,7 +79,7 @@ impl MemoryOfIndex {
         })
     }
 
-    /// The server.
+    /// The server, without the index and the follower.
     pub fn server(&self) -> &MemoryServer {
         &self.server
     }
@@ -94,7 +94,8 @@ impl MemoryOfIndex {
         let mut report = Report::default();
         let high = self.high.get();
         if self._follower.is_none() {
-            let remedy = "restart it and the other servers, or start it with --follow";
+            let remedy =
+                "restart this server and the other servers, or start this server with --follow";
             report
                 .lines
                 .extend(left_behind(&self.path, high.collection(), remedy));
@@ -189,7 +190,7 @@ impl StorageOfIndex {
         })
     }
 
-    /// The server.
+    /// The server, without the index.
     pub fn server(&self) -> &StorageServer {
         &self.server
     }
@@ -205,7 +206,7 @@ impl StorageOfIndex {
     /// Adds the figures of an index that accepts changes.
     fn report_changes(&self, report: &mut Report) {
         let Some(live) = self.full.index() else {
-            let remedy = "restart it and the other servers";
+            let remedy = "restart this server and the other servers";
             let own = self.full.collection();
             report.lines.extend(left_behind(&self.path, &own, remedy));
             return;
@@ -231,7 +232,7 @@ impl StorageOfIndex {
         report.gauge("state_before_kept", about, behind.into());
         if let Some(due) = live.due(&MergeWhen::default()).filter(|_| behind) {
             report.lines.push(format!(
-                "a merge is due ({due}) and waits, since searches still use the state before the last one. Check that memory servers run with --follow, on this folder"
+                "a merge is due ({due}) and waits, since searches still use the state before the last merge. Check that memory servers run with --follow, on this folder"
             ));
         }
     }

@@ -14,7 +14,8 @@ pub struct Asking {
     pub k: usize,
     /// The length of the high list (D_high), or `None` for the server's default.
     pub list: Option<usize>,
-    /// The number of nodes that a round visits, or `None` for the server's default.
+    /// The beam width: the number of candidates that a step expands. `None` is the server's
+    /// default.
     pub beam: Option<usize>,
     /// The number of queries in flight.
     pub in_flight: usize,
@@ -49,13 +50,13 @@ pub struct Means {
     pub high: f64,
     /// The number of distances by exact vectors, on storage.
     pub full: f64,
-    /// The number of rounds between compute server and memory server.
+    /// The number of exchanges between compute server and memory server.
     pub steps: f64,
     /// The bytes between compute server and memory server, in both directions.
     pub wire: f64,
     /// The bytes between compute server and storage, in both directions.
     pub storage_wire: f64,
-    /// The number of reads of storage.
+    /// The number of reads that storage made.
     pub reads: f64,
     /// The bytes of these reads.
     pub read_bytes: f64,

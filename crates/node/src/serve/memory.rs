@@ -93,7 +93,7 @@ impl Drop for Counter {
             .get_mut()
             .unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take() {
-            // This waits for some milliseconds. The panic has already been reported on standard
+            // The join waits for some milliseconds. The panic has already been reported on standard
             // error.
             let _ = thread.join();
         }
@@ -150,8 +150,8 @@ impl<H: HighHalf> Newest<H> {
         self.kept().checkpoints.has_before()
     }
 
-    /// Puts a newer checkpoint in place. Walks continue in the checkpoint before it while a compute
-    /// server asks for that one.
+    /// Puts a newer checkpoint in place. Walks continue in the checkpoint before it, while a
+    /// compute server asks for that earlier checkpoint.
     pub fn put(&self, high: Arc<H>) {
         let mut kept = self.kept();
         kept.checkpoints.go_on(high);
@@ -224,8 +224,8 @@ impl<H: HighHalf> Memory<H> {
             inbox.read()?;
             let now = began.elapsed();
             state.expire(now);
-            // These are kept only while the messages are processed, so that an idle connection
-            // keeps no checkpoint in memory.
+            // The checkpoints are kept only while the messages are processed, so that an idle
+            // connection keeps no checkpoint in memory.
             let checkpoints = self.high.checkpoints();
             while let Some(frame) = inbox.frame()? {
                 state.message(now, &frame, &checkpoints, &mut out)?;
@@ -250,7 +250,7 @@ impl<H: HighHalf> Memory<H> {
 }
 
 impl MemoryServer {
-    /// Starts the server on threads of its own. `batch` says whether replies to messages that were
+    /// Starts the server on threads of its own. `batch` is whether replies to messages that were
     /// received together are written together. False is for comparisons only.
     ///
     /// # Errors
@@ -265,8 +265,8 @@ impl MemoryServer {
     }
 
     /// Like [`start`](Self::start). The server also serves each checkpoint that is
-    /// [put](Newest::put) in place later. It tells the compute servers, and they fetch the new low
-    /// codes.
+    /// [put](Newest::put) in place later. It tells the compute servers that there is a new state,
+    /// and they fetch the new low codes.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).
@@ -292,7 +292,7 @@ impl MemoryServer {
         })
     }
 
-    /// The address at which it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
@@ -302,7 +302,7 @@ impl MemoryServer {
         self.listening.door()
     }
 
-    /// The messages on its connections.
+    /// The messages on the server's connections.
     pub fn traffic(&self) -> Traffic {
         self.shared.counts.traffic()
     }

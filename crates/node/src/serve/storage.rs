@@ -22,8 +22,8 @@ use crate::role::{
 };
 use crate::wire::{Frame, MOST_ASKED, Message, Ranked, Token, WireError};
 
-/// The largest number of waiting changes. The server refuses further changes for now, and they are
-/// requested again.
+/// The largest number of waiting changes. The server refuses further changes for now, and compute
+/// servers request them again.
 const CHANGES: usize = 32;
 /// How often the thread that makes changes checks whether it has to end, and releases unneeded
 /// states.
@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct StorageServer {
     listening: Listening,
     counts: Arc<Counts>,
-    /// This is dropped after the source of changes.
+    /// The maker is dropped after the source of changes.
     _maker: Maker,
 }
 
@@ -77,14 +77,14 @@ struct Lines {
 fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: &AtomicBool) {
     let mut tidied = Instant::now();
     while !over.load(Ordering::SeqCst) {
-        // States are released here too, so that a continuous stream of changes does not delay the
-        // release.
+        // States are also released between changes, so that a continuous stream of changes does not
+        // delay the release.
         if tidied.elapsed() >= LOOK {
             let all_by = lines.going.all_by(lines.began.elapsed());
             // After a panic in `tidy`, changes continue.
             if catch_unwind(AssertUnwindSafe(|| ranker.tidy(all_by))).is_err() {
                 tracing::error!(
-                    "dropping states that no server needs failed (the panic is on standard error). It is tried again, and changes continue"
+                    "dropping states that no server needs failed (the panic is on standard error). The server tries again, and changes continue"
                 );
             }
             tidied = Instant::now();
@@ -184,7 +184,7 @@ impl Connection {
         let mut state = self.state();
         state.ranked(self.began.elapsed(), id, result, &mut out);
         drop(state);
-        // The reply is sent with the other rankings that end in this turn of the thread.
+        // The reply is sent with the replies of other rankings that end in this turn of the thread.
         self.outbox.lay(&out);
         let outbox = self.outbox.clone();
         after_turn(move || outbox.send());
@@ -212,7 +212,7 @@ impl<R: Ranker> Storage<R> {
             sender,
             closer,
         } = Duplex::of_stream(client.stream, Some(client.patience))?;
-        // Ranking threads put replies here, and must not wait for a compute server.
+        // Ranking threads put replies into this outbox, and must not wait for a compute server.
         let outbox = Outbox::handing_over(sender, closer, self.counts.clone(), client.patience)?;
         let connection = Arc::new(Connection {
             state: Mutex::new(
@@ -336,10 +336,10 @@ impl<R: Ranker> Storage<R> {
 
 impl StorageServer {
     /// Starts the server on threads of its own. `most` is the number of rankings that may be in
-    /// progress at once. It covers all connections together, even connections that have ended. A
-    /// compute server has up to eight for each search that walks
+    /// progress at once. The number covers all connections together, even connections that have
+    /// ended. A compute server has up to eight rankings for each search that walks
     /// ([`ComputeServerOptions`](super::ComputeServerOptions): workers times `in_flight`). Over the
-    /// limit it waits and asks again.
+    /// limit, the compute server waits and asks again.
     ///
     /// # Errors
     /// The errors of [`Running::start`](crate::Running::start).
@@ -381,7 +381,7 @@ impl StorageServer {
         })
     }
 
-    /// The address at which it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
@@ -391,7 +391,7 @@ impl StorageServer {
         self.listening.door()
     }
 
-    /// The messages on its connections.
+    /// The messages on the server's connections.
     pub fn traffic(&self) -> Traffic {
         self.counts.traffic()
     }

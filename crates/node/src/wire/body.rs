@@ -81,8 +81,8 @@ impl<'a> Body<'a> {
         })
     }
 
-    /// The nodes whose low codes are missing, in `bytes` bytes. If there are no nodes, no number
-    /// precedes them.
+    /// Reads the nodes whose low codes are missing, in `bytes` bytes. If `bytes` is 0, there are no
+    /// nodes, and no numbers before them.
     pub(super) fn missing(&mut self, bytes: u32) -> Result<MissingNodes<'a>, WireError> {
         if bytes == 0 {
             return Ok(MissingNodes::NONE);

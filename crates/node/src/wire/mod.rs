@@ -13,7 +13,7 @@
 //! | 6 | u16 | 0 |
 //! | 8 | u64 | the requester's id of the request, or of the query in a walk; answers repeat it |
 //! | 16 | u64 | state of the index that the sender uses ([`Collection::state`]); 0: none |
-//! | 24 | u32 | microseconds until the requester's deadline, when it sent this; 0: no deadline |
+//! | 24 | u32 | microseconds from the sending of the frame to the requester's deadline; 0: none |
 //! | 28 | u32 | CRC-32C of the header before this and of the body |
 //!
 //! | kind | from → to | body |
@@ -47,8 +47,8 @@
 //! - 11 ranked: *dead* is the number of nodes that are deleted or replaced.
 //! - 12 search: a length of the high list (D_high) or a beam of 0 stands for the server's default.
 //! - 15 met is sent instead of lists after a look, and after a begin with missing nodes. 19 look is
-//!   sent instead of refine if low codes are offloaded. Its first u32 after the step is the number
-//!   of bytes of the missing nodes.
+//!   sent instead of refine if low codes are offloaded. In 19 look, the u32 after the step is the
+//!   number of bytes of the missing nodes.
 //! - 16 change continues with: upserts u32, deletes u32, the numbers of the wanted changes u64
 //!   each, ids u64 each (upserts first), and a row for each upsert. *token*: run u64, client u64,
 //!   number u64.
@@ -67,7 +67,7 @@
 //! **The state** keeps a search from mixing checkpoints, since node numbers and codes have a
 //! meaning only within one checkpoint. Each role refuses a request that names a state it does not
 //! have ([`Reason::OtherState`]), and the client of that request begins again. After a merge,
-//! memory and storage serve two states for a while: the last one and the one before it.
+//! memory and storage serve two states for a while: the last state and the state before it.
 //!
 //! If a *description* with id 0 arrives without a request, the memory server now has another state.
 //! The server continues to answer in the state before it for a while.
@@ -75,13 +75,14 @@
 //! **Tokens** make a change idempotent. A token names the run of storage that is to make the
 //! change, the client, and the number of the change. Storage makes a change once, however often and
 //! through whichever compute servers the change arrives. Storage refuses a change for another run
-//! with [`Reason::OtherState`], and names its own run in the place of the state. The client then
-//! asks again if it still wants the change.
+//! with [`Reason::OtherState`], and names its own run in the header's field for the state. The
+//! client then asks again if it still wants the change.
 //!
-//! With each change its client lists the changes up to the newest that it still waits for. All
-//! other changes have ended: storage makes none of them any more, whenever they arrive
-//! ([`Reason::Over`]). The reply to *give up* is the outcome of the change: *changed*, a refusal
-//! with the reason, or [`Reason::Busy`] while the change is being made.
+//! With each change, the client sends the number of its newest change, and lists the changes that
+//! it still waits for. All its other changes up to the newest have ended: storage makes none of
+//! them any more, whenever they arrive ([`Reason::Over`]). The reply to *give up* is the outcome of
+//! the change: *changed*, a refusal with the reason, or [`Reason::Busy`] while the change is being
+//! made.
 //!
 //! **Steps** make a walk idempotent. `begin` requests step 0, and `refine` and `look` request the
 //! step that they name. `lists`, `met` and `done` name the step that they answer. A repeated
@@ -120,7 +121,7 @@ pub use nodes::{Nodes, Scored};
 /// - 7: addresses in UCX are sealed; a description has the number of vectors that a search can
 ///   find.
 pub const VERSION: u8 = 7;
-/// The greetings compared this version before the first frame arrives.
+/// Greetings compare this version before the first frame arrives.
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.
 pub const HEADER: usize = 32;
@@ -153,9 +154,9 @@ pub enum WireError {
     Header {
         /// The field.
         field: &'static str,
-        /// Its value.
+        /// The value of the field.
         value: u64,
-        /// Its offset in the frame, in bytes.
+        /// The offset of the field in the frame, in bytes.
         offset: usize,
         /// The valid values.
         right: &'static str,
@@ -169,7 +170,7 @@ pub enum WireError {
         len: usize,
         /// The checksum in the frame.
         found: u32,
-        /// The checksum of its bytes.
+        /// The checksum of the received bytes.
         right: u32,
     },
     /// A body that is invalid for this kind of message.
@@ -200,7 +201,7 @@ pub struct Collection {
     /// The checkpoint of the index: the first 8 bytes of the BLAKE3 hash of its MANIFEST. The value
     /// 0 means no checkpoint.
     pub state: u64,
-    /// Number of nodes. Node numbers are below this.
+    /// The number of nodes. Node numbers are below this number.
     pub nodes: u32,
     /// Dimension of the vectors.
     pub dim: u32,
@@ -277,7 +278,7 @@ pub struct Counters {
     /// Bytes of all frames of the search between the compute server and storage, in both
     /// directions.
     pub storage_wire: u64,
-    /// The number of reads of storage.
+    /// The number of reads that storage made.
     pub reads: u64,
     /// Bytes of these reads.
     pub read_bytes: u64,
@@ -405,7 +406,7 @@ impl Head {
         Head { id, state, left }
     }
 
-    /// The deadline of a request that arrived at `now`. It is at most `patience` later.
+    /// The deadline of a request that arrived at `now`, at most `now` plus `patience`.
     pub fn deadline(&self, now: Duration, patience: Duration) -> Duration {
         match self.left {
             0 => now + patience,
@@ -543,7 +544,7 @@ impl Open {
     }
 }
 
-/// Received frames, in pieces of any size.
+/// Collects received bytes, in pieces of any size, and divides them into frames.
 #[derive(Debug)]
 pub struct Incoming {
     /// The largest number of bytes of a body.
@@ -611,7 +612,7 @@ impl Incoming {
         Ok(frame)
     }
 
-    /// Whether a part of a frame has arrived.
+    /// Whether a part of an incomplete frame has arrived.
     pub fn is_amid(&self) -> bool {
         self.at < self.end
     }

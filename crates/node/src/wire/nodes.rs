@@ -1,12 +1,12 @@
 //! Ascending sets of node numbers: the lowest number, and then the gaps, as LEB128 varints.
 //!
-//! Nodes are numbered in locality order, and the nodes of one message are near one query. Their
-//! gaps are therefore small, and a node needs one to two bytes instead of four. Sorting the nodes
-//! loses no information, since the lists are ordered by distance and node number.
+//! Nodes are numbered in locality order, and the nodes of one message are near one query. So the
+//! gaps between nodes are small, and a node needs one to two bytes instead of four. Sorting the
+//! nodes loses no information, since the lists are ordered by distance and node number.
 //!
-//! A message with nodes to score by residual codes also has the estimates of their low codes. It
-//! consists of a count, the set, and an f32 for each node. The f32 is not rounded, since the
-//! receiver uses it like a value of its own. Servers therefore return exactly the results of a
+//! A message with nodes to score by residual codes also has the estimates of their low codes. These
+//! nodes are encoded as a count, the set, and an f32 for each node. The f32 is not rounded, since
+//! the receiver uses it like a value of its own. Servers therefore return exactly the results of a
 //! single process.
 
 use super::{MOST_NODES, WireError, u32_at};

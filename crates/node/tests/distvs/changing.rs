@@ -365,7 +365,10 @@ fn a_change_that_is_stopped_before_it_began_is_never_made() {
             stopped.to_string().ends_with("nothing was changed"),
             "{stopped}"
         );
-        assert!(!slow.is_finished(), "the gate is closed");
+        assert!(
+            !slow.is_finished(),
+            "the change ended although the gate is closed"
+        );
         moody.gate.open();
         slow.join().unwrap();
     });

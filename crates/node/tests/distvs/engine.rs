@@ -227,8 +227,8 @@ fn servers_find_what_one_process_finds() {
     };
     let (all, [rounds, by_low, by_high]) = searched(&client);
     assert!((0.9..0.98).contains(&all), "{all}");
-    // The searches begin elsewhere: with a third of the codes at seeds among the server's own
-    // nodes, and with none at the nearest of evenly spaced nodes.
+    // The searches begin elsewhere. With a third of the codes, they begin at seeds among the
+    // server's own nodes. Without codes, they begin at the nearest of evenly spaced nodes.
     for ((_, client), (later, more)) in poor.iter().zip([(0.1, 1.05), (0.3, 1.1)]) {
         let (recall, took) = searched(client);
         let context = format!(

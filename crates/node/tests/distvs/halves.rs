@@ -111,7 +111,7 @@ fn distance(row: &[u8], vector: &[u8], bits: u8) -> u32 {
 }
 
 impl World {
-    /// `nodes` vectors, each linked to its nearest and to some others.
+    /// `nodes` vectors, each linked to its nearest vectors and to some other vectors.
     pub fn new(seed: u64, nodes: usize) -> World {
         let mut random = Random(seed);
         let vectors: Vec<[u8; DIM]> = (0..nodes).map(|_| random.next().to_le_bytes()).collect();
@@ -601,8 +601,8 @@ pub struct Expected {
 }
 
 /// PRESS (§3.1, algorithm 2) in one process, with the low codes of `kept` nodes on the compute
-/// server. With fewer codes it scores as many nodes by low codes, and sometimes one more by high
-/// codes.
+/// server. With fewer codes, the search scores as many nodes by low codes, and sometimes one more
+/// node by high codes.
 pub fn press(
     world: &World,
     row: &[u8],

@@ -29,7 +29,7 @@ pub struct Plan {
     /// The number of lost frames out of a hundred.
     pub lost: u64,
     pub doubled: u64,
-    /// The longest delay of a frame, in microseconds. The shortest is a tenth.
+    /// The longest delay of a frame, in microseconds. The shortest delay is a tenth of it.
     pub delay: u64,
     /// The number of processes that are killed, and of pairs that are disconnected, until `calm`.
     pub kills: u64,
@@ -39,7 +39,8 @@ pub struct Plan {
     /// Whether storage commits the other state while it runs. The memory server then serves that
     /// state some time later.
     pub merges: bool,
-    /// The time between the two events. With `None` it is random, and ends before or after `calm`.
+    /// The time between the commit of storage and the change of the memory server. With `None` the
+    /// time is random, and ends before or after `calm`.
     pub behind: Option<Duration>,
     /// How often workers renew the state of their memory server.
     pub vouch: Duration,
@@ -232,7 +233,7 @@ impl Query {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub at: Duration,
-    /// The run as storage numbers it. After storage forgets clients, they see another run.
+    /// The run as storage numbers it. After storage forgets clients, these clients see another run.
     pub run: u64,
     pub mark: (u64, u8),
 }
@@ -355,7 +356,7 @@ struct States {
 
 impl States {
     /// The states at a time. The state before the merge is dropped if no request used it for as
-    /// long as the engine keeps it, or if all servers have named the last one.
+    /// long as the engine keeps it, or if all servers have named the last state.
     fn at(
         now: Duration,
         world: &Arc<World>,
@@ -410,7 +411,8 @@ const RETRY: Duration = Duration::from_millis(4);
 /// How long a client waits for the outcome of a change.
 const FATE: Duration = Duration::from_millis(20);
 
-/// How long the network waits for twins. Some of them are then made, and others are in progress.
+/// The least patience of the plan, within bounds: the time after which twins end. At this time,
+/// some twins are made, and others are in progress.
 fn least_of((least, _): (u64, u64)) -> u64 {
     least.clamp(3000, 3_000_000)
 }

@@ -129,10 +129,10 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         let loads: Vec<_> = (0..3).map(|seed| scope.spawn(move || load(seed))).collect();
         goes_on();
         for _ in 0..2 {
-            // SIGKILL, and at once another process.
+            // The process is killed (SIGKILL), and another one starts at once.
             drop(memory.take());
             memory = Some(Process::start("memory", &at));
-            println!("after a kill it took {:?}", goes_on());
+            println!("after a kill, the next results took {:?}", goes_on());
         }
         over.store(true, Ordering::SeqCst);
         loads.into_iter().for_each(|load| load.join().unwrap());
@@ -155,9 +155,12 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
                 Err(Failure::Deadline { waited, .. }) => {
                     assert!(waited < PATIENCE / 2, "{waited:?}");
                 }
-                Ok(_) => panic!("{role} does not run"),
+                Ok(_) => panic!("the stopped {role} server answered"),
             }
-            assert!(began.elapsed() < PATIENCE, "{role} is not named");
+            assert!(
+                began.elapsed() < PATIENCE,
+                "no error names the {role} server"
+            );
         }
         // The process continues.
         process.signal("-CONT");

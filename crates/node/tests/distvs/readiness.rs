@@ -112,7 +112,7 @@ fn a_compute_server_says_that_its_servers_have_different_indexes() {
     let said = trouble(&server, "has another index than the memory server at");
     // The states are attributed to the right servers.
     let [one, another] = states.map(|state| format!("{state:016x}"));
-    let both = format!("{another} there, and {one} at the memory server");
+    let both = format!("{another} at the storage server, and {one} at the memory server");
     assert!(said.trouble.unwrap().contains(&both));
     // The memory server changes to a third state. The report names it as the state of the memory
     // server, not as the state of the low codes.
@@ -178,7 +178,7 @@ fn a_client_goes_on_to_the_next_server_where_one_waits() {
     let places = || (remote(memory.address()), remote(storage.address()));
     let nowhere = || remote("127.0.0.1:1");
     let waits = compute(nowhere(), nowhere());
-    // This one has low codes, but no storage server.
+    // This server has low codes, but no storage server.
     let half = compute(places().0, nowhere());
     wait(|| half.low().is_some());
     let well = compute(places().0, places().1);
@@ -291,7 +291,7 @@ fn who_comes_to_the_wrong_port_is_told_what_it_is() {
         let right = "this is the port of a memory server of DistVS of StratANN";
         assert!(told.contains(right) && told.contains("--http"), "{told}");
     }
-    // The reverse: a client of StratANN connects to the HTTP port.
+    // In the reverse case, a client of StratANN connects to the HTTP port.
     let http = Http::start("127.0.0.1:0", |_| Report::default()).unwrap();
     // There is no greeting.
     let hurried = ClientOptions {

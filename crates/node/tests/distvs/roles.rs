@@ -166,7 +166,7 @@ fn a_walk_ends_when_it_is_told_so_or_nothing_is_heard_of_it() {
     );
     assert_eq!(memory.tell(at(1), 1, Message::End), b"");
     assert_eq!(reason(&memory.tell(at(1), 3, begin(ROW))), None);
-    // Walk 2 continues at 60. Walk 3 is idle until the server forgets it.
+    // Walk 2 continues at 60 ms. Walk 3 is idle until the server forgets it.
     memory.tell(at(60), 2, refine);
     assert_eq!(memory.state.next_expiry(), Some(at(100)));
     memory.state.expire(at(110));
@@ -416,7 +416,7 @@ fn a_server_that_answers_nothing_is_asked_again_and_then_taken_for_dead() {
     assert_eq!(worker.next_timer(), Some(at(101)));
     worker.timer(at(101), &mut out);
     assert!(out.memory_silent && !out.storage_silent);
-    // On the next connection it begins again, with another id.
+    // On the next connection the worker begins again, with another id.
     worker.memory_down("is gone");
     out.clear();
     worker.memory_up(at(150), &mut out);
@@ -549,7 +549,7 @@ fn a_connection_is_not_dead_where_nobody_waits_or_others_are_answered() {
     worker.timer(at(60), &mut out);
     assert_eq!((worker.in_flight(), worker.next_timer()), (0, None));
     out.clear();
-    // A long time afterwards, although the next search sends a request.
+    // The connection is not dead long afterwards, although the next search sends a request.
     worker.timer(at(500), &mut out);
     worker.take(at(1000), search(2, at(2000)), &mut out);
     worker.timer(at(1030), &mut out);
@@ -597,7 +597,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
         Some(Reason::Invalid)
     );
     assert!(waiting.is_empty());
-    // First rows of the largest size, while the row length is unknown.
+    // First the rows have the largest size, while the row length is unknown.
     let row = vec![0; 1 << 20];
     let most = Waiting::MOST_BYTES >> 20;
     let mut full = |client| {
@@ -608,7 +608,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
     waiting.gone(1);
     waiting.pop(at(0), None, &mut Out::default()).unwrap();
     assert_eq!(ask(&mut waiting, 3, 0, &row, None), None);
-    // Then small rows.
+    // Then the rows are small.
     let mut waiting = Waiting::new(8, 40, 8, at(1000));
     let mut full = |client| {
         let taken = (0..).take_while(|&id| ask(&mut waiting, client, id, ROW, None).is_none());

@@ -173,7 +173,7 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
         let (ended, outcome) = query.ended.as_ref().unwrap();
         assert!(
             *ended <= query.deadline + Duration::from_micros(1),
-            "too late: {context}"
+            "the query ended after its deadline: {context}"
         );
         told_rightly(&network, query, &context);
         match outcome {
@@ -433,7 +433,7 @@ fn in_one_schedule_the_same_happens_again() {
 }
 
 /// Runs ten thousand schedules with STRATANN_SLOW=1 (`make test-slow`), or else a thousand. With
-/// `STRATANN_SEED` it runs only that one.
+/// `STRATANN_SEED`, runs only the schedule of that seed.
 #[test]
 fn no_schedule_has_a_wrong_answer_or_a_query_that_hangs() {
     let worlds = worlds();

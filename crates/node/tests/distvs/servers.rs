@@ -56,7 +56,7 @@ fn storage(world: &Arc<World>, options: Options) -> StorageServer {
 }
 
 /// The address of a server that is restarted. On 127.0.0.1 another server or connection could use
-/// its port in the meantime; on this address none does.
+/// the port while this server is down. On this address none does.
 pub fn own_address() -> Options {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
@@ -196,7 +196,7 @@ fn answers_through_servers_are_those_of_one_process() {
         let collection = client.collection().unwrap();
         assert_eq!(collection, HighHalf::collection(&*cluster.world));
         ask(&client, &cluster.world, 1, 60, 6);
-        // Several threads with one client.
+        // Several threads share one client.
         thread::scope(|scope| {
             for seed in 2..5 {
                 let (client, world) = (&client, &cluster.world);
@@ -489,7 +489,7 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
             .into_iter()
             .map(|pending| pending.wait().unwrap_err().to_string());
         let told: Vec<String> = told.collect();
-        // Four queries walk, and their worker tells them the reason.
+        // Four queries walk, and get the reason from their worker.
         told.iter().filter(|text| text.contains(&name)).count() > 4
     });
     let gone = Client::connect(vec![remote(&at)], ClientOptions::default());

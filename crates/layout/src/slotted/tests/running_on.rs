@@ -10,8 +10,8 @@ fn shape(largest: usize) -> SlottedShape {
     SlottedShape::running_on(Element::F32, 1536, 64, largest).unwrap()
 }
 
-/// The bytes of a page for a record that starts at the page's begin and continues on the next page.
-/// The next constant is the bytes of a page that has only the continuation of a record.
+/// The bytes of a page for a record that starts at the beginning of the page and continues on the
+/// next page. The next constant is the bytes of a page that has only the continuation of a record.
 const ROOM: usize = BLOCK - 28;
 const GOING_ON: usize = ROOM - 4;
 
@@ -49,7 +49,10 @@ fn write(first: u32, vectors: &[Vector]) -> Written {
     for (at, (id, vector)) in (first..).zip(vectors) {
         if !builder.push(*id, &[], vector) {
             end_page(&mut builder, &mut written, at);
-            assert!(builder.push(*id, &[], vector), "{at} begins a page");
+            assert!(
+                builder.push(*id, &[], vector),
+                "record {at} does not fit at the beginning of a page"
+            );
         }
         while builder.goes_on() {
             assert!(
@@ -181,7 +184,7 @@ fn a_shape_says_how_many_pages_a_record_may_stand_on() {
             (shape, 7, 30, 30)
         );
     }
-    // Short records never continue: their files are those that older programs read.
+    // Short records never continue, so older programs read their files.
     for largest in [0, 256] {
         let header = shape(largest).header(7, 30, 30);
         assert_eq!(header.version, 1);
@@ -191,7 +194,7 @@ fn a_shape_says_how_many_pages_a_record_may_stand_on() {
     let more = SlottedShape::running_on(Element::U8, 8, 8, 255 * GOING_ON + 257);
     let text = more.unwrap_err().to_string();
     assert!(
-        text.starts_with("the bytes of the largest record is"),
+        text.starts_with("the length of the largest record in bytes is"),
         "{text}"
     );
     // In version 1 the same fields mean pages of two blocks, and no record continues.
@@ -220,8 +223,8 @@ fn what_a_page_cannot_have_is_refused() {
         let read = SlottedView::open(&shape, &bytes, page as u64, true, "v");
         read.map(|_| ()).unwrap_err().to_string()
     };
-    // No records, a width for the lengths of lists, and a continuation that is longer than the
-    // space before the first record.
+    // The refused pages: one without records, one with a width for lengths of lists, and one with a
+    // continuation that is longer than the space before the first record.
     let text = refused(0, &|bytes| bytes[4..6].fill(0));
     assert!(text.contains("count of records"), "{text}");
     let text = refused(0, &|bytes| bytes[7] |= 1);
@@ -237,7 +240,7 @@ fn what_a_page_cannot_have_is_refused() {
     let text = refused(0, &|bytes| bytes[7] |= RELOCATED);
     assert!(text.contains("relocated"), "{text}");
 
-    // The continuation must be present, and must be the rest of the record.
+    // The continuation must be present, and must have the remaining bytes of the record.
     let view = SlottedView::open(&shape, written.page(0), 0, true, "v").unwrap();
     let mut scratch = Vec::new();
     let last = view.len() - 1;

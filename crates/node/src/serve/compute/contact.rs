@@ -43,7 +43,7 @@ struct Known {
     given_up: Option<Duration>,
     /// The last request for a sign of life: its id, and the state that it named.
     question: (u64, u64),
-    /// The server's answer about that state.
+    /// The server's answer about the state in `question`.
     said: Option<Said>,
     /// The collection, as storage last described it.
     collection: Option<Collection>,
@@ -56,7 +56,7 @@ struct Known {
 pub(super) struct Said {
     /// The state, or 0 for none. No server has state 0.
     pub(super) of: u64,
-    /// Whether the server serves it.
+    /// Whether the server serves the state `of`.
     pub(super) serves: bool,
     /// The newest state of the server. If a memory server serves `of`, it replies with `of`.
     pub(super) newest: u64,
@@ -123,15 +123,16 @@ impl Contact {
         self.known().outbox.is_some()
     }
 
-    /// Called when the server is connected. `state` is the state that this server uses, or 0 for
-    /// none yet.
+    /// Called when the server is connected. `state` is the state that this compute server uses, or
+    /// 0 if it has none yet.
     pub(super) fn up(&self, outbox: Arc<Outbox>, state: u64) {
         let mut known = self.known();
         (known.outbox, known.since, known.silent) = (Some(outbox.clone()), Instant::now(), None);
         known.collection = None;
         drop(known);
         if self.protocol == Protocol::Storage {
-            // This is sent first, so that the description is known before any sign of life.
+            // The request for a description is sent first, so that the description is known before
+            // any sign of life.
             self.ask_description();
         }
         self.ask(state);
@@ -162,8 +163,8 @@ impl Contact {
         self.answers.notify_all();
     }
 
-    /// Asks storage for its current description, and waits for it until a deadline. If it does not
-    /// arrive, returns the last description, if there was one.
+    /// Asks storage for its current description, and waits for the description until a deadline. If
+    /// it does not arrive, returns the last description, if there was one.
     pub(super) fn described(&self, until: Instant) -> Option<Collection> {
         self.ask_description();
         let left = until.saturating_duration_since(Instant::now());
@@ -177,8 +178,8 @@ impl Contact {
         self.known().collection
     }
 
-    /// Called when a worker closes this connection because it was silent for `silence`. Does
-    /// nothing if the connection was replaced.
+    /// Called when a worker closes this connection because the server was silent for `silence`.
+    /// Does nothing if the connection was replaced.
     pub(super) fn give_up(&self, outbox: &Arc<Outbox>, silence: Duration) {
         let mut known = self.known();
         let own = known.outbox.as_ref();
@@ -204,7 +205,7 @@ impl Contact {
         };
         known.why = why;
         (known.silent, known.said) = (None, None);
-        // Logged once for each reason, not for each attempt.
+        // Each reason is logged once, and not at each attempt.
         let new = !known.lost.contains(&text);
         if new {
             known.lost.push(text.clone());
@@ -212,7 +213,9 @@ impl Contact {
         drop(known);
         self.answers.notify_all();
         if new {
-            tracing::warn!("{text}; queries wait for this server, and it is tried again");
+            tracing::warn!(
+                "{text}; queries wait for this server, and the compute server tries to connect again"
+            );
         }
     }
 
@@ -226,8 +229,8 @@ impl Contact {
             drop(known);
             self.answers.notify_all();
             if was_lost || was_silent {
-                // The level is that of the message about the lost connection, so that a reader of
-                // that message also sees this one.
+                // This message has the level of the message about the lost connection, so that a
+                // reader of that message also sees this one.
                 tracing::warn!("{} is connected and answers", self.name());
             }
         }

@@ -1,4 +1,4 @@
-//! A desk for each worker of a compute server. Other threads put the worker's input there.
+//! A desk for each worker of a compute server. Other threads put the worker's input on its desk.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

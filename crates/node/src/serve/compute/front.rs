@@ -30,12 +30,12 @@ impl<L: LowHalf> Service for Front<L> {
         let number = client.number;
         let served = self.attend(client);
         if let Some(outbox) = self.shared.clients().remove(&number) {
-            // A thread that writes the remaining bytes for a slow client ends with this.
+            // If a thread still writes bytes to a slow client, this call ends the thread.
             outbox.close();
         }
         self.shared.waiting().gone(number);
-        // This comes after the removal of the client's requests, so that no worker accepts one of
-        // them any more.
+        // The workers are told after the client's requests are removed, so that no worker accepts
+        // such a request any more.
         self.shared.tell(&News::Gone(number));
         served.or_else(ended)
     }
@@ -49,7 +49,7 @@ impl<L: LowHalf> Front<L> {
             sender,
             closer,
         } = Duplex::of_stream(client.stream, Some(client.patience))?;
-        // Workers put replies here, and must not wait for a client.
+        // Workers put replies into this outbox, and must not wait for a client.
         let outbox = Outbox::handing_over(sender, closer, shared.outside.clone(), client.patience)?;
         let mut inbox = Inbox::new(
             receiver,

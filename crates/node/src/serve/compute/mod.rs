@@ -39,8 +39,8 @@ use crate::role::{ComputeOptions, LowHalf, Narrowing, Shelf, Waiting, Worker};
 pub struct ComputeServerOptions {
     /// The number of threads that search.
     pub workers: usize,
-    /// The number of queries of each thread that walk at once (§4.1). Queries in ranking are in
-    /// addition.
+    /// The number of queries of each thread that walk at once (§4.1). Queries in ranking do not
+    /// count.
     pub in_flight: usize,
     /// How low codes narrow the candidates for the memory server.
     pub narrowing: Narrowing,
@@ -60,7 +60,8 @@ pub struct ComputeServerOptions {
     pub retry: Duration,
     /// The time without any reply after which a connection to a server is replaced.
     pub silence: Duration,
-    /// The number of connections to the memory server, where each has a thread. Workers share them.
+    /// The number of connections to the memory server. Each connection has a thread, and workers
+    /// share the connections.
     pub connections: usize,
     /// Whether messages are batched. False is for comparisons only.
     pub batch: bool,
@@ -175,7 +176,7 @@ impl<L: LowHalf> ComputeServer<L> {
             storage: storage.to_string(),
             ..ComputeOptions::default()
         };
-        // If a later step fails, dropping this ends the threads.
+        // If a later step fails, the drop of `threads` ends the threads.
         let mut threads = Workers {
             shared: shared.clone(),
             threads: Vec::new(),
@@ -184,7 +185,7 @@ impl<L: LowHalf> ComputeServer<L> {
             let first = u64::from_le_bytes(stratann_tier::random().map_err(NodeError::Random)?);
             let (shelf, worker, begun) = (shelf.clone(), worker.clone(), AtomicU64::new(first));
             let begin = move || {
-                // These ids differ from all earlier ones.
+                // These ids differ from all earlier ids.
                 let first = begun.fetch_add(1 << 40, Ordering::Relaxed);
                 Worker::new(shelf.clone(), worker.clone(), lane as u16, first)
             };
@@ -229,7 +230,7 @@ impl<L: LowHalf> ComputeServer<L> {
         })
     }
 
-    /// The address at which it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.listening.address()
     }
@@ -245,7 +246,7 @@ impl<L: LowHalf> ComputeServer<L> {
     }
 
     /// Whether the server can answer, and its obstacle if it cannot. Asks the other servers for a
-    /// sign of life, and waits up to a second for it.
+    /// sign of life, and waits up to a second for their replies.
     pub fn readiness(&self) -> Readiness {
         self.workers.shared.asked_readiness()
     }

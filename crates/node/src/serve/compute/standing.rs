@@ -44,8 +44,8 @@ impl<L: LowHalf> Shared<L> {
         self.readiness(Instant::now()).trouble
     }
 
-    /// The collection for changes, as storage has it now, or the reason why it cannot be changed.
-    /// Only storage is needed. Waits up to a second for it.
+    /// The collection for changes, as storage has it now, or the reason why the collection cannot
+    /// be changed. Only storage is needed. Waits up to a second for its reply.
     pub(super) fn changeable(&self) -> Result<Collection, String> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
@@ -68,8 +68,8 @@ impl<L: LowHalf> Shared<L> {
         said.into_iter().any(|collection| collection.changes)
     }
 
-    /// Whether this server can answer. It first asks connected servers for a sign of life, and
-    /// gives them up to a second for it.
+    /// Whether this server can answer. The call first asks connected servers for a sign of life,
+    /// and waits up to a second for their replies.
     pub(super) fn asked_readiness(&self) -> Readiness {
         self.ask_contacts();
         self.readiness(Instant::now() + SIGN)
@@ -101,7 +101,10 @@ impl<L: LowHalf> Shared<L> {
             readiness.lines.push(line(contacts));
         }
         readiness.lines.push(match self.shelf.low() {
-            None => "low codes: not here yet, being fetched from the memory server".to_owned(),
+            None => {
+                "low codes: not loaded yet; this server is fetching them from the memory server"
+                    .to_owned()
+            }
             Some(low) => told_of_codes(&*low),
         });
         readiness.trouble = readiness.trouble.take().or_else(|| wrong_states(own, &of));
@@ -156,7 +159,7 @@ fn wrong_states(own: u64, [memory, storage]: &[Contacts<'_>; 2]) -> Option<Strin
     differ.or_else(|| match standing.said {
         _ if own == 0 => Some(format!("{name} has not sent the low codes yet")),
         Some(said) if said.of == own && !said.serves => Some(format!(
-            "{name} has state {:016x} of the index, and the low codes here are of {own:016x}; the codes of the new state are being fetched",
+            "{name} has state {:016x} of the index, and the low codes of this server are of state {own:016x}; the codes of the new state are being fetched",
             said.newest
         )),
         _ => None,
@@ -173,7 +176,7 @@ fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Optio
     let lacks = own == 0 || ranks.of == own && !ranks.serves;
     (lacks && found.newest != ranks.newest).then(|| {
         format!(
-            "{} has another index than {}, or another state of it ({:016x} there, and {:016x} at the memory server). Restart both with the same index, and the memory server with --follow if storage takes changes",
+            "{} has another index than {}, or another state of it ({:016x} at the storage server, and {:016x} at the memory server). Restart both with the same index, and the memory server with --follow if storage takes changes",
             storage.name(),
             memory.name(),
             ranks.newest,
@@ -249,7 +252,7 @@ mod tests {
         for (own, memory) in [(0xA, (true, 0xA)), (0xA, (false, 0xC)), (0, (false, 0xC))] {
             let text = told(own, memory, (false, 0xB)).unwrap();
             let states = format!(
-                "{:016x} there, and {:016x} at the memory server",
+                "{:016x} at the storage server, and {:016x} at the memory server",
                 0xB, memory.1
             );
             assert!(

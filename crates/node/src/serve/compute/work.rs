@@ -42,7 +42,7 @@ struct Lines {
     memory: Option<Arc<Outbox>>,
     storage: Option<Arc<Outbox>>,
     news: VecDeque<News>,
-    /// The connection on which a turn of the worker is counted that has not begun.
+    /// If a turn of the worker is counted on a connection, but has not begun: that connection.
     expected: Option<Arc<Outbox>>,
     memory_frames: Vec<u8>,
     storage_frames: Vec<u8>,
@@ -159,7 +159,7 @@ impl<L: LowHalf> Shared<L> {
     }
 
     /// The thread of a worker. If a half panics, only the queries of that worker are lost, and
-    /// their clients are told.
+    /// their clients get an error.
     pub(super) fn work(&self, begin: impl Fn() -> Worker<L>, desk: &Desk) {
         let mut lines = Lines::default();
         loop {
@@ -180,7 +180,7 @@ impl<L: LowHalf> Shared<L> {
                 return;
             }
             tracing::error!(
-                "a worker panicked (the message is on standard error). Its queries are lost, and it is restarted"
+                "a worker panicked (the message is on standard error). The queries of the worker are lost, and the worker is restarted"
             );
             // The earlier output is sent too, so that no client waits for it.
             worker.abandon(&mut out);
@@ -248,7 +248,7 @@ impl<L: LowHalf> Shared<L> {
             self.desks
                 .iter()
                 .for_each(|desk| desk.change(|mail| mail.look = true));
-            // This asks whether the servers also have the new state.
+            // The servers are asked whether they also have the new state.
             self.ask_contacts();
         }
         out.clear();
@@ -259,8 +259,8 @@ impl<L: LowHalf> Shared<L> {
     /// Makes a worker begin waiting requests while it has space.
     fn take_requests(&self, worker: &mut Worker<L>, desk: &Desk, now: Duration, out: &mut Out) {
         let trouble = worker.trouble(now);
-        // This is set before the worker checks the queue. A request added later is therefore seen
-        // by the worker or by the thread that added it.
+        // The flag is set before the worker checks the queue. A request added later is therefore
+        // seen by the worker or by the thread that added it.
         desk.room.store(true, Ordering::SeqCst);
         while worker.has_room() {
             let Some(request) = self.waiting().pop(now, trouble.as_deref(), out) else {
@@ -277,8 +277,8 @@ impl<L: LowHalf> Shared<L> {
         let room = worker.has_room();
         desk.room.store(room, Ordering::SeqCst);
         if !room && !self.waiting().is_empty() {
-            // The thread that added the request may have notified only this worker, because it
-            // seemed to have space.
+            // The thread that added the request may have notified only this worker, because this
+            // worker seemed to have space.
             self.summon();
         }
     }

@@ -6,12 +6,13 @@
 //! ```
 //!
 //! A request contains only a path, and a reply reveals nothing of an index's content, so HTTP needs
-//! no secret. By default it listens on loopback.
+//! no secret. By default, the HTTP listener listens on loopback.
 //!
 //! Each connection has a thread (`talk.rs`), for some seconds and at most 8 KiB of a request. Few
-//! connections are open at a time. If one more arrives, the server closes the oldest connection
-//! that waits for its peer. A hostile client may send slowly, send without end, send nothing, or
-//! not read. It still cannot keep replies from other clients, nor keep the server from stopping.
+//! connections are open at a time. If one more connection arrives, the server closes the oldest
+//! connection that waits for its peer. A hostile client may send slowly, send without end, send
+//! nothing, or not read. It still cannot keep replies from other clients, nor keep the server from
+//! stopping.
 
 mod report;
 mod talk;
@@ -31,7 +32,7 @@ use crate::options::{NodeError, Options};
 /// The limits of connections.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// The largest number of connections that are not closed. Each has a thread.
+    /// The largest number of open connections. Each connection has a thread.
     most: usize,
     /// The time limit for a whole request, and for its whole reply. It does not depend on the size
     /// of the pieces.
@@ -42,8 +43,9 @@ struct Limits {
 
 const LIMITS: Limits = Limits {
     most: 8,
-    // This is longer than clients of StratANN wait for a greeting. If they connect to this port by
-    // mistake, they can therefore report that (`Fault::NoGreeting`).
+    // This time is longer than the time for which clients of StratANN wait for a greeting. If
+    // clients connect to this port by mistake, they can therefore report the mistake
+    // (`Fault::NoGreeting`).
     time: Duration::from_secs(8),
     room: Duration::from_millis(100),
 };
@@ -53,7 +55,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The pause after a failed attempt to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The HTTP listener. It answers requests until this is dropped.
+/// The HTTP listener. The listener answers requests until this value is dropped.
 pub struct Http {
     over: Arc<AtomicBool>,
     address: SocketAddr,
@@ -136,7 +138,7 @@ impl Http {
         })
     }
 
-    /// The address at which it listens.
+    /// The address at which the listener accepts connections.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -223,7 +225,8 @@ impl Talks {
                     told.store(true, Ordering::SeqCst);
                     report
                 });
-                // This is needed since the thread that closes connections may have the socket too.
+                // The shutdown is needed, since the thread that closes connections may have the
+                // socket too.
                 let _ = own.shutdown(Shutdown::Both);
             })?;
             Ok::<_, std::io::Error>((waits, thread))

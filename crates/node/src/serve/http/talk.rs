@@ -11,7 +11,8 @@ use super::{Page, Report};
 const MOST_HEAD: usize = 8 << 10;
 const MOST_LINES: usize = 64;
 /// The time for which the server still reads input after the reply. The next constant limits the
-/// bytes. Without this a peer that still sends could be disconnected before it has read the reply.
+/// bytes. Without this time, a peer that still sends could be disconnected before it has read the
+/// reply.
 const LINGER: Duration = Duration::from_millis(250);
 const MOST_LEFT: usize = 64 << 10;
 
@@ -164,7 +165,8 @@ fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Answers one request. Reading it may need `time`, and so may writing the reply.
+/// Answers one request. The read of the request may take up to `time`, and then the write of the
+/// reply may take up to `time`.
 ///
 /// # Errors
 /// The peer has disconnected, or does not read.
@@ -198,8 +200,8 @@ pub(super) fn answer(
     let until = Instant::now() + time;
     Until { socket, until }.write_all(&answer.bytes(head_only))?;
     socket.shutdown(Shutdown::Write)?;
-    // Without this the system could reset the connection. A peer that still sends might then not
-    // read the reply.
+    // Without this read, the system could reset the connection. A peer that still sends might then
+    // not read the reply.
     let until = until.min(Instant::now() + LINGER);
     let (mut left, mut rest) = (MOST_LEFT, [0; 4096]);
     while left > 0 {

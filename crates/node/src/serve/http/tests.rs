@@ -167,7 +167,7 @@ fn a_request_without_end_is_refused_before_it_takes_memory() {
     while sent < 256 << 20 && socket.write_all(&piece).is_ok() {
         sent += piece.len();
     }
-    assert!(sent < 64 << 20, "{sent} bytes were taken");
+    assert!(sent < 64 << 20, "the server accepted {sent} bytes");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn half_a_request_is_waited_for_as_long_as_a_whole_one_may_take() {
     }
     // A connection without a request gets no reply.
     assert_eq!(rest(&connect(&http)), "");
-    // A request in pieces that arrives in time.
+    // A request in pieces is answered if it arrives in time.
     let http = start(PATIENCE);
     let mut socket = connect(&http);
     for piece in ["GET /hea", "lth HTT", "P/1.1\r\n\r", "\n"] {
