@@ -1,8 +1,8 @@
 //! A scan: a search that ranks every vector of an index, or all vectors of a given set of nodes.
 //!
-//! A search scans in four cases: its candidate list is long enough for all vectors; its walk found
-//! too few vectors; a filter or a look-up names the nodes; or the index has outgrown its codes and
-//! has few vectors ([`looks_at`](crate::update::looks_at)).
+//! A search scans if its candidate list is long enough for all vectors, or if its walk found too
+//! few vectors. It also scans if a filter or a look-up names the nodes, or if the index has
+//! outgrown its codes and has few vectors ([`looks_at`](crate::update::looks_at)).
 //!
 //! The scan reads the number of nodes first, and looks for each node below this number. The record
 //! of a node may be in memory before it is written to a page, on a dirty page, or on storage. A
