@@ -202,7 +202,7 @@ impl FilterColumn {
         self.compare(Comparison::Equal, value)
     }
 
-    /// `!=`: also rows without a value.
+    /// `!=`. Rows without a value match too.
     pub fn differs(self, value: impl Into<Value>) -> Filter {
         self.compare(Comparison::NotEqual, value)
     }
@@ -237,7 +237,7 @@ impl FilterColumn {
         self.asks(Asks::In(values.into_iter().map(Into::into).collect()))
     }
 
-    /// `not in`: also rows without a value.
+    /// `not in`. Rows without a value match too.
     pub fn not_in<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Filter {
         self.asks(Asks::NotIn(values.into_iter().map(Into::into).collect()))
     }

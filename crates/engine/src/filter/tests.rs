@@ -151,7 +151,7 @@ fn integers_that_are_no_floats_are_compared_as_they_are() {
         assert!(found(format!("price between {asked} and {one}")).is_empty());
         assert!(found(format!("price between {next} and {asked}")).is_empty());
     }
-    // These values are greater than all in the column.
+    // These values are greater than all values of the column.
     assert_eq!(found(format!("price < {}", i64::MAX)).len(), 4);
     assert!(found(format!("price == {}", i64::MAX)).is_empty());
     let most = row(&[("price", Value::Float(2_f64.powi(63)))]);

@@ -42,9 +42,9 @@ pub enum CacheSize {
     /// No cache.
     #[default]
     None,
-    /// As many entries as fit into this many bytes.
+    /// The cache has as many entries as fit into this number of bytes.
     Bytes(u64),
-    /// This many entries.
+    /// The cache has this number of entries.
     Entries(usize),
 }
 

@@ -47,7 +47,7 @@ pub struct Ranked {
 }
 
 impl Full {
-    /// If no query uses the checkpoint before the last merge, it is kept for this time.
+    /// The checkpoint before the last merge is kept for this time after its last use.
     pub const KEPT: Duration = states::KEPT;
 
     /// Opens the vectors of the index at `path` for reading, with `threads` threads to rank.

@@ -303,8 +303,8 @@ impl HighQuery {
     /// [`refine`](HighQuery::refine) or [`look`](HighQuery::look).
     ///
     /// # Errors
-    /// The query has a wrong length, has NaN or infinity, or is zero under cosine; or `list`,
-    /// `full` or `beam` is 0.
+    /// The query has a wrong length, has NaN or infinity, or is zero under cosine. Also `list`,
+    /// `full` and `beam` must not be 0.
     pub fn begin(
         &mut self,
         high: &High,
@@ -429,7 +429,8 @@ impl HighQuery {
         self.low_computations
     }
 
-    /// Appends the nearest nodes of the high list that exact vectors will rank, nearest first.
+    /// Appends the nearest nodes of the high list, nearest first. The storage server then ranks
+    /// them by exact vectors.
     pub fn best(&self, nodes: &mut Vec<u32>) {
         nodes.extend(self.list.keys().take(self.full).map(node_of));
     }

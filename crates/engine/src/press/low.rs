@@ -190,8 +190,8 @@ impl LowQuery {
     /// offloaded.
     ///
     /// # Errors
-    /// The row has a wrong length, has NaN or infinity, or is zero under cosine; `list` is 0; or
-    /// `press` has numbers that a search refuses too.
+    /// The row has a wrong length, has NaN or infinity, or is zero under cosine. Also `list` must
+    /// not be 0, and `press` must have numbers that a search accepts.
     pub fn begin(
         &mut self,
         low: &Low,

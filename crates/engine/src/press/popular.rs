@@ -15,7 +15,7 @@
 use super::packed::PackedLists;
 use crate::Error;
 
-/// The number of nodes in a block. The set bits before each block are counted in advance.
+/// The number of nodes in a block. For each block, the number of set bits before it is in memory.
 const BLOCK: usize = 512;
 
 /// The popularity of nodes.

@@ -48,7 +48,7 @@ impl Changes {
 
 /// The exact vectors of a checkpoint.
 enum Vectors {
-    /// Only the segments, of an index that is open only for reading.
+    /// The segments of an index that is open only for reading. Its other stores are closed.
     Alone(Arc<Segments>),
     Of(Arc<Index>),
 }
@@ -102,7 +102,7 @@ struct Known {
     asked: Instant,
 }
 
-/// If no query uses the checkpoint before the last merge, it is kept for this time.
+/// The checkpoint before the last merge is kept for this time after its last use.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
 
 impl States {
@@ -248,7 +248,7 @@ impl Live {
         let collection = Collection::of(index.manifest());
         known.states.push((collection, index));
         known.asked = now;
-        // Only the last checkpoint and the one before are kept.
+        // Only the last two checkpoints are kept.
         let older = known.states.len().saturating_sub(2);
         known.states.drain(..older);
         collection
@@ -414,7 +414,7 @@ mod tests {
             assert!(has(&states, now, first), "{not_yet:?}");
         }
         // A merge ends before the next call. So the checkpoint that the servers use is not the last
-        // one any more.
+        // checkpoint any more.
         merge(&states, 101);
         states.tidy_at(now, Some(second));
         assert!(has(&states, now, second));

@@ -20,10 +20,12 @@
 //!
 //! The true recall is the recall of rows that were held out of the build. The share that their
 //! searches miss is about the geometric mean of two missed shares: with and without traversal of
-//! the node. Recall@10 with lists of 13, 17, 22 and 29 was on package-text: held out .949, .971,
-//! .982, .988; traversed .969, .985, .992, .996; not traversed .926, .953, .962, .970; mean .952,
-//! .973, .982, .988. On photo-sift-100k: held out .942, .968, .983, .992; mean .931, .962, .980,
-//! .990. So each row is searched twice, with and without traversal of its node.
+//! the node. The following figures are recall@10 with the list sizes 13, 17, 22 and 29. On
+//! package-text, held-out rows find .949, .971, .982 and .988. With traversal, rows find .969,
+//! .985, .992 and .996. Without traversal, they find .926, .953, .962 and .970. The mean gives
+//! .952, .973, .982 and .988. On photo-sift-100k, held-out rows find .942, .968, .983 and .992, and
+//! the mean gives .931, .962, .980 and .990. So each row is searched twice, with and without
+//! traversal of its node.
 //!
 //! A user's own queries are better. Queries far from all rows need the largest list sizes, and rows
 //! represent such queries worst. [`calibrate`] accepts a user's queries.

@@ -128,8 +128,8 @@ impl Index {
     /// recall target.
     ///
     /// # Errors
-    /// The options have another rule for the end of a search, or another ranking than the
-    /// measurement; or the recall of the index was not measured.
+    /// The recall of the index was not measured, or the options end or rank a search in another way
+    /// than the measurement.
     pub(crate) fn depth(
         &self,
         options: &SearchOptions,

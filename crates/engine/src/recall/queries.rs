@@ -17,7 +17,7 @@
 //! queries are between clusters, and do not represent future queries. So rows count too, up to the
 //! distance at which made queries begin.
 //!
-//! With PRESS, and if vectors are read last, all queries use one depth, and a measurement with rows
+//! With PRESS, or if vectors are read last, all queries use one depth, and a measurement with rows
 //! is enough for it. For clusters, rows are enough too, since the distance of the nearest head
 //! decides.
 

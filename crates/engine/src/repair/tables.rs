@@ -80,7 +80,7 @@ impl Garbage {
         (page < self.until).then(here)
     }
 
-    /// Whether it is known which of all records are garbage.
+    /// Whether it is known for every record whether it is garbage.
     pub(super) fn is_known(&self) -> bool {
         self.until == u64::MAX
     }
@@ -331,8 +331,8 @@ impl Chunks<'_> {
         while number < count {
             let chunk = self.chunk(number, at);
             let right = chunk.filter(|chunk| u64::from(chunk.first_page) == page);
-            // The end of a chunk follows from its first bytes. If these are lost, the next readable
-            // chunk is searched for.
+            // The end of a chunk follows from its first bytes. If these bytes are lost, the repair
+            // looks for the next readable chunk.
             let found = right.map(|chunk| (number, chunk)).or_else(|| {
                 let places = at + 1..self.payload.len();
                 places

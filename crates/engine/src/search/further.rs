@@ -11,7 +11,7 @@
 //!
 //! If codes were not trained for a vector ([`drift`](crate::update)), its estimate is about the
 //! same as its neighbours' estimates. So only some of these vectors get into the candidate list, by
-//! chance, and the walk may miss nearer ones. A longer candidate list has more of these vectors,
+//! chance, and the walk may miss nearer vectors. A longer candidate list has more of these vectors,
 //! and the search ranks them all. The further walk ranks whole pages, so it also ranks every
 //! inserted node on a page that it reads.
 //!

@@ -92,7 +92,7 @@ pub(crate) struct ByLeading<'a> {
 pub(crate) struct LeadingError {
     pub(crate) metric: Metric,
     pub(crate) dim: usize,
-    /// Under the inner product, the length of the query vector.
+    /// The length of the query vector. It is used only under the inner product.
     pub(crate) query: f32,
 }
 

@@ -110,9 +110,9 @@ pub struct SearchOptions {
     pub k: usize,
     /// The list size (L), at least `k`. A longer candidate list finds more of the true nearest
     /// vectors, and is slower. If the candidate list has a place for each live vector, results are
-    /// exact. Results are also exact, whatever the list size, in a small index that
-    /// [outgrew its codes](crate::Due::Grown). An index is small with fewer than 1,000 vectors.
-    /// After a build of fewer than 128 vectors, it is small with fewer than 10,000.
+    /// exact. With any list size, results are also exact in a small index that [outgrew its
+    /// codes](crate::Due::Grown). An index is small with fewer than 1,000 vectors. After a build of
+    /// fewer than 128 vectors, it is small with fewer than 10,000.
     ///
     /// If the index [has drifted](crate::Due::Drifted) and a result was inserted since the last
     /// build or merge, the query searches again with a candidate list 8 times as long.
@@ -176,11 +176,11 @@ pub struct SearchOptions {
     /// The number of OS threads that run the queries.
     pub threads: usize,
     /// The number of queries in flight on each thread: 1 for the least latency, more for
-    /// throughput. If the memory budget cannot fit this number, fewer queries are in flight. `None`
-    /// chooses by the size of the batch ([`in_flight`](SearchOptions::in_flight)). A batch of at
-    /// least 256 queries for each thread tries several numbers with its first queries, and
-    /// continues with the number of highest throughput. Results of best-first search do not depend
-    /// on this number.
+    /// throughput. If the memory budget cannot fit this number, fewer queries are in flight. If the
+    /// option is `None`, the search chooses the number by the size of the batch
+    /// ([`in_flight`](SearchOptions::in_flight)). A batch of at least 256 queries for each thread
+    /// tries several numbers with its first queries, and continues with the number of highest
+    /// throughput. Results of best-first search do not depend on this number.
     pub in_flight: Option<usize>,
 }
 
@@ -419,9 +419,9 @@ impl Index {
     /// another process has changed the index since this handle was opened.
     pub(crate) fn outdated(&self, error: Error) -> Error {
         match error {
-            // Direct inserts reuse pages that only checkpoints before the last one name. If pages
-            // are written in place, the lists on them may lead to pages that the checkpoint does
-            // not have.
+            // Direct inserts reuse a page if only checkpoints older than the last checkpoint name
+            // it. If pages are written in place, the lists on them may lead to pages that the
+            // checkpoint does not have.
             Error::Damaged { .. }
             | Error::Layout(_)
             | Error::Tier(TierError::OutOfRange { .. })

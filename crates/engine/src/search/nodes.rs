@@ -33,16 +33,16 @@ const PIECE: usize = 1 << 12;
 pub(crate) enum Nodes<'a> {
     /// All nodes from the first number up to the second, exclusive.
     Range(u32, u32),
-    /// These nodes, ascending and distinct.
+    /// A list of nodes, which ascend and are distinct.
     These(&'a [u32]),
 }
 
 /// The part of a vector that the caller needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exactness {
-    /// Only the id.
+    /// The caller needs only the id.
     IdAlone,
-    /// The exact vector.
+    /// The caller needs the id and the exact vector.
     Exact,
 }
 

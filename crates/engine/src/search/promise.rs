@@ -20,10 +20,10 @@
 //! node. So each read in flight lowers the bound.
 //!
 //! - If codes are stored beside the lists of other nodes, the key of a candidate may be an exact
-//!   distance. Exact keys have a bound of their own ([`Bounds`]), and say nothing about the error
-//!   of codes.
-//! - Only nodes on storage count. Vectors that wait for a merge are ranked before the walk, so
-//!   their distances do not show how far the walk has come.
+//!   distance. Exact keys have another bound than estimates ([`Bounds`]), and say nothing about the
+//!   error of codes.
+//! - Only nodes on storage count as met. Vectors that wait for a merge are ranked before the walk,
+//!   so their distances do not show how far the walk has come.
 //! - Where vectors are apart from lists, the exact distance of an expanded node is not known. In
 //!   these layouts, vectors that are prefetched during the walk are ranked as they arrive
 //!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). Before the first of these
@@ -185,8 +185,8 @@ impl Promise {
         self.error.add(error);
     }
 
-    /// The distances up to which candidates have promise, with `on_their_way` reads in flight.
-    /// `None` if all candidates have promise.
+    /// Returns the distances up to which candidates have promise, with `on_their_way` reads in
+    /// flight. Returns `None` if all candidates have promise.
     #[inline]
     pub(crate) fn bounds(&self, on_their_way: usize) -> Option<Bounds> {
         let slack = self.slack?;

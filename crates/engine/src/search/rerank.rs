@@ -64,7 +64,7 @@ pub(crate) struct Reranker<'a> {
     /// A read queue for each segment, opened at its first use.
     queues: Vec<Option<Box<dyn ReadQueue>>>,
     pub(super) rerank: Rerank,
-    /// Whether results need exact distances. Leading parts give only approximate ones.
+    /// Whether results need exact distances. Leading parts give only approximate distances.
     exact: bool,
     check: bool,
     timer: &'a Timer,
@@ -532,8 +532,8 @@ impl<'a> Reranker<'a> {
         Ok(outcome)
     }
 
-    /// Whether a candidate that was ranked in an earlier round became a result. `None` if no
-    /// earlier round ranked it.
+    /// Returns whether a candidate that was ranked in an earlier round became a result. Returns
+    /// `None` if no earlier round ranked it.
     fn came_in_before(&self, key: u64) -> Option<bool> {
         let known = &self.ranked[..self.known];
         let at = known.binary_search_by_key(&key, |&(key, _)| key).ok()?;
@@ -578,7 +578,7 @@ impl<'a> Reranker<'a> {
         Ok(ranking.rank(key, id, &self.vector))
     }
 
-    /// The next page of any segment.
+    /// Waits for the next page of any segment, and returns it.
     async fn next(&mut self) -> (usize, Completion) {
         let start = self.timer.start();
         // If all reads of the batch are in one queue, the task waits once for all of them.

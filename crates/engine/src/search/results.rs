@@ -53,8 +53,8 @@ impl Nearest {
         true
     }
 
-    /// If the list has k results, returns the distance of the last one. A vector enters the list if
-    /// it is nearer.
+    /// Returns the distance of the k-th result, or `None` if the list has fewer than k results. A
+    /// vector enters a full list if it is nearer than this distance.
     pub(crate) fn bound(&self) -> Option<f32> {
         match self.found.last() {
             Some(last) if self.found.len() == self.k => Some(last.distance),

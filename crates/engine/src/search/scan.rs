@@ -407,8 +407,8 @@ impl<N: NodePages> Everything<'_, '_, N> {
     }
 }
 
-/// The nodes at the start of `placed` that are on the same page as the first one. `placed` is
-/// sorted by page.
+/// The nodes at the start of `placed` that are on the page of its first node. `placed` is sorted by
+/// page.
 fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
     let page = placed.first().map(|first| first.0);
     let here = placed.iter().take_while(|at| Some(at.0) == page);
@@ -521,8 +521,8 @@ impl Sought {
         on_page
     }
 
-    /// Looks on a page for the nodes that should be on it. Calls `each` with the nodes that are
-    /// there, and keeps the others as sought.
+    /// Looks on a page for the nodes that should be on it. Calls `each` with the nodes that are on
+    /// the page. The other nodes stay in the list of sought nodes.
     fn meet<S: Source>(
         &mut self,
         source: &S,

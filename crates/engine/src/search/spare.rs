@@ -35,8 +35,8 @@ impl Spare {
         spare.ok().flatten().unwrap_or_default()
     }
 
-    /// Leaves the buffers to the next walk. Under a memory budget no buffers are kept, since the
-    /// budget has no memory for idle ones.
+    /// Leaves the buffers to the next walk. Under a memory budget, no buffers are kept, since the
+    /// budget has no memory for idle buffers.
     pub(super) fn leave(self, budget: Option<u64>) {
         let bytes = self.frontier.memory_bytes() + self.visited.memory_bytes();
         if bytes > MOST_BYTES || budget.is_some() {

@@ -125,8 +125,8 @@ impl Index {
     /// Searches a batch of queries as [`search_filtered`](Index::search_filtered) does, and returns
     /// at once, as [`submit`](Index::submit) does.
     ///
-    /// A search thread finds the matches of the filter before the search begins, and runs no other
-    /// query meanwhile. A deadline or [`cancel`](SubmittedSearch::cancel) takes effect only after
+    /// A search thread finds the matches of the filter before the search begins. While it does, it
+    /// runs no query. A deadline or [`cancel`](SubmittedSearch::cancel) takes effect only after
     /// that step. The matches need at most one bit of memory for each vector of the index. The
     /// search keeps them while it waits for memory too.
     ///

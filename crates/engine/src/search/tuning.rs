@@ -291,7 +291,8 @@ impl Turns {
         }
     }
 
-    /// Chooses the best number that was tried. Tasks beyond this number end.
+    /// Chooses the best number that was tried. A task whose number is not below the chosen number
+    /// ends.
     fn choose(&self, mut state: MutexGuard<'_, State>) {
         let Some(Tuning { climb, .. }) = state.tuning.take() else {
             return;
@@ -394,8 +395,8 @@ mod tests {
 
     #[test]
     fn what_only_came_later_is_not_better() {
-        // Each trial is faster than the one before, whatever the number, because pages come into
-        // memory.
+        // Each trial is faster than the trial before it, with any number, because more and more
+        // pages are in memory.
         let warms = |_, n| 1.0 - 0.6_f64.powi(n as i32 + 1);
         let (number, tried) = chosen(64, warms);
         assert_eq!(number, 1, "{tried:?}");

@@ -109,7 +109,7 @@ pub(crate) enum Vectors {
     Replicated,
     /// Each vector is in one posting list, as a part of its group.
     Grouped(Groups),
-    /// The vectors are in a file of their own.
+    /// The vectors are in a file without posting lists.
     Addressed,
 }
 

@@ -102,7 +102,7 @@ pub(crate) enum CodesAt {
     /// Codes of a node's neighbours are in its record, and only codes of the entry points are in
     /// memory.
     Records,
-    /// There are no codes.
+    /// The layout has no codes.
     Nowhere,
 }
 
@@ -171,8 +171,8 @@ impl Composition {
     /// Opens the pages of lists of a graph index. The call reads tables and models, but no pages.
     ///
     /// # Errors
-    /// A file is missing, damaged, of a later format or of another index; or the layout has
-    /// clusters.
+    /// A file is missing, damaged, of a later format or of another index. The call also fails if
+    /// the layout has clusters.
     pub(crate) fn open(
         &self,
         volume: &dyn Volume,

@@ -31,7 +31,7 @@ pub(crate) struct GraphStores {
     pub(crate) resident: Resident,
     /// The vectors, if they are apart from lists.
     pub(crate) segments: Option<Segments>,
-    /// The placement of nodes, once the index takes direct inserts or has taken some.
+    /// The placement of nodes. It is set if the index has taken direct inserts, or may take them.
     pub(crate) placement: Placed,
 }
 

@@ -66,8 +66,8 @@ impl IdTable {
     /// are row numbers, or because an earlier version wrote the index. The result is then `None`.
     ///
     /// # Errors
-    /// The file is missing, damaged or of another index; or the number of its ids differs from the
-    /// number of the build's vectors.
+    /// The file is missing, damaged or of another index. The call also fails if the number of ids
+    /// differs from the number of the build's vectors.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<Self>, Error> {
         let Some(entry) = manifest.file(FileKind::Ids.name()) else {
             return Ok(None);

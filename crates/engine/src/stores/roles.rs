@@ -74,8 +74,8 @@ pub(crate) mod tests {
         })
     }
 
-    /// An index in a folder: topology mapped, vectors in memory, ids in a folder of their own, and
-    /// the rest in the index folder.
+    /// Returns the volume of an index: the topology is mapped, vectors are in memory, ids are in
+    /// another folder, and all other files are in the index folder.
     pub(crate) fn tiers(folder: &Path) -> Arc<dyn Volume> {
         let directory = |name: &str| Directory::create(folder.join(name)).unwrap();
         let mapped: Arc<dyn Volume> = Arc::new(MemoryVolume::mapped(directory("topology")));

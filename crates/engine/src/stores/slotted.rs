@@ -63,7 +63,7 @@ impl SlottedPages {
         (self.shape.file_offset(page), self.shape.page_bytes())
     }
 
-    /// Reads a page in place. `check` verifies its checksums, and `ids` tells whether the page has
+    /// Reads a page in place. `check` verifies its checksums, and `ids` says whether the page has
     /// ids.
     #[inline]
     pub(crate) fn view<'p>(

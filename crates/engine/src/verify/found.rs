@@ -1,6 +1,6 @@
-//! Checks whether searches find vectors inserted after the last build or merge as well as the
-//! vectors of that build. Inserted vectors may have drifted, so that their codes are inaccurate.
-//! Drift is no damage, so it causes only a warning.
+//! Checks whether searches find the vectors that were inserted after the last build or merge. The
+//! check compares their recall with the recall of older vectors. Inserted vectors may have drifted,
+//! so that their codes are inaccurate. Drift is no damage, so it causes only a warning.
 
 use std::path::Path;
 use std::sync::Arc;

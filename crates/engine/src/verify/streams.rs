@@ -146,8 +146,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the directory of the pages with lists. It must fit their file, and all its models
-    /// must decode.
+    /// Checks the directory of the pages with lists. The directory must fit the file of lists, and
+    /// all its models must decode.
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
         // If the file of lists has no valid header, the right size is unknown. The header is
         // reported separately.

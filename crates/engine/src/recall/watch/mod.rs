@@ -471,9 +471,9 @@ impl Index {
     /// ([`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall)), and discards the sample.
     /// Searches with up to [`MOST_WATCHED_K`](bounds::MOST_WATCHED_K) results are sampled. Range
     /// searches and searches by id are not sampled. A measurement searches each sampled query
-    /// again, and compares it with all vectors, on one thread. Other searches continue meanwhile.
-    /// If no query was sampled, the call measures nothing. It returns the recall that was measured
-    /// so far, including this measurement.
+    /// again, and compares it with all vectors, on one thread. Other searches continue during the
+    /// measurement. If no query was sampled, the call measures nothing. It returns the recall that
+    /// was measured so far, including this measurement.
     ///
     /// # Errors
     /// The index was opened without a watch, a read fails, or `progress` interrupts. If another
@@ -557,8 +557,8 @@ impl LiveIndex {
     }
 
     /// Does the same as [`Index::measure_recall`], for the vectors at one read timestamp during the
-    /// call. Searches, changes and merges continue meanwhile. If a merge ends during the
-    /// measurement, the measurement starts again.
+    /// call. Searches, changes and merges continue during the measurement. If a merge ends during
+    /// the measurement, the measurement starts again.
     ///
     /// # Errors
     /// Fails as [`Index::measure_recall`] does. The error is [`Error::Restless`] if several merges

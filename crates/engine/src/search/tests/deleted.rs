@@ -39,8 +39,8 @@ pub(super) fn presets() -> [Preset; 4] {
     ]
 }
 
-/// An index in a folder of its own. Many tests begin with the same index, so a process builds each
-/// index once, and copies it.
+/// Returns an index in its own folder. Many tests begin with the same index, so a process builds
+/// each index once, and copies it.
 pub(super) fn built(folder: &std::path::Path, preset: Preset, layout: Option<Layout>) -> PathBuf {
     static BUILT: Mutex<Vec<(&str, Option<Layout>, tempfile::TempDir)>> = Mutex::new(Vec::new());
     let path = folder.join(preset.to_string());
@@ -206,8 +206,7 @@ fn more_than_are_left_is_answered_with_padding() {
 #[test]
 fn the_list_is_of_those_that_are_not_deleted() {
     // If half of all vectors are deleted, a search expands as many live candidates as before. This
-    // also holds if deletes are found only in vectors that are apart from lists, or in cached
-    // records.
+    // must also be so if only vectors apart from lists, or cached records, show the deletes.
     let folder = tempfile::tempdir().unwrap();
     let queries = normal(20, 99);
     for (preset, cache) in [

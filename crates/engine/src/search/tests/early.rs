@@ -148,8 +148,8 @@ fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     assert_eq!(all.hops, some.hops);
     assert_eq!(all.hops, few.hops);
     assert!(all.reranked > some.reranked && all.reranked > few.reranked);
-    // The whole list is ranked. Candidates that were ranked during the walk and then left the list
-    // are ranked as well, but these are at most one in a hundred.
+    // The whole list is ranked. Some candidates were ranked during the walk and then left the list.
+    // They are at most one in a hundred.
     let list = 100 * 100;
     assert!(all.reranked >= list, "{all:?}");
     assert!(all.reranked <= list + 100, "{all:?}");

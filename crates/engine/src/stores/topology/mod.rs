@@ -70,7 +70,7 @@ pub enum Layout {
     /// (§6.1).
     Addressed,
     /// The layout [`Addressed`](Layout::Addressed), but each vector is stored in the group of one
-    /// of its clusters. A group is read at once (second-tier memory paper, §6.2).
+    /// of its clusters. One read returns a whole group (second-tier memory paper, §6.2).
     Grouped,
 }
 

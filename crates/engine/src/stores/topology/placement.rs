@@ -537,8 +537,8 @@ mod tests {
                     for round in 0..20_000u32 {
                         let bytes = PageBytes::from(round.to_le_bytes());
                         unwritten.insert(page, bytes.clone());
-                        // As soon as a thread sees that the page is gone, it may add the next
-                        // version.
+                        // As soon as a thread sees that the page is not dirty any more, it may add
+                        // the next version.
                         unwritten.remove(page, &bytes);
                         let next = PageBytes::from([1]);
                         unwritten.insert(page, next.clone());

@@ -86,7 +86,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// The page after the last one.
+    /// The page after the last page of this range.
     #[inline]
     pub(crate) fn end(self) -> u64 {
         self.page + u64::from(self.pages)

@@ -239,8 +239,8 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
         grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
     }
-    // In the next case, the manifest says that the index took no direct inserts. So it does not
-    // have these files, and no pages after the pages of the build.
+    // In the next case, the manifest says that the index took no direct inserts. So the files of
+    // direct inserts, and the pages after the pages of the build, do not belong to it.
     let volume = grown.with(|_, _, manifest| manifest.placement = None);
     let found = lines(&volume);
     for role in ["placement", "journal"] {
