@@ -243,7 +243,7 @@ impl Full {
             return Err(Error::call(
                 "the checkpoint of a request",
                 format!("{state:016x}"),
-                "only the last checkpoint and the one before are known here",
+                "this server has only the last checkpoint, and perhaps the one before it",
                 READ_AGAIN,
             ));
         };

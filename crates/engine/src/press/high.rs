@@ -81,7 +81,7 @@ impl High {
                     "of {} dimensions, with {centroids} bytes of centroids",
                     collection.dim
                 ),
-                format!("servers can send each other at most {MOST_CENTROIDS} bytes of them"),
+                format!("servers can send each other at most {MOST_CENTROIDS} bytes of centroids"),
                 "Search it in one process with `stratann search`",
             ));
         }

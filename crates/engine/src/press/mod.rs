@@ -236,7 +236,7 @@ pub(crate) fn far() -> Error {
         "a query",
         "too far from all vectors",
         "its distances would not be finite",
-        "Scale it as the vectors are",
+        "Scale the query as the vectors are scaled",
     )
 }
 

@@ -113,7 +113,8 @@ fn too_few(queries: usize) -> Error {
 /// of the index will be the queries.
 fn check_number(index: &Index, queries: Option<&dyn VectorSource>) -> Result<(), Error> {
     let least = LEAST_QUERIES;
-    let reason = format!("the recall of fewer than {least} queries says little about later ones");
+    let reason =
+        format!("the recall of fewer than {least} queries says little about later queries");
     match queries.map(VectorSource::rows) {
         Some(rows) if rows < least => {
             let remedy = format!(

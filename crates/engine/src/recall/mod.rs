@@ -146,7 +146,7 @@ impl Index {
                 return Err(Error::call(
                     "recall",
                     format!("given with {what}"),
-                    "each decides when a search ends",
+                    "each of the two decides when a search ends",
                     "Give only one of them",
                 ));
             }
@@ -213,7 +213,7 @@ impl Index {
         if let (true, Some(rerank)) = (is_late, options.rerank)
             && rerank != self.preset().rerank
         {
-            let reason = "the recall of this index was measured with the preset's";
+            let reason = "the recall of this index was measured with the preset's re-ranking";
             return Err(Error::call("rerank", "not the preset's", reason, LEAVE_OUT));
         }
         let depth = match (is_late, file.by_build) {

@@ -519,7 +519,7 @@ impl<'a> Batch<'a> {
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),
-                    "scans every vector that may be an answer, since a walk would find too few"
+                    "scans every vector that may be a result, since a walk would find too few"
                 );
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;

@@ -172,26 +172,26 @@ fn within(
         return Err(Error::call(what, query.rows(), reason, "Give one vector"));
     }
     if range.distance.is_nan() {
-        let reason = "no distance can be compared with it";
+        let reason = "no distance can be compared with NaN";
         return Err(Error::call(
             "distance",
             range.distance,
             reason,
-            "Pass a number",
+            "Pass a number other than NaN",
         ));
     }
     if range.most == 0 {
-        let reason = "a page has at least one";
+        let reason = "a page has at least one result";
         return Err(Error::call(
-            "number of answers of a page",
+            "number of results of a page",
             0,
             reason,
             "Pass at least 1",
         ));
     }
     if options.recall.is_some() {
-        let reason = "the number of answers of a range search is not known before";
-        let remedy = "Leave it out, or give a list size in its place";
+        let reason = "the number of results of a range search is not known before the search";
+        let remedy = "Leave it out, or give a list size instead";
         return Err(Error::call("recall", "given", reason, remedy));
     }
     let begin = Instant::now();
@@ -284,7 +284,7 @@ fn like(
             "the list of ids",
             "empty",
             reason,
-            "Give one or more",
+            "Give at least one id",
         ));
     }
     let queries = Matrix::new(rows.vectors, ids.len(), rows.dim, rows.element)?;

@@ -457,7 +457,7 @@ impl Outcome {
         match self.result.take() {
             Some(Ok(result)) => result,
             Some(Err(panic)) => resume_unwind(panic),
-            None => panic!("the answers of a submitted search were taken before"),
+            None => panic!("the results of a submitted search were taken before"),
         }
     }
 }

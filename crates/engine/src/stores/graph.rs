@@ -162,7 +162,7 @@ impl GraphStores {
                 return Err(Error::Damaged {
                     file: stored::file_of(volume, manifest, FileKind::Journal, None)?,
                     what: format!(
-                        "it has page {page}, and {} pages hold all {} nodes",
+                        "it has page {page}, but {} pages have all {} nodes",
                         placement.pages(),
                         file.nodes
                     ),

@@ -372,7 +372,7 @@ impl RecallWatch {
             "watch_recall",
             "not given",
             "there is no sample of queries to measure",
-            "Open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`)",
+            "Open the index with such a sample (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`)",
         )
     }
     /// Measures the sample in an index that changes. `hold` returns the index at its last
@@ -401,7 +401,7 @@ impl RecallWatch {
             Err(Error::Restless {
                 path,
                 what: format!("{TRIES} times, a merge ended while its recall was measured"),
-                remedy: "Measure a smaller sample, or when fewer vectors are changed".into(),
+                remedy: "Measure a smaller sample, or measure while fewer vectors change".into(),
             })
         })
     }

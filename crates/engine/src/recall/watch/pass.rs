@@ -296,7 +296,7 @@ impl Look<'_, '_> {
                     "{} of its {} vectors were met, since ids were replaced again and again while its recall was measured",
                     self.met, standing.live
                 ),
-                remedy: "Measure when fewer vectors are replaced".into(),
+                remedy: "Measure while fewer vectors are replaced".into(),
             });
         }
         Ok(())

@@ -96,7 +96,7 @@ pub(crate) fn check(
     }
     if missing > 0 || part.nodes().len() != at {
         let what = format!(
-            "it lacks {missing} of {at} nodes with a row, and has {} nodes",
+            "its set of nodes lacks {missing} of {at} nodes with a row, and has {} nodes",
             part.nodes().len()
         );
         wrong(part.file(), what);

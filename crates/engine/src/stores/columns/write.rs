@@ -77,7 +77,7 @@ impl Stream {
             Error::call(
                 "a part of a column",
                 format!("{} bytes", bytes.len()),
-                "its values take fewer than 4 GiB together",
+                "all values of a column together take fewer than 4 GiB",
                 "Give shorter values, or divide them among several columns",
             )
         })?;
@@ -171,7 +171,7 @@ impl<'a> SegmentWriter<'a> {
         self.ids
             .push(&[&id.to_be_bytes(), &self.rows.to_be_bytes()])?;
         self.rows = self.rows.checked_add(1).ok_or_else(|| {
-            let reason = "an index numbers fewer";
+            let reason = "an index has fewer rows";
             let remedy = "Divide the rows among several indexes";
             Error::call("number of rows", "2^32", reason, remedy)
         })?;
