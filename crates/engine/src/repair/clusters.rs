@@ -588,9 +588,9 @@ impl Files<'_, '_, '_> {
             .collect())
     }
 
-    /// Finds posting lists by their checksums, which confirm their clusters. After a damaged
-    /// posting list, the numbers of vectors that are stored once are unknown. They are found by the
-    /// checksums of the vectors.
+    /// Finds posting lists by their checksums. A checksum also covers the number of the cluster.
+    /// After a damaged posting list, the numbers of vectors that are stored once are unknown. They
+    /// are found by the checksums of the vectors.
     fn found_places(
         &self,
         entry: &FileEntry,

@@ -356,7 +356,8 @@ impl Records<'_> {
         for ((slot, stored), node) in read.records.iter().enumerate().zip(nodes) {
             let bytes = match (&stored.bytes, node) {
                 (Ok(bytes), _) => bytes,
-                // The fault is on a later page, and is reported for that page too.
+                // The record continues on a later page. The fault is on that page, and is reported
+                // for it too.
                 (Err(error), Some(node)) if read.left > 0 && slot + 1 == read.records.len() => {
                     let place = NodeAt { file, offset, node };
                     check.node_problem(

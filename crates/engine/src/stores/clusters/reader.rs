@@ -11,7 +11,7 @@ use crate::Error;
 /// A function that gets a vector: its number, its id, and its bytes.
 pub(crate) type EachMember<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// The files of a cluster index, open for reading in pieces.
+/// The open files of a cluster index, which are read in pieces.
 pub(crate) struct ClusterReader<'a> {
     pub(super) stores: &'a ClusterStores,
     /// The open files, in the order of `stores`.

@@ -57,7 +57,7 @@ struct Open {
     next: u32,
     /// Numbers of the sealed pages, in the order of writing.
     sealed: VecDeque<u32>,
-    /// Pages that are written, but whose last vector continues on pages that are not all written.
+    /// The written pages whose last vector continues on pages that are not all written.
     kept: Vec<u32>,
 }
 
