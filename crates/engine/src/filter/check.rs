@@ -22,8 +22,8 @@ impl Filter {
     /// Checks the filter against the columns of an index.
     ///
     /// # Errors
-    /// [`Error::Filter`]: a missing column; a value or a comparison that does not fit the column's
-    /// type; too many parts.
+    /// A column does not exist, a value or a comparison does not fit the type of its column, or the
+    /// filter has too many parts ([`Error::Filter`]).
     pub(crate) fn check(&self, schema: &Schema) -> Result<Checked, Error> {
         let mut checker = Checker {
             schema,
@@ -102,8 +102,8 @@ impl Checker<'_> {
                 let high = column.ordered(high, "between")?;
                 let empty = match order(&low.value, &high.value) {
                     Ordering::Less => false,
-                    // If both bounds have the same nearest float, only that float may lie between
-                    // the bounds.
+                    // If both bounds have the same nearest float, no other float is between the
+                    // bounds.
                     Ordering::Equal => low.asked.is_gt() || high.asked.is_lt(),
                     Ordering::Greater => true,
                 };
@@ -129,23 +129,23 @@ impl Checker<'_> {
     }
 }
 
-/// A requested value, converted to a column's type. If an integer beyond 2^53 equals no float, it
-/// is converted to the nearest one.
+/// A value of a filter, converted to the type of a column. An integer beyond 2^53 that equals no
+/// float is converted to the nearest float.
 struct Near {
     value: Value,
-    /// How the requested value compares with `value`.
+    /// The result of the comparison of the filter's value with `value`.
     asked: Ordering,
 }
 
 impl Near {
-    /// The exact value.
+    /// Returns a value that was converted exactly.
     fn at(value: Value) -> Near {
         let asked = Ordering::Equal;
         Near { value, asked }
     }
 
-    /// The upper bound of values less than the requested one. If `itself` is set, the bound
-    /// includes the requested value.
+    /// The upper bound of values less than the filter's value. If `itself` is set, the filter's
+    /// value is within the bound.
     fn below(self, itself: bool) -> Bound<Value> {
         match self.asked {
             Ordering::Equal if itself => Bound::Included(self.value),
@@ -154,8 +154,8 @@ impl Near {
         }
     }
 
-    /// The lower bound of values greater than the requested one. If `itself` is set, the bound
-    /// includes the requested value.
+    /// The lower bound of values greater than the filter's value. If `itself` is set, the filter's
+    /// value is within the bound.
     fn above(self, itself: bool) -> Bound<Value> {
         match self.asked {
             Ordering::Equal if itself => Bound::Included(self.value),
@@ -189,11 +189,11 @@ impl Column<'_> {
         })
     }
 
-    /// Rows whose value is one of `values`.
+    /// Returns the condition that the value of a row is one of `values`.
     fn having(&mut self, values: &[Value], kind: ColumnType) -> Result<Expression, Error> {
         let values = values.iter().map(|value| self.fit(value, kind));
         let values = values.collect::<Result<Vec<_>, _>>()?;
-        // If an integer equals no float, it equals no value in a column of floats.
+        // An integer that equals no float equals no value of a column of floats, so it is left out.
         let exact = values.into_iter().filter(|near| near.asked.is_eq());
         let mut values: Vec<Value> = exact.map(|near| near.value).collect();
         if values.is_empty() {
@@ -235,7 +235,7 @@ impl Column<'_> {
         }
     }
 
-    /// A value converted to a type, or to the nearest value of that type.
+    /// Converts a value to a type, or to the nearest value of that type.
     fn fit(&mut self, value: &Value, kind: ColumnType) -> Result<Near, Error> {
         *self.values += 1;
         if *self.values > MOST_VALUES {
@@ -283,7 +283,7 @@ impl Column<'_> {
     }
 }
 
-/// A value, or its beginning if it is long.
+/// Returns the text of a value, or the beginning of this text if it is long.
 fn shown(value: &Value) -> String {
     let text = Literal(value).to_string();
     match text.char_indices().nth(SHOWN) {
@@ -292,7 +292,8 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The reason that there is no such column, with similar names if there are any.
+/// Returns the reason of the error for a column that does not exist. It names similar columns, if
+/// there are any.
 fn unknown(name: &str, schema: &Schema) -> String {
     let shown: String = name.chars().take(SHOWN).collect();
     if schema.is_empty() {

@@ -1,4 +1,4 @@
-//! Evaluates filters that were checked against the columns.
+//! Evaluates filters that were checked against the columns of an index.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -7,7 +7,7 @@ use stratann_layout::attributes::{ColumnType, Row, Value, float_of};
 
 use super::NodeSet;
 
-/// A filter that fits an index's columns.
+/// A filter that fits the columns of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Checked(pub(super) Expression);
 
@@ -31,13 +31,13 @@ pub(crate) struct Atom {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Wanted {
-    /// One of these values, which have the column's type. For a column of lists, at least one item
-    /// of the row's list is one of these. The values are ascending and distinct, and there is at
-    /// least one.
+    /// The value of the row is one of these values, which have the column's type. In a column of
+    /// lists, at least one item of the row's list is one of these. The values ascend and are
+    /// distinct. There is at least one value.
     AnyOf(Vec<Value>),
-    /// A value between these bounds. The bounds have the column's type.
+    /// The value of the row is between these bounds. The bounds have the column's type.
     Between(Bound<Value>, Bound<Value>),
-    /// The row has a value, whichever it is.
+    /// The row has any value.
     Exists,
 }
 
@@ -136,7 +136,7 @@ impl Expression {
             Self::Atom(asked) => NodeSet(atom(asked)?.0 & &all.0),
             Self::Not(expression) => NodeSet(&all.0 - expression.nodes(all, atom)?.0),
             Self::And(parts) => {
-                // The nodes that pass all earlier parts. Only these are tested by later parts.
+                // The nodes that match all earlier parts. Later parts test only these nodes.
                 let mut left = all.clone();
                 let (contrary, parts): (Vec<_>, Vec<_>) =
                     parts.iter().partition(|part| matches!(part, Self::Not(_)));
@@ -165,8 +165,8 @@ impl Checked {
         self.0.matches(row)
     }
 
-    /// The nodes of `all` that match. `atom` returns the nodes that match an atom, and may return
-    /// nodes outside `all`.
+    /// Returns the nodes of `all` that match. `atom` must return the nodes that match an atom. It
+    /// may also return nodes outside `all`.
     ///
     /// # Errors
     /// Fails as `atom` does.

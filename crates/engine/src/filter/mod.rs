@@ -1,4 +1,4 @@
-//! Filters: conditions on attributes, for a search, a count or a delete.
+//! Filters: conditions on the attributes of vectors, for a search, a count or a delete.
 //!
 //! ```text
 //!  text ──parse─┐
@@ -6,16 +6,16 @@
 //!  objects ─────┘                                     └─ matches: one row, of a vector in memory
 //! ```
 //!
-//! - [`parse`]: the language as text
-//! - [`check`]: whether the columns exist, and have fitting types
-//! - [`checked`]: which rows and nodes match
+//! - [`parse`]: parses the text of a filter
+//! - [`check`]: checks whether the columns of a filter exist, and have fitting types
+//! - [`checked`]: finds the rows and nodes that match
 //! - [`schema`]: the columns of an index
 //! - [`nodes`]: sets of nodes
-//! - [`time`]: times as text
+//! - [`time`]: parses times
 //!
 //! A row without a value in a column fails every comparison of that column. `!=` and `not in` are
-//! the negations of `==` and `in`, so such a row passes them. There is no third truth value. Each
-//! row matches either a filter or its negation.
+//! the negations of `==` and `in`, so a row without a value passes them. A condition is true or
+//! false, and never unknown. So each row matches either a filter or the negation of the filter.
 
 mod check;
 mod checked;
@@ -37,7 +37,7 @@ pub use self::schema::Schema;
 pub(crate) use self::time::timestamp;
 use crate::Error;
 
-/// The deepest nesting of parentheses, `not`, `and` and `or`.
+/// Parentheses, `not`, `and` and `or` may be nested up to this depth.
 pub(crate) const MOST_DEPTH: usize = 64;
 /// The most comparisons of a filter.
 pub(crate) const MOST_TERMS: usize = 4096;
@@ -46,7 +46,7 @@ pub(crate) const MOST_VALUES: usize = 1 << 16;
 /// The most bytes of a filter's text.
 pub(crate) const MOST_TEXT: usize = 1 << 20;
 
-/// Words that are column names only in backticks.
+/// Reserved words. A column with such a name is written in backticks.
 const RESERVED: [&str; 10] = [
     "and", "or", "not", "in", "between", "contains", "exists", "null", "true", "false",
 ];
@@ -75,13 +75,14 @@ const RESERVED: [&str; 10] = [
 /// | `exists a`, `a != null`; `a == null` | have any value; have none |
 /// | `not f`, `f and g`, `f or g`, `(f)`, `true`, `false` | `not` binds first, then `and`, `or` |
 ///
-/// A value is `true`, `-1`, `1.5e3`, `inf` (or `1e999`, as exported files write it), `"text"` or
-/// `'text'` with the escapes of JSON, or `timestamp(0)` in microseconds since 1970 UTC. A column of
-/// timestamps also takes integers in microseconds, and texts in ISO 8601. Names that are not plain
-/// words are written in backticks. Missing values fail every comparison except `!=` and `not in`.
+/// A value is `true`, a number such as `-1`, `1.5e3` or `inf`, a text such as `"text"` or `'text'`
+/// with the escapes of JSON, or a time such as `timestamp(0)`, in microseconds since 1970 UTC.
+/// Exported files write infinity as `1e999`. A column of timestamps can also be compared with an
+/// integer in microseconds, or with a text in ISO 8601. A name that is not a plain word is written
+/// in backticks. A row without a value fails every comparison except `!=` and `not in`.
 ///
-/// A filter prints as text that parses to the same filter. This requires values that its
-/// conditions allow. NaN is not one of them.
+/// The printed text of a filter parses to the same filter, if its conditions allow all of its
+/// values. No condition allows NaN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     node: Node,
@@ -95,8 +96,8 @@ enum Node {
     Not(Box<Node>),
     And(Vec<Node>),
     Or(Vec<Node>),
-    /// The filter is nested deeper than [`MOST_DEPTH`]. It is not built further, so that recursion
-    /// over it cannot overflow the stack.
+    /// The filter would be nested deeper than [`MOST_DEPTH`]. This node replaces it, so that no
+    /// recursion over a filter can overflow the stack.
     TooDeep,
 }
 
@@ -153,7 +154,8 @@ impl Comparison {
     }
 }
 
-/// The position of a term in the text, in characters from 1 on. It is not part of the condition.
+/// The position of a term in the text, in characters from 1 on. Two equal conditions may have
+/// different positions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place(Option<usize>);
 
@@ -200,7 +202,7 @@ impl FilterColumn {
         self.compare(Comparison::Equal, value)
     }
 
-    /// `!=`: also rows without a value.
+    /// `!=`. Rows without a value match too.
     pub fn differs(self, value: impl Into<Value>) -> Filter {
         self.compare(Comparison::NotEqual, value)
     }
@@ -235,7 +237,7 @@ impl FilterColumn {
         self.asks(Asks::In(values.into_iter().map(Into::into).collect()))
     }
 
-    /// `not in`: also rows without a value.
+    /// `not in`. Rows without a value match too.
     pub fn not_in<V: Into<Value>>(self, values: impl IntoIterator<Item = V>) -> Filter {
         self.asks(Asks::NotIn(values.into_iter().map(Into::into).collect()))
     }
@@ -271,11 +273,12 @@ impl FilterColumn {
 }
 
 impl Filter {
-    /// Parses the text of a filter. Columns and types are checked later, against an index.
+    /// Parses the text of a filter. Its columns and types are checked later, when the filter is
+    /// used on an index.
     ///
     /// # Errors
     /// [`Error::Filter`] if the text is not a filter, is longer than a megabyte, or has too many
-    /// parts. Unless the text is too long, the error gives the position of the wrong character.
+    /// parts. The error has the position of the wrong character, unless the text is too long.
     pub fn parse(text: &str) -> Result<Filter, Error> {
         parse::parse(text)
     }
@@ -288,7 +291,7 @@ impl Filter {
         }
     }
 
-    /// A filter that matches every row if `matches` is set, and otherwise no row.
+    /// Returns a filter that matches every row if `matches` is set, and no row otherwise.
     pub fn constant(matches: bool) -> Filter {
         Filter {
             node: Node::Constant(matches),
@@ -296,12 +299,14 @@ impl Filter {
         }
     }
 
-    /// Rows that match all of some filters. Without filters, every row matches.
+    /// Returns a filter that matches the rows which match all of some filters. If there are no
+    /// filters, every row matches.
     pub fn all_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
         Self::joined(filters, Node::And).unwrap_or_else(|| Self::constant(true))
     }
 
-    /// Rows that match at least one of some filters. Without filters, no row matches.
+    /// Returns a filter that matches the rows which match at least one of some filters. If there
+    /// are no filters, no row matches.
     pub fn any_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
         Self::joined(filters, Node::Or).unwrap_or_else(|| Self::constant(false))
     }
@@ -323,7 +328,7 @@ impl Filter {
         Some(Self::around(join(nodes), depth))
     }
 
-    /// A node around children of a given depth.
+    /// Returns a filter with the node `node`. `depth` is the largest depth of its children.
     fn around(node: Node, depth: usize) -> Filter {
         match depth < MOST_DEPTH {
             true => Filter {
@@ -337,8 +342,8 @@ impl Filter {
         }
     }
 
-    /// Rows that match both filters. A chain of `and` becomes one list of any length, not a nested
-    /// tree.
+    /// Returns a filter that matches the rows which match both filters. A chain of `and` becomes
+    /// one list of any length, and not a nested tree.
     pub fn and(mut self, other: Filter) -> Filter {
         if let Node::And(nodes) = &mut self.node
             && other.depth < self.depth
@@ -349,7 +354,7 @@ impl Filter {
         Self::all_of([self, other])
     }
 
-    /// Rows that match at least one of the two filters.
+    /// Returns a filter that matches the rows which match at least one of the two filters.
     pub fn or(mut self, other: Filter) -> Filter {
         if let Node::Or(nodes) = &mut self.node
             && other.depth < self.depth
@@ -360,13 +365,13 @@ impl Filter {
         Self::any_of([self, other])
     }
 
-    /// Whether the filter was not built because it is nested too deeply.
+    /// Whether the filter is nested too deeply, so that it was not built.
     fn is_too_deep(&self) -> bool {
         self.node == Node::TooDeep
     }
 }
 
-/// Rows that do not match the filter.
+/// Returns a filter that matches the rows which do not match the given filter.
 impl Not for Filter {
     type Output = Filter;
 
@@ -398,8 +403,8 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// Prints this node as a part of another node. `and_is_free` says whether an `and` needs no
-    /// parentheses there.
+    /// Prints this node as a part of another node. `and_is_free` says whether the other node needs
+    /// no parentheses around an `and`.
     fn fmt_within(&self, f: &mut fmt::Formatter<'_>, and_is_free: bool) -> fmt::Result {
         match self {
             Self::Or(_) => write!(f, "({self})"),
@@ -445,7 +450,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// A column's name as a filter's text has it.
+/// The name of a column in the form that the text of a filter has.
 struct Name<'a>(&'a str);
 
 impl fmt::Display for Name<'_> {
@@ -459,7 +464,7 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// A value as a filter's text has it.
+/// A value in the form that the text of a filter has.
 struct Literal<'a>(&'a Value);
 
 impl fmt::Display for Literal<'_> {
@@ -467,7 +472,7 @@ impl fmt::Display for Literal<'_> {
         match self.0 {
             Value::Boolean(value) => value.fmt(f),
             Value::Integer(value) => value.fmt(f),
-            // The text has a point or an exponent, so that it is read as a float.
+            // The printed float has a point or an exponent, so that it is parsed as a float.
             Value::Float(value) => write!(f, "{value:?}"),
             Value::String(text) => fmt_text(f, text),
             Value::Timestamp(micros) => write!(f, "timestamp({micros})"),

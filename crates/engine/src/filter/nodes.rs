@@ -9,7 +9,7 @@ use roaring::RoaringBitmap;
 pub(crate) struct NodeSet(pub(crate) RoaringBitmap);
 
 impl NodeSet {
-    /// All nodes below a number.
+    /// Returns the set of all nodes below a number.
     pub(crate) fn below(nodes: u32) -> Self {
         let mut set = RoaringBitmap::new();
         set.insert_range(0..nodes);
@@ -52,7 +52,7 @@ impl NodeSet {
         self.0.iter()
     }
 
-    /// The nodes in a range, ascending.
+    /// The nodes of this set in a range, ascending.
     pub(crate) fn iter_in(&self, range: std::ops::Range<u32>) -> impl Iterator<Item = u32> + '_ {
         self.0.range(range)
     }

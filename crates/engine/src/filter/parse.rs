@@ -1,4 +1,4 @@
-//! The text form of filters.
+//! Parses the text of a filter. The grammar is:
 //!
 //! ```text
 //!   filter   all ("or" all)*
@@ -73,21 +73,21 @@ struct Lexer<'a> {
     at: usize,
 }
 
-/// Symbols, the longer ones first. Some symbols are not valid in a filter. They are listed so that
-/// an error can suggest the valid one.
+/// The symbols, longer symbols first. Some of them are not valid in a filter. They are in the list
+/// so that an error can suggest the valid symbol.
 const SYMBOLS: [&str; 19] = [
     "==", "!=", "<=", ">=", "<>", "&&", "||", "=~", "(", ")", "[", "]", ",", "<", ">", "=", "!",
     "-", "+",
 ];
 
 impl<'a> Lexer<'a> {
-    /// The position of a byte, in characters.
+    /// The position of a byte in the text, in characters.
     fn place(&self, at: usize) -> Place {
         let before = self.text.get(..at).unwrap_or(self.text);
         Place(Some(before.chars().count() + 1))
     }
 
-    /// The text from a byte on, as an error shows it.
+    /// The text from a byte on, shortened for an error.
     fn shown(&self, at: usize) -> String {
         let rest = self.text.get(at..).unwrap_or_default();
         match rest.char_indices().nth(SHOWN) {
@@ -133,8 +133,8 @@ impl<'a> Lexer<'a> {
         &rest[..end]
     }
 
-    /// A number with all characters that directly follow it, so that a malformed number is refused
-    /// as a whole.
+    /// Returns a number, with all characters that directly follow it. So a malformed number is
+    /// refused as a whole.
     fn number(&mut self, rest: &'a str) -> &'a str {
         let mut before = ' ';
         let end = rest.char_indices().find(|&(at, char)| {
@@ -194,7 +194,8 @@ impl<'a> Lexer<'a> {
                 Some('u') => {
                     let high = hexadecimal(&mut chars).ok_or_else(|| wrong(self))?;
                     let code = match high {
-                        // The first surrogate of a character whose code has more than four digits.
+                        // The first surrogate of a character whose code has more than four
+                        // hexadecimal digits.
                         0xd800..=0xdbff => {
                             let follows = chars.next().map(|next| next.1) == Some('\\')
                                 && chars.next().map(|next| next.1) == Some('u');
@@ -273,7 +274,7 @@ impl<'a> Parser<'a> {
             .error(format!("found {found}, expected {expected}{hint}"))
     }
 
-    /// Consumes the next token if it equals `token`.
+    /// Consumes the next token if it equals `token`. Returns whether it did.
     fn takes(&mut self, token: &Token<'_>) -> Result<bool, Error> {
         let is = self.token == *token;
         if is {
@@ -510,8 +511,8 @@ impl<'a> Parser<'a> {
             };
         }
         match text.parse::<f64>() {
-            // A number that is too large becomes infinite. Files of attributes rely on this, since
-            // JSON has no infinity.
+            // A number that is too large for a float becomes infinite. Files of attributes rely on
+            // this, since JSON has no infinity.
             Ok(value) => Ok(value.into()),
             Err(_) => Err(self.unexpected("a number")),
         }

@@ -7,15 +7,15 @@ use stratann_layout::attributes::{ColumnType, MOST_COLUMNS, Row, Value, float_of
 use crate::Error;
 use crate::alike::is_slip;
 
-/// The columns of an index by name, with their types. The first value of a column creates the
-/// column, and fixes its type. A column of floats accepts integers.
+/// The columns of an index by name, with their types. The first value that a vector gets in a new
+/// column creates the column, and decides its type. A column of floats accepts integers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
     columns: BTreeMap<String, ColumnType>,
 }
 
 impl Schema {
-    /// The type of a column, or `None` if there is no such column.
+    /// The type of a column, or `None` if the column does not exist.
     pub fn get(&self, name: &str) -> Option<ColumnType> {
         self.columns.get(name).copied()
     }
@@ -37,7 +37,7 @@ impl Schema {
         self.columns.is_empty()
     }
 
-    /// Columns of these names and types.
+    /// Creates a schema of columns with these names and types.
     ///
     /// # Errors
     /// No column can have such a name, or there are too many columns.
@@ -89,9 +89,9 @@ impl Schema {
         Ok(())
     }
 
-    /// A warning for each new column of these names that is probably misspelt: it differs from the
-    /// name of a column of this schema by one edit, or only in case. Columns of the Python package
-    /// itself are left out, since a program makes their names.
+    /// Returns a warning for each new name that is probably misspelt: it differs from the name of a
+    /// column of this schema by one edit, or only in case. Columns of the Python package itself are
+    /// left out, since a program makes their names.
     pub fn misspelt<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let is_new = |name: &&str| self.get(name).is_none() && !name.starts_with(OF_PACKAGE);
         let new = names.into_iter().filter(is_new);
@@ -104,21 +104,21 @@ impl Schema {
         warnings.collect()
     }
 
-    /// Adds the missing columns of another index, without a limit on their number. The result can
-    /// check filters, but must not accept rows.
+    /// Adds the columns of another index that this schema does not have, without a limit on their
+    /// number. The result can check filters. It must not be used for new rows.
     pub(crate) fn join(&mut self, other: &Schema) {
         for (name, &kind) in &other.columns {
             self.columns.entry(name.clone()).or_insert(kind);
         }
     }
 
-    /// Removes a column in which no row has a value.
+    /// Removes a column. No row may have a value in it.
     pub(crate) fn forget(&mut self, name: &str) {
         self.columns.remove(name);
     }
 
-    /// Whether every column of a row is in this schema. In a column of floats, integers of the row
-    /// become floats.
+    /// Returns whether every column of a row is in this schema. An integer in a column of floats
+    /// becomes a float.
     pub(crate) fn knows(&self, row: &mut Row) -> bool {
         self.fit(row);
         let mut values = row.attributes.iter();
@@ -128,8 +128,8 @@ impl Schema {
     /// Adds the columns that a row has.
     ///
     /// # Errors
-    /// Fails as [`declare`](Schema::declare) does. Other errors: in a column of floats, an integer
-    /// that equals no float.
+    /// Fails as [`declare`](Schema::declare) does, and if an integer in a column of floats equals
+    /// no float.
     pub(crate) fn take(&mut self, row: &mut Row) -> Result<(), Error> {
         self.fit(row);
         for (name, value) in &row.attributes {

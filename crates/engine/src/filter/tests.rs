@@ -1,4 +1,4 @@
-//! Filters: parsing, printing, refusals and matches.
+//! Tests how filters are parsed, printed, refused and matched.
 
 use std::collections::BTreeMap;
 
@@ -117,8 +117,8 @@ fn rows_match_as_the_table_says() {
     ));
 }
 
-/// Between 2^53 and 2^53 + 2 there is no float. An integer between the two must not be rounded to
-/// one of them.
+/// No float is between 2^53 and 2^53 + 2. The integer between these two must not be rounded to one
+/// of them.
 #[test]
 fn integers_that_are_no_floats_are_compared_as_they_are() {
     let two_53 = 1_i64 << 53;
@@ -151,7 +151,7 @@ fn integers_that_are_no_floats_are_compared_as_they_are() {
         assert!(found(format!("price between {asked} and {one}")).is_empty());
         assert!(found(format!("price between {next} and {asked}")).is_empty());
     }
-    // These values are greater than all in the column.
+    // These values are greater than all values of the column.
     assert_eq!(found(format!("price < {}", i64::MAX)).len(), 4);
     assert!(found(format!("price == {}", i64::MAX)).is_empty());
     let most = row(&[("price", Value::Float(2_f64.powi(63)))]);
@@ -367,7 +367,7 @@ fn what_is_too_large_is_a_plain_error() {
         let deep = format!("{}age == 1{}", open.repeat(100_000), close.repeat(100_000));
         assert!(refused(&deep).contains("are nested deeper than 64"));
     }
-    // A long chain is not deep, and a filter that is too deep is refused without a stack overflow.
+    // A long chain is not deep. A filter that is too deep is refused, without a stack overflow.
     let mut chain = Filter::column("age").equals(1);
     let mut deep = chain.clone();
     for i in 0..1000 {

@@ -1,11 +1,11 @@
-//! Times as text.
+//! Parses times.
 
 use time::format_description::well_known::Iso8601;
 use time::{Date, OffsetDateTime, PrimitiveDateTime, Time};
 
 /// Converts a time in ISO 8601 to microseconds since 1970 UTC. The text is a date, or a date and a
-/// time of day with a `T` or a blank between them. Without an offset, it is UTC. Digits below a
-/// microsecond are dropped. `None` if the text is not such a time.
+/// time of day with a `T` or a blank between them. A time without an offset is in UTC. Digits below
+/// a microsecond are dropped. Returns `None` if the text is not such a time.
 pub(crate) fn timestamp(text: &str) -> Option<i64> {
     let text = match text.split_once(' ') {
         Some((date, time)) => format!("{date}T{time}"),

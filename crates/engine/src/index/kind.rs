@@ -1,6 +1,6 @@
-//! The kind-specific part of an open index. All kinds share the log, ids, tombstones, fresh
-//! vectors, checkpoints, lock, catalog entry and memory plan. They also share the common code of
-//! search, verify and repair, which does not depend on the kind.
+//! The part of an open index that depends on the kind of the index. All kinds share the log, ids,
+//! tombstones, fresh vectors, checkpoints, lock, catalog entry and memory plan. They also share the
+//! common code of search, verify and repair.
 //!
 //! | difference | place |
 //! |---|---|
@@ -17,8 +17,8 @@
 //! build in `build/clusters.rs`, and the checks of its files in `verify/clusters.rs`. Vectors are
 //! inserted by `update/rebalance/`, or by merges.
 //!
-//! A new kind is a new variant of `IndexKind` and of [`Kind`]. The compiler then names each place
-//! that matches on the kind. It does not name the callers of `Index::graph` and `Manifest::graph`.
+//! A new kind is a new variant of `IndexKind` and of [`Kind`]. The compiler then reports each
+//! `match` on the kind. It does not report the callers of `Index::graph` and `Manifest::graph`.
 //! These two functions must handle the new kind too, and their callers need a review.
 
 use std::sync::OnceLock;
@@ -53,8 +53,8 @@ pub(crate) struct GraphIndex {
     /// The same graph unpacked in memory, if it is.
     pub(super) unpacked: Option<GraphStores>,
     navigation: OnceLock<Navigation>,
-    /// The open file of the navigation graph. A merge of another process may remove it before the
-    /// first search needs it.
+    /// The open file of the navigation graph. It is opened with the index, since a merge of another
+    /// process may remove the file before the first search needs it.
     navigation_file: Option<Box<dyn VolumeReader>>,
 }
 
@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// The abilities of its stores.
+    /// The composition of the layout, with the abilities of its stores.
     pub(super) fn composition(&self) -> &'static Composition {
         match self {
             Self::Graph(graph) => graph.stores.composition,
@@ -89,8 +89,8 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.stores.take_placement(volume, manifest, file),
-            // A cluster index takes only `CarriedIds` from this file. Its posting lists are found
-            // through another table.
+            // A cluster index uses only `CarriedIds` of this file. Another table has the places of
+            // its posting lists.
             Self::Clusters(_) => Ok(()),
         }
     }
@@ -106,7 +106,7 @@ impl Kind {
         }
     }
 
-    /// Keeps pages unchanged until the pin is dropped.
+    /// Returns a pin. Until it is dropped, pages in use stay unchanged.
     pub(super) fn pin(&self) -> Option<Pin<'_>> {
         match self {
             Self::Graph(graph) => Some(graph.stores.placement.get()?.pins.pin()),
@@ -114,8 +114,8 @@ impl Kind {
         }
     }
 
-    /// The pages that searches read to find candidates, and the pages of vectors that are stored
-    /// apart.
+    /// The pages that searches read to find candidates, and the pages of vectors that are apart
+    /// from lists.
     pub(super) fn files(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.files(),
@@ -139,7 +139,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of a record in the cache of hot records.
+    /// The bytes of a record in the cache of hot records.
     pub(super) fn cached_bytes(&self) -> usize {
         match self {
             Self::Graph(graph) => graph.stores.pages.cached_bytes(),
@@ -147,7 +147,7 @@ impl Kind {
         }
     }
 
-    /// Bytes of memory of the tables that map nodes to places in files.
+    /// The bytes of memory of the tables that map nodes to places in files.
     pub(super) fn metadata_bytes(&self) -> u64 {
         match self {
             Self::Graph(graph) => graph.stores.metadata_bytes() as u64,
@@ -155,7 +155,7 @@ impl Kind {
         }
     }
 
-    /// Bytes that direct inserts need.
+    /// The bytes of memory that direct inserts need.
     pub(super) fn inserting_bytes(&self, manifest: &Manifest) -> u64 {
         match self {
             Self::Graph(graph) => inserting_bytes(&graph.stores, manifest.graph().degree as usize),
@@ -167,7 +167,7 @@ impl Kind {
     pub(super) fn navigation_entry<'m>(&self, manifest: &'m Manifest) -> Option<&'m FileEntry> {
         match self {
             Self::Graph(_) => manifest.file(FileKind::Navigation.name()),
-            // The graph over the heads is among the tables.
+            // The graph over the heads is a part of the tables of a cluster index.
             Self::Clusters(_) => None,
         }
     }

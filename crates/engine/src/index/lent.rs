@@ -1,5 +1,5 @@
-//! The share of one index in a memory budget that several indexes use. The index can be opened
-//! again, or opened for changes, within that budget.
+//! The share of an index in a memory budget that several indexes use. Within this budget, the index
+//! can be opened again, and can be opened for changes.
 //!
 //! ```text
 //!   index of a catalog ── Opener ────> open again for reading ──┐
@@ -8,13 +8,13 @@
 //!                                              Grant: until the last index with it is dropped
 //! ```
 //!
-//! A *grant* is the lease of an index that is open for changes. It begins with the memory that such
-//! an index can use ([`Needs::lendable`]). If more changes wait, or a merge made the index larger,
-//! the grant grows as far as the lender has memory. After a merge, the index gives back memory that
-//! it no longer needs.
+//! A *grant* is the lease of an index that is open for changes. At first, it has the memory that
+//! such an index can use ([`Needs::lendable`]). If more changes wait in memory, or if a merge made
+//! the index larger, the grant grows, as far as the lender has free memory. After a merge, the
+//! index gives back the memory that it does not need any more.
 //!
-//! A caller that opens an index in this way often still has the index that it replaces. The lender
-//! allows that, and counts the replaced index until it is dropped.
+//! When a caller opens an index again, it often still has the old index open. The lender allows
+//! this, and counts the old index until it is dropped.
 
 use std::fmt;
 use std::path::Path;
@@ -37,12 +37,13 @@ pub(crate) struct Shortage {
 
 /// The owner of a budget that several indexes share.
 pub(crate) trait Lender: Send + Sync {
-    /// Opens the index in a directory for reading, in place of the index with the number `instead`.
+    /// Opens the index in a directory for reading. The new index replaces the index with the number
+    /// `instead`.
     fn open(self: Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error>;
 
-    /// Reserves memory for an index that is opened for changes in place of the index with the
-    /// number `instead`. Returns the budget of the index, and its grant. `None` means that there is
-    /// no limit. The call may wait for memory, and `progress` may end the wait.
+    /// Reserves memory for an index that is opened for changes, and that replaces the index with
+    /// the number `instead`. Returns the budget of the new index, and its grant. `None` means that
+    /// there is no limit. The call may wait for memory, and `progress` may end the wait.
     fn for_changes(
         self: Arc<Self>,
         path: &Path,
@@ -51,7 +52,7 @@ pub(crate) trait Lender: Send + Sync {
         progress: &dyn Progress,
     ) -> Result<Option<(u64, Grant)>, Error>;
 
-    /// Leases `more` further bytes to the index with this number.
+    /// Leases `more` additional bytes to the index with this number.
     fn grow(&self, path: &Path, number: u64, more: u64) -> Result<(), Shortage>;
 
     /// Takes back `by` of the bytes leased to the index with this number.
@@ -61,8 +62,8 @@ pub(crate) trait Lender: Send + Sync {
     fn give_back(&self, number: u64);
 }
 
-/// The memory that a [`Lender`] counts for an index. Dropping it gives the memory back. Do not drop
-/// it while the lender's lock is held.
+/// The memory that a [`Lender`] counts for an index. When the grant is dropped, it gives the memory
+/// back. It must not be dropped while a thread has the lock of the lender.
 pub(crate) struct Grant {
     lender: Arc<dyn Lender>,
     number: u64,
@@ -91,12 +92,13 @@ impl Drop for Grant {
 pub(crate) struct Lent {
     lender: Arc<dyn Lender>,
     number: u64,
-    /// `None` if the lender itself has the index, and so sees its drop.
+    /// The grant. If the lender itself has a reference to the index, it notices the drop of the
+    /// index, and there is no grant.
     grant: Option<Arc<Grant>>,
 }
 
 impl Lent {
-    /// The lease of an index that its lender has under this number.
+    /// Returns the lease of an index that the lender itself knows by this number.
     pub(crate) fn kept(lender: Arc<dyn Lender>, number: u64) -> Self {
         Self {
             lender,
@@ -105,7 +107,7 @@ impl Lent {
         }
     }
 
-    /// The lease of an index that counts until its grant is dropped.
+    /// Returns the lease of an index that counts until `grant` is dropped.
     pub(crate) fn granted(grant: Grant) -> Self {
         Self {
             lender: grant.lender.clone(),
@@ -114,8 +116,8 @@ impl Lent {
         }
     }
 
-    /// Reserves memory for an index that is opened for changes in place of this one. Returns its
-    /// budget and its lease.
+    /// Reserves memory for an index that is opened for changes, and that replaces this index.
+    /// Returns the budget and the lease of the new index.
     pub(super) fn for_changes(
         &self,
         path: &Path,
@@ -127,11 +129,12 @@ impl Lent {
         Ok(granted.map(|(budget, grant)| (budget, Self::granted(grant))))
     }
 
-    /// The budget, in bytes, of an index that replaces this one. `first` was the first reservation.
-    /// The budget is that, or more if the index needs more and the lender has the memory.
+    /// Returns the budget, in bytes, of an index that replaces this index. `first` was the first
+    /// reservation. If the new index needs more and the lender has the memory, the budget is larger
+    /// than `first`.
     ///
     /// # Errors
-    /// The needs exceed the memory that is available.
+    /// The index needs more memory than the lender has free.
     pub(super) fn again(&self, path: &Path, first: u64, needs: &Needs) -> Result<u64, Error> {
         let (least, _) = needs.lendable();
         let wanted = plan::PROGRAM.saturating_add(least).saturating_sub(first);
@@ -154,7 +157,7 @@ impl Lent {
         grant.map_or(0, |grant| grant.more.load(Ordering::Relaxed))
     }
 
-    /// Leases `more` further bytes. Without a grant, nothing is counted.
+    /// Leases `more` additional bytes. If there is no grant, the call does nothing.
     pub(crate) fn grow(&self, path: &Path, more: u64) -> Result<(), Shortage> {
         let Some(grant) = self.grant.as_ref().filter(|_| more > 0) else {
             return Ok(());
@@ -164,8 +167,8 @@ impl Lent {
         Ok(())
     }
 
-    /// Gives back the bytes beyond `more` that were leased after the first reservation. The caller
-    /// ensures that no `grow` runs at the same time.
+    /// Gives back bytes that were leased after the first reservation, so that `more` of them
+    /// remain. No call of `grow` may run at the same time.
     pub(crate) fn keep(&self, more: u64) {
         let Some(grant) = &self.grant else {
             return;
@@ -195,17 +198,17 @@ impl fmt::Debug for Opener {
 }
 
 impl Opener {
-    /// The options. For an index of a catalog they have no `memory`, since the catalog has the
-    /// budget.
+    /// The options with which the index is opened. For an index of a catalog they have no `memory`,
+    /// since the catalog has the budget.
     pub fn options(&self) -> &OpenOptions {
         &self.options
     }
 
-    /// Opens for reading the index that is in a directory now.
+    /// Opens the current index in a directory for reading.
     ///
     /// # Errors
-    /// Fails as [`Index::open`] does. Another error for an index of a catalog: a budget that has no
-    /// memory for it.
+    /// Fails as [`Index::open`] does. For an index of a catalog, it also fails if the budget of the
+    /// catalog has too little free memory.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Index, Error> {
         match &self.lender {
             Some((lender, instead)) => lender.clone().open(path.as_ref(), *instead),
@@ -215,7 +218,7 @@ impl Opener {
 }
 
 impl Opener {
-    /// The opener of an index that replaces `index`, if both belong to one catalog.
+    /// Returns the opener of an index that replaces `index`, if both belong to one catalog.
     #[must_use]
     pub fn instead_of(mut self, index: &Index) -> Self {
         if let (Some((lender, number)), Some(lent)) = (&mut self.lender, &index.lent)
@@ -240,19 +243,19 @@ impl Index {
         lent.map_or(0, |budget| budget.saturating_sub(first))
     }
 
-    /// Bytes that were leased since the index was opened, for changes that wait in memory.
+    /// The bytes that were leased after the index was opened, for changes that wait in memory.
     pub(crate) fn lent_since(&self) -> u64 {
         let more = self.lent.as_ref().map_or(0, Lent::more);
         more.saturating_sub(self.planned_more())
     }
 
-    /// The index with a lender.
+    /// Returns the index with the lease `lent`.
     pub(crate) fn with_lent(mut self, lent: Lent) -> Self {
         self.lent = Some(lent);
         self
     }
 
-    /// An opener that opens the index again with the same options.
+    /// Returns an opener that opens the index again with the same options.
     pub fn opener(&self) -> Opener {
         let mut options = self.options.clone();
         let lender = self.lent.as_ref().map(|lent| {

@@ -15,19 +15,19 @@ pub struct OpenOptions {
     pub verify_pages: bool,
     /// The cache of hot records (DecoupleVS §3.4). Its memory counts towards `memory`.
     pub cache: CacheSize,
-    /// Whether searches start from the navigation graph. If so, a memory budget reserves memory for
-    /// the graph. `None` is the preset's choice. Without a budget, the graph is loaded when the
-    /// first search needs it.
+    /// Whether searches start from the navigation graph. If they do, a memory budget reserves
+    /// memory for this graph. `None` takes the choice of the preset. Without a budget, the graph is
+    /// loaded when the first search needs it.
     pub navigation: Option<bool>,
-    /// Bytes of the caller's own data that count towards `memory`: queries, results, and
-    /// [`THREAD_BYTES`] for each thread beyond two.
+    /// The bytes of the caller's own data that count towards `memory`: queries, results, and
+    /// [`THREAD_BYTES`] for each search thread beyond two.
     pub beside: u64,
-    /// The tier on which each role is read. Copies in memory and mapped copies count towards
-    /// `memory`.
+    /// The tier from which each role of the index is read. Copies in memory and mapped copies count
+    /// towards `memory`.
     pub places: Places,
-    /// Settings for a sample of the served queries, which measures live recall
-    /// ([`Index::measure_recall`](crate::Index::measure_recall)). Its memory counts towards
-    /// `memory`. An index of a catalog cannot have such a sample.
+    /// A sample of the served queries, for the measurement of live recall
+    /// ([`Index::measure_recall`](crate::Index::measure_recall)). The memory of the sample counts
+    /// towards `memory`. An index of a catalog cannot have such a sample.
     pub watch_recall: Option<RecallWatch>,
 }
 
@@ -35,16 +35,16 @@ pub struct OpenOptions {
 /// always includes two threads.
 pub const THREAD_BYTES: u64 = 512 << 10;
 
-/// The size of the cache of hot records. It keeps the records that searches read last: lists as
-/// stored, and with them the vectors if these are stored beside lists.
+/// The size of the cache of hot records. The cache keeps the records that searches read last: the
+/// stored bytes of lists, and of vectors if these are beside lists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheSize {
     /// No cache.
     #[default]
     None,
-    /// As many entries as fit into this many bytes.
+    /// The cache has as many entries as fit into this number of bytes.
     Bytes(u64),
-    /// This many entries.
+    /// The cache has this number of entries.
     Entries(usize),
 }
 

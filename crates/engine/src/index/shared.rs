@@ -1,5 +1,5 @@
-//! Resources that indexes of one process can share: threads, codebooks, and memory for queries in
-//! flight.
+//! The resources that several indexes of one process can share: threads, codebooks, and the memory
+//! for queries in flight.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::index::THREAD_BYTES;
 use crate::room::Room;
 use crate::threads;
 
-/// Resources that indexes of one process can share.
+/// The resources that several indexes of one process can share.
 #[derive(Default)]
 pub(crate) struct Shared {
     /// The search threads, each with its ring and its buffers.
@@ -26,8 +26,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Loads the codebook of an index, unless one with the same content is in memory, which is then
-    /// shared. The file is read without the lock, so that other indexes need not wait.
+    /// Returns the codebook of an index. If a codebook with the same content is in memory, the
+    /// index shares it. Otherwise the file is read. No lock is held during the read, so that other
+    /// indexes need not wait.
     pub(super) fn codebook(
         &self,
         volume: &dyn Volume,
@@ -46,17 +47,18 @@ impl Shared {
         let known = codebooks
             .entry(manifest.codebook.clone())
             .or_insert_with(|| codebook.clone());
-        // Another thread may have read the same codebook meanwhile. Then one of the two is enough.
+        // Another thread may have read the same codebook at the same time. Then both indexes use
+        // one of the two.
         Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
     }
 
-    /// Removes a codebook from the shared ones. Indexes that use it keep it.
+    /// Removes a codebook from the shared codebooks. Indexes that use it keep it.
     pub(crate) fn forget_codebook(&self, hash: &str) {
         self.codebooks.lock().remove(hash);
     }
 
-    /// A pool of at least `threads` search threads. The threads live from batch to batch, each with
-    /// its ring and buffers.
+    /// A pool of at least `threads` search threads. The threads continue after a batch. Each thread
+    /// keeps its ring and its buffers.
     pub(crate) fn worker_pool(&self, threads: usize, io: IoMode) -> Result<Arc<WorkerPool>, Error> {
         let mut worker_pool = self.worker_pool.lock();
         let smaller = match &*worker_pool {

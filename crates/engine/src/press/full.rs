@@ -1,5 +1,5 @@
-//! The storage server's part of PRESS: the exact vectors. At the end of a query, the server ranks
-//! the nearest candidates by exact vectors, on its own threads (DistVS §4.3).
+//! The part of PRESS for the storage server: the exact vectors. At the end of a query, the server
+//! ranks the nearest candidates by exact vectors, on its own threads (DistVS §4.3).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,24 +37,25 @@ pub struct Ranked {
     pub distances: Vec<f32>,
     /// The number of reads of storage.
     pub reads: u64,
-    /// Bytes of these reads.
+    /// The bytes of these reads.
     pub bytes: u64,
-    /// The number of distances to nodes that were computed. Distances to vectors that wait for a
-    /// merge are not included.
+    /// The number of computed distances to nodes. Distances to vectors that wait for a merge do not
+    /// count.
     pub computations: u64,
-    /// The number of nodes that were deleted or replaced.
+    /// The number of nodes that are no results, because their vectors were deleted or replaced.
     pub refused: u32,
 }
 
 impl Full {
-    /// The time for which the checkpoint before the last merge is kept while no query uses it.
+    /// The checkpoint before the last merge is kept for this time after its last use.
     pub const KEPT: Duration = states::KEPT;
 
     /// Opens the vectors of the index at `path` for reading, with `threads` threads to rank.
     ///
     /// # Errors
-    /// There is no index at `path`, or servers cannot share it. A file is damaged. No thread can be
-    /// started. [`Error::Outdated`] if another checkpoint was committed meanwhile.
+    /// There is no index at `path`, servers cannot share it, a file is damaged, or no thread can be
+    /// started. If another checkpoint is committed during the call, the error is
+    /// [`Error::Outdated`].
     pub fn open(path: impl AsRef<Path>, threads: usize, io: IoMode) -> Result<Full, Error> {
         let path = path.as_ref();
         let index = Index::open(path, &OpenOptions::default())?;
@@ -62,11 +63,11 @@ impl Full {
         Full::of(States::still(path, index)?, threads, io)
     }
 
-    /// Opens the vectors of the index at `path`, also for changes ([`index`](Self::index)).
+    /// Opens the vectors of the index at `path` for reading and for changes
+    /// ([`index`](Self::index)).
     ///
     /// # Errors
-    /// Fails as [`open`](Self::open) does. Another error: another process has the index open for
-    /// changes.
+    /// Fails as [`open`](Self::open) does, and if another process has the index open for changes.
     pub fn open_for_changes(
         path: impl AsRef<Path>,
         threads: usize,
@@ -97,20 +98,20 @@ impl Full {
         self.states.newest()
     }
 
-    /// The number of vectors that a search can find now. Vectors that wait for a merge are
-    /// included, deleted ones are not.
+    /// The number of vectors that a search can find now. It includes vectors that wait for a merge,
+    /// and excludes deleted vectors.
     pub fn vectors(&self) -> usize {
         self.states.vectors()
     }
 
-    /// The index, if it was opened for changes. Callers use it to merge, and to read statistics.
+    /// The index, if it was opened for changes. Callers use it for merges and for statistics.
     pub fn index(&self) -> Option<&Arc<LiveIndex>> {
         self.states.index()
     }
 
     /// Merges in the background when a merge is due, until the returned value is dropped. While a
     /// query may use the checkpoint before the last merge, the next merge waits, since it would
-    /// release that checkpoint. `None` if the index is open for reading only.
+    /// release that checkpoint. Returns `None` if the index is open only for reading.
     ///
     /// # Errors
     /// A thread could not be started.
@@ -122,23 +123,24 @@ impl Full {
             .transpose()
     }
 
-    /// The collection of a checkpoint, if its nodes can be ranked. Nodes of the last checkpoint
-    /// always can. Nodes of the one before can until it is released
-    /// ([`forget_before`](Self::forget_before)).
+    /// The collection of a checkpoint, if its nodes can be ranked. Nodes of the last checkpoint can
+    /// always be ranked. Nodes of the checkpoint before the last merge can be ranked until it is
+    /// released ([`forget_before`](Self::forget_before)).
     pub fn collection_of(&self, state: u64) -> Option<Collection> {
         self.states.collection(state)
     }
 
     /// Releases the checkpoint before the last merge, if no call has used it for
-    /// [`KEPT`](Self::KEPT). A call uses a checkpoint if it ranks nodes of it, or requests its
-    /// collection. If all searching servers have reported the checkpoint `all_by`, and `all_by` is
-    /// the last one, the one before is released at once. Call this function regularly.
+    /// [`KEPT`](Self::KEPT). A call uses a checkpoint if it ranks nodes of the checkpoint, or
+    /// requests the collection of the checkpoint. `all_by` is the checkpoint that all searching
+    /// servers have reported, if they agree. If `all_by` is the last checkpoint, the older
+    /// checkpoint is released at once. The program must call this function regularly.
     pub fn tidy(&self, all_by: Option<u64>) {
         self.states.tidy(all_by);
     }
 
-    /// Whether a query may still use the checkpoint before the last merge. Another merge would
-    /// release that checkpoint, so it should wait.
+    /// Whether a query may still use the checkpoint before the last merge. The next merge would
+    /// release this checkpoint, so it should wait.
     pub fn has_before(&self) -> bool {
         self.states.has_before()
     }
@@ -148,12 +150,12 @@ impl Full {
         self.states.forget_before();
     }
 
-    /// Inserts rows of the collection's element type, one after the other. A row replaces the
-    /// vector that has the same id. When this call returns, the rows are durable according to
-    /// [`WriteOptions::durability`], and every ranking that begins later sees them.
+    /// Inserts rows of the collection's element type, one after another. If the index has a vector
+    /// with the id of a row, the row replaces it. When this call returns, the rows are durable
+    /// according to [`WriteOptions::durability`], and every ranking that begins later sees them.
     ///
     /// # Errors
-    /// Fails as [`LiveIndex::upsert`] does. Another error: the index was opened for reading.
+    /// Fails as [`LiveIndex::upsert`] does, and if the index was opened only for reading.
     pub fn upsert(&self, ids: &[u64], rows: &[u8]) -> Result<(), Error> {
         let index = self.changing()?;
         let collection = index.index();
@@ -176,7 +178,7 @@ impl Full {
     /// are ignored.
     ///
     /// # Errors
-    /// The index was opened for reading. The log cannot be written.
+    /// The index was opened only for reading, or the log cannot be written.
     pub fn delete(&self, ids: &[u64]) -> Result<usize, Error> {
         let index = self.changing()?;
         let mut there = Vec::with_capacity(ids.len());
@@ -205,12 +207,13 @@ impl Full {
     }
 
     /// Ranks nodes of a checkpoint by their exact vectors, together with vectors that wait for a
-    /// merge. Returns at once. A thread of this server later calls `done` with the `k` nearest.
+    /// merge. The call returns at once. A thread of this server later calls `done` with the `k`
+    /// nearest vectors.
     ///
     /// # Errors
-    /// An unknown or released `state` ([`collection_of`](Self::collection_of)); a row of another
-    /// collection; a node that does not exist; `k` of 0. After such an error `done` is not called.
-    /// `done` gets the errors of failed reads and damaged vectors.
+    /// The checkpoint `state` is unknown or was released ([`collection_of`](Self::collection_of)),
+    /// the query does not fit the collection, a node does not exist, or `k` is 0. After such an
+    /// error, `done` is not called. `done` gets the errors of failed reads and damaged vectors.
     pub fn rank(
         &self,
         state: u64,
@@ -222,8 +225,9 @@ impl Full {
         self.rank_while((state, query), nodes, k, || true, done)
     }
 
-    /// Does the same as [`rank`](Self::rank), if a caller still wants the result. `wanted` is
-    /// called before the first read. If it returns false, `done` gets [`Error::Interrupted`].
+    /// Does the same as [`rank`](Self::rank), if a caller still wants the result. Before the first
+    /// read, the server calls `wanted`. If `wanted` returns false, `done` gets
+    /// [`Error::Interrupted`].
     ///
     /// # Errors
     /// Fails as [`rank`](Self::rank) does.
@@ -239,7 +243,7 @@ impl Full {
             return Err(Error::call(
                 "the checkpoint of a request",
                 format!("{state:016x}"),
-                "only the last checkpoint and the one before are known here",
+                "this server has only the last checkpoint, and perhaps the one before it",
                 READ_AGAIN,
             ));
         };
@@ -269,17 +273,17 @@ impl Full {
 /// A distance and an id.
 type Near = (f32, u64);
 
-/// The result of ranking nodes, without waiting vectors.
+/// The result of a ranking of nodes, without the vectors that wait for a merge.
 struct Nodes {
     found: Vec<Near>,
     counters: Counters,
-    /// The number of nodes that are no longer in the index.
+    /// The number of nodes whose vectors were deleted or replaced.
     refused: usize,
 }
 
 impl View {
-    /// Reads the vectors of some nodes, all at once, and ranks them with the vectors that wait for
-    /// a merge.
+    /// Reads the vectors of some nodes, all at once. Ranks them together with the vectors that wait
+    /// for a merge.
     async fn rank(
         &self,
         thread: &Thread,
@@ -337,7 +341,8 @@ impl View {
         let seen = self.changes.seen();
         let mut ranking = Ranking::new(kernel, &timer, row_bytes, seen.admission());
         ranking.query.copy_from_slice(query);
-        // Some nodes of an older checkpoint may no longer be results, so more are ranked.
+        // Some nodes of an older checkpoint may have been deleted or replaced since the merge. So
+        // the ranking keeps more than `k` nodes.
         let most = if self.since_merge.is_some() {
             k.saturating_add(nodes.len())
         } else {
@@ -383,9 +388,9 @@ impl View {
         })
     }
 
-    /// Appends vectors that waited for the merge after this checkpoint, and are now in the next
-    /// checkpoint. `since` has the changes since that merge, and vectors that they deleted or
-    /// replaced are excluded. At least `k` vectors are appended, if as many remain.
+    /// Appends vectors that the merge after this checkpoint added to the next checkpoint. `since`
+    /// has the changes after that merge. Vectors that these changes deleted or replaced are left
+    /// out. If at least `k` vectors remain, at least `k` are appended.
     fn merged_since(
         &self,
         query: &[u8],
@@ -416,7 +421,7 @@ impl View {
     }
 }
 
-/// Appends the `k` nearest vectors that wait for a merge, and a few more.
+/// Appends the `k` nearest vectors of each fresh graph, which wait for a merge.
 fn waiting(
     seen: &Seen<'_>,
     query: &[u8],
@@ -450,13 +455,13 @@ struct Job {
 impl Work for Job {
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, _: usize) -> Vec<Task<'t>> {
         vec![Box::pin(async move {
-            // If a job waited so long for a thread that no caller wants its result any more, it
-            // must not delay other jobs.
+            // While the job waited for a thread, its caller may have given up. Such a job must not
+            // delay other jobs.
             if !(self.wanted)() {
                 return;
             }
-            // The view is taken now, so that it includes changes that were acknowledged while the
-            // job waited for a thread.
+            // The view is created when the job runs. So it includes changes that were acknowledged
+            // while the job waited for a thread.
             let found = match self.states.view(self.state) {
                 Some(view) => {
                     let found = view.rank(thread, &self.query, &self.nodes, self.k);

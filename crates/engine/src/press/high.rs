@@ -1,5 +1,5 @@
-//! The memory server's part of PRESS: the graph, the high-precision codes, and the candidates of
-//! each query by high codes (the high list, L_high; DistVS §3.2).
+//! The part of PRESS for DistVS's memory server: the graph, the high codes, and the high list
+//! (L_high) of each query, which has its candidates by high codes (DistVS §3.2).
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,36 +21,36 @@ use crate::stores::codes::{Correction, complete, each_code};
 use crate::update::each_list;
 use crate::{Error, Index, OpenOptions};
 
-/// The most lists from which the tables of the list codec are learned.
+/// The most lists with which the model of the list codec is trained.
 const SAMPLE: usize = 10_000;
-/// Bytes of lists after which a round visits no more candidates. The next round then continues. Any
-/// useful beam stays far below this limit. The limit ensures that a wider beam can neither exhaust
-/// a server's memory nor exceed a frame.
+/// After this many bytes of lists, a round visits no more candidates, and the next round continues.
+/// With a useful beam width, lists have far fewer bytes. With a very wide beam, the limit ensures
+/// that lists neither exhaust the memory of a server nor exceed a frame.
 const ROUND: usize = 1 << 20;
-/// The number of lists that are read at a time to count the popularity of nodes. Reading them takes
-/// some milliseconds.
+/// The count of the popularity of nodes reads this many lists at a time. This takes some
+/// milliseconds.
 const COUNTED: u32 = 1 << 13;
-/// The most bytes of data for a compute server, apart from codes. A frame of the servers carries 16
-/// MiB.
+/// The most bytes of data, apart from codes, that a compute server may need. A frame of the servers
+/// carries 16 MiB.
 const MOST_CENTROIDS: usize = (16 << 20) - (64 << 10);
 /// The number of tables of the list codec.
 const TABLES: usize = 4;
 
-/// The lists and the high-precision codes of an index, in memory.
+/// The lists and the high codes of an index, in memory.
 pub struct High {
     collection: Collection,
     lists: PackedLists,
-    /// The codes of all nodes in two parts. Compute servers get the low codes. This server scores
-    /// by the residual codes, or by separate high codes. If codes are nested, `corrections`
-    /// corrects the sums.
+    /// The codes of all nodes in two parts. `lows` has the low codes, which compute servers get.
+    /// `rests` has the residual codes or, if low codes are separate, the high codes. This server
+    /// scores by `rests`. If codes are nested, `corrections` corrects the sums.
     lows: Vec<u8>,
     rests: Vec<u8>,
     corrections: Option<Vec<Correction>>,
     codebook: Codebook,
     /// The node at which queries start.
     entry: u32,
-    /// The popularity of nodes, 4 bytes a node. It is counted once a compute server without memory
-    /// for all low codes requests it.
+    /// The popularity of nodes, with 4 bytes a node. It is counted when a compute server without
+    /// memory for all low codes first needs it.
     popularity: OnceLock<Popularity>,
     /// The state of the count so far.
     counting: Mutex<Option<Counting>>,
@@ -62,10 +62,10 @@ impl High {
     /// Loads the index at `path`.
     ///
     /// # Errors
-    /// - There is no index at `path`, or servers cannot share it. An index of more than some 16,000
-    ///   dimensions is refused too, since a message cannot carry its centroids.
-    /// - A damaged file, or an interruption.
-    /// - [`Error::Outdated`] if another checkpoint was committed meanwhile.
+    /// - There is no index at `path`, or servers cannot share it. They cannot share an index of
+    ///   more than about 16,000 dimensions, since a message cannot carry its centroids.
+    /// - A file is damaged, or `progress` interrupts.
+    /// - Another checkpoint is committed during the call ([`Error::Outdated`]).
     pub fn open(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<High, Error> {
         let path = path.as_ref();
         let index = Index::open(path, &OpenOptions::default())?;
@@ -81,7 +81,7 @@ impl High {
                     "of {} dimensions, with {centroids} bytes of centroids",
                     collection.dim
                 ),
-                format!("servers can send each other at most {MOST_CENTROIDS} bytes of them"),
+                format!("servers can send each other at most {MOST_CENTROIDS} bytes of centroids"),
                 "Search it in one process with `stratann search`",
             ));
         }
@@ -132,8 +132,8 @@ impl High {
         }
         lists.shrink();
         let codebook = index.graph_codebook().clone();
-        // The index has the codes in parts. It is dropped to free memory for this server's own
-        // copy.
+        // The index has the low codes and the other parts of codes. It is dropped, to free memory
+        // for the copies of this server.
         drop(index);
         drop(stage);
         let (all, half) = (manifest.code_bytes as usize, collection.low_bytes as usize);
@@ -170,7 +170,8 @@ impl High {
         &self.collection
     }
 
-    /// Bytes in memory of lists, codes, codebook, and of the popularity of nodes if it was counted.
+    /// The bytes in memory of the lists, codes and codebook, and of the popularity of nodes if it
+    /// was counted.
     pub fn memory_bytes(&self) -> u64 {
         let codebook = 2 * Codebook::memory_bytes(self.collection.dim as usize);
         let corrections = self.corrections.as_deref().map_or(0, size_of_val);
@@ -179,25 +180,26 @@ impl High {
         (self.lists.memory_bytes() + codes) as u64 + codebook + ranks
     }
 
-    /// The data that a compute server needs apart from codes, for [`Low::new`](super::Low::new).
+    /// The data that a compute server needs in addition to codes, for
+    /// [`Low::new`](super::Low::new).
     pub fn low_centroids(&self) -> Vec<u8> {
         let centroids = self.codebook.quantizer().centroids();
         super::low::encode(&centroids, self.entry, self.lists.model())
     }
 
-    /// Appends the low codes of nodes in `nodes`, if they are among the `kept` most popular nodes.
-    /// Each code has `low_bytes` bytes.
+    /// Appends the low codes of those nodes in `nodes` that are among the `kept` most popular
+    /// nodes. Each code has `low_bytes` bytes.
     ///
-    /// Before the codes, there is a bit for each node, from the lowest bit of the first byte on.
-    /// The bit is set if the node's code follows. If `kept` covers the whole collection, there are
-    /// no bits, and all codes are appended. If popularity is not [known](Self::knows_popular) yet,
-    /// it is counted first.
+    /// Before the codes, the call appends a bit for each node in `nodes`, from the lowest bit of
+    /// the first byte on. The bit is set if the code of the node follows. If `kept` covers the
+    /// whole collection, no bits and all codes are appended. If the popularity of nodes is not
+    /// [known](Self::knows_popular) yet, the call first counts it.
     ///
     /// # Errors
-    /// The count of popularity reads a list that does not decode.
+    /// A list does not decode while the popularity is counted.
     ///
     /// # Panics
-    /// If a node does not exist.
+    /// Panics if a node does not exist.
     pub fn low_codes(&self, nodes: Range<u32>, kept: u32, out: &mut Vec<u8>) -> Result<(), Error> {
         let low = self.collection.low_bytes as usize;
         if kept >= self.collection.nodes {
@@ -223,8 +225,9 @@ impl High {
         self.popularity.get().is_some() || self.failed.load(Ordering::Acquire)
     }
 
-    /// Continues to count the popularity of nodes for some milliseconds, and returns whether it is
-    /// known now. A concurrent call waits for this one. No list is read twice.
+    /// Continues for some milliseconds to count the popularity of nodes. Returns whether the
+    /// popularity is known after the call. A concurrent call waits for this call. No list is read
+    /// twice.
     ///
     /// # Errors
     /// A list does not decode.
@@ -249,7 +252,7 @@ impl High {
         }
     }
 
-    /// Refuses nodes that do not exist.
+    /// Returns an error if a node does not exist.
     fn check_nodes<'n>(&self, mut nodes: impl Iterator<Item = &'n u32>) -> Result<(), Error> {
         let count = self.collection.nodes;
         match nodes.find(|&&node| node >= count) {
@@ -268,10 +271,10 @@ impl High {
     }
 }
 
-/// The high list (L_high) of one query. It is reused from query to query.
+/// The high list (L_high) of one query. The value is reused from query to query.
 #[derive(Debug, Default)]
 pub struct HighQuery {
-    /// The query's distances to every centroid of residual codes.
+    /// The distances from the query to every centroid of residual codes.
     table: DistanceTable,
     list: Frontier,
     full: usize,
@@ -282,27 +285,26 @@ pub struct HighQuery {
     nodes: Vec<u32>,
     sums: Vec<f32>,
     computations: u64,
-    /// The query's distances to every centroid of low codes, which are computed once they are
-    /// needed.
+    /// The distances from the query to every centroid of low codes. They are computed when they are
+    /// first needed.
     low: DistanceTable,
     is_low_filled: bool,
     low_computations: u64,
-    /// The nodes that this round refines, out of the offered and the requested nodes.
+    /// The nodes that this round refines. They are chosen from the offered and the requested nodes.
     chosen: Vec<(u32, f32)>,
 }
 
 impl HighQuery {
-    /// Begins a query. `query` has the form in which a compute server
-    /// [sends](super::LowQuery::sent) it.
+    /// Begins a query. `query` has the bytes that a compute server [sends](super::LowQuery::sent).
     ///
     /// `list` is the length of the high list (D_high). `full` is the number of candidates that
-    /// exact vectors rank (D_full). `beam` is the most nodes that a round visits.
-    /// [`LowQuery::begin`](super::LowQuery::begin) gives the start nodes, which must first be given
-    /// to [`refine`](HighQuery::refine) or [`look`](HighQuery::look).
+    /// exact vectors rank (D_full). `beam` is the most nodes that a round visits. After this call,
+    /// the caller must pass the start nodes of [`LowQuery::begin`](super::LowQuery::begin) to
+    /// [`refine`](HighQuery::refine) or [`look`](HighQuery::look).
     ///
     /// # Errors
-    /// The query has a wrong length, NaN or infinity, or the norm 0 under cosine. `list`, `full` or
-    /// `beam` is 0.
+    /// The query has a wrong length, has NaN or infinity, or is zero under cosine. Also `list`,
+    /// `full` and `beam` must not be 0.
     pub fn begin(
         &mut self,
         high: &High,
@@ -322,7 +324,7 @@ impl HighQuery {
             }
         }
         let collection = &high.collection;
-        // There are always two precisions: an index without them was refused when it was opened.
+        // The codebook always has low and high codes, since [`High::open`] refuses other indexes.
         if let Some(paired) = high.codebook.paired() {
             collection.sent(query, paired.rounding(), &mut self.floats)?;
             paired.rest_table(collection.metric, &self.floats, &mut self.table);
@@ -336,11 +338,11 @@ impl HighQuery {
     }
 
     /// Does the same as [`refine`](Self::refine), for a compute server that has [offloaded](super)
-    /// low codes. Estimates the distances of the nodes in `missing`, and refines the nearest out of
-    /// `missing` and `offered`.
+    /// low codes. Estimates the distances of the nodes in `missing` by low codes, and refines the
+    /// nearest nodes of `missing` and `offered`.
     ///
-    /// `estimates` is replaced by the low-code estimates that are small enough for the compute
-    /// server's low list.
+    /// Replaces the contents of `estimates` by the low-code estimates that are small enough for the
+    /// low list of the compute server.
     ///
     /// # Errors
     /// A node does not exist.
@@ -365,8 +367,7 @@ impl HighQuery {
         self.low.score(&high.lows, &missing.nodes, sums);
         self.low_computations += count as u64;
         let scored = missing.nodes.iter().copied().zip(sums.iter().copied());
-        // NaN is last in the low list, so it is treated as infinity here: the minimum of NaN and
-        // infinity is infinity.
+        // NaN sorts last in the low list, so `min` turns it into infinity.
         let is_of_use = |&(_, estimate): &(u32, f32)| estimate.min(f32::INFINITY) <= missing.bound;
         estimates.extend(scored.filter(is_of_use));
         let mut chosen = std::mem::take(&mut self.chosen);
@@ -380,8 +381,8 @@ impl HighQuery {
     }
 
     /// Scores nodes by their high codes and inserts them into the high list. A node that the high
-    /// list already has is ignored. Each node is given with its low-code estimate, which saves half
-    /// of the work if codes are nested.
+    /// list already has is ignored. Each node comes with its low-code estimate. If codes are
+    /// nested, this saves half of the work.
     ///
     /// # Errors
     /// A node does not exist.
@@ -400,9 +401,10 @@ impl HighQuery {
         Ok(())
     }
 
-    /// Visits the nearest unvisited nodes, as many as the beam width (fewer in the first rounds),
-    /// and appends their lists. Once a mebibyte is appended, the round ends early. If all of the
-    /// high list is visited, returns false and appends nothing.
+    /// Visits the nearest unvisited nodes of the high list, and appends their lists. Their number
+    /// is the beam width, and smaller in the first rounds. After a mebibyte of lists, the round
+    /// ends early. If every node of the high list is visited, the call appends nothing and returns
+    /// false.
     pub fn advance(&mut self, high: &High, lists: &mut Vec<u8>) -> bool {
         let mut any = false;
         let most = lists.len() + ROUND;
@@ -421,13 +423,14 @@ impl HighQuery {
         any
     }
 
-    /// The number of low-code distances that the memory server computed for this query. It is above
-    /// 0 only if the compute server has offloaded codes.
+    /// The number of distances by low codes that the memory server computed for this query. If the
+    /// compute server has no offloaded codes, it is 0.
     pub fn low_computations(&self) -> u64 {
         self.low_computations
     }
 
-    /// Appends the nearest nodes of the high list that exact vectors will rank, nearest first.
+    /// Appends the nearest nodes of the high list, nearest first. The storage server then ranks
+    /// them by exact vectors.
     pub fn best(&self, nodes: &mut Vec<u32>) {
         nodes.extend(self.list.keys().take(self.full).map(node_of));
     }

@@ -1,5 +1,5 @@
-//! The compute server's part of PRESS: the low-precision codes, and the candidates of each query by
-//! low codes (the low list, L_low; DistVS §3.2).
+//! The part of PRESS for the compute server: the low codes, and the low list (L_low) of each query,
+//! which has its candidates by low codes (DistVS §3.2).
 
 use stratann_codec::ListModel;
 use stratann_vector::{ProductQuantizer, Rounding};
@@ -12,12 +12,12 @@ use super::{Collection, LowList};
 use crate::visited::Visited;
 use crate::{Error, Press, bounds};
 
-/// The low-precision codes of an index, in memory.
+/// The low codes of an index, in memory.
 pub struct Low {
     collection: Collection,
     quantizer: ProductQuantizer,
     rounding: Rounding,
-    /// Decodes lists.
+    /// The model that decodes lists.
     lists: ListModel,
     /// The node at which queries without seeds start.
     entry: u32,
@@ -26,7 +26,7 @@ pub struct Low {
     codes: Vec<u8>,
 }
 
-/// The data that a compute server needs apart from codes.
+/// Encodes the data that a compute server needs in addition to codes.
 ///
 /// ```text
 ///   0: count u32   4: count f32 (the centroids of low codes)
@@ -41,8 +41,8 @@ pub(super) fn encode(floats: &[f32], entry: u32, lists: &ListModel) -> Vec<u8> {
 }
 
 impl Low {
-    /// The number of low codes that fit into `bytes`: all codes, or a code for each of the most
-    /// popular nodes, or none. The bits that mark these nodes are included.
+    /// The number of low codes that fit into `bytes`: all codes, the codes of the most popular
+    /// nodes, or none. The bits that mark these nodes must fit too.
     pub fn room(collection: &Collection, bytes: u64) -> u32 {
         let (nodes, code) = (collection.nodes, u64::from(collection.low_bytes).max(1));
         if u64::from(nodes) * code <= bytes {
@@ -52,10 +52,10 @@ impl Low {
         codes.min(u64::from(nodes)) as u32
     }
 
-    /// Makes this part from data of the memory server: centroids
+    /// Makes the part of the compute server from data of the memory server: centroids
     /// ([`High::low_centroids`](super::High::low_centroids)) and [low
-    /// codes](super::High::low_codes), in node order. If there are `bits`, only marked nodes have
-    /// codes. Otherwise all nodes have codes.
+    /// codes](super::High::low_codes), in node order. If `bits` is given, only the marked nodes
+    /// have codes. Otherwise all nodes have codes.
     ///
     /// # Errors
     /// The data is of another collection, or damaged.
@@ -145,8 +145,8 @@ impl Low {
         self.kept.as_ref().map(|kept| kept.count() as u32)
     }
 
-    /// Bytes of low codes, and of the bits that mark their nodes. [`room`](Self::room) counts the
-    /// same bytes.
+    /// The bytes of the low codes, and of the bits that mark their nodes. [`room`](Self::room)
+    /// counts the same bytes.
     pub fn code_bytes(&self) -> u64 {
         let which = self.kept.as_ref().map_or(0, Kept::memory_bytes);
         self.codes.len() as u64 + which
@@ -158,7 +158,7 @@ impl Low {
     }
 }
 
-/// The low list (L_low) of one query. It is reused from query to query.
+/// The low list (L_low) of one query. The value is reused from query to query.
 #[derive(Debug, Default)]
 pub struct LowQuery {
     low: LowList,
@@ -170,10 +170,10 @@ pub struct LowQuery {
     /// The positions of the codes of `fresh`, if some codes are offloaded.
     places: Vec<u32>,
     distances: Vec<f32>,
-    /// Nodes with offloaded codes that were met, but not requested by any step yet.
+    /// The nodes with offloaded codes that the query has met, and that no step has requested yet.
     missing: Vec<u32>,
-    /// The nodes that the last step offered with its request, and the number of nodes to take from
-    /// the offered and the requested ones.
+    /// The nodes that the last step offered with its request. The next field is the number of nodes
+    /// to take from the offered and the requested nodes.
     offered: Vec<(u32, f32)>,
     most: usize,
     /// Whether the requested nodes are the start nodes of the search.
@@ -181,16 +181,17 @@ pub struct LowQuery {
 }
 
 impl LowQuery {
-    /// Begins a query, which is one row of the collection's element type.
+    /// Begins a query. `query` is one row of the collection's element type.
     ///
     /// `list` is the length of the high list (D_high). `press` has the length of the low list, and
-    /// the share of the low list that a round refines. The start nodes and their low-code estimates
-    /// are appended to `nodes`, and must be [refined](super::HighQuery::refine) first. If the code
-    /// of a start node is offloaded, the node is in `missing`, whose old contents are replaced.
+    /// the share of the low list that a round refines. The call appends the start nodes with their
+    /// low-code estimates to `nodes`. The memory server must [refine](super::HighQuery::refine)
+    /// them first. It replaces the contents of `missing` by the start nodes whose codes are
+    /// offloaded.
     ///
     /// # Errors
-    /// The row has a wrong length, NaN or infinity, or the norm 0 under cosine. `list` is 0.
-    /// `press` has numbers that a search refuses too.
+    /// The row has a wrong length, has NaN or infinity, or is zero under cosine. Also `list` must
+    /// not be 0, and `press` must have numbers that a search accepts.
     pub fn begin(
         &mut self,
         low: &Low,
@@ -229,7 +230,8 @@ impl LowQuery {
         let (fresh, distances) = (&mut self.fresh, &mut self.distances);
         match &low.kept {
             None => self.low.seeds(&low.codes, low.entry, fresh, distances),
-            // Codes are in node order, and so in locality order, even if some nodes have none.
+            // The codes here are in node order, and so in locality order, even if some nodes have
+            // no code.
             Some(kept) if seeds > 0 && kept.count() >= seeds => {
                 self.low.seeds(&low.codes, 0, fresh, distances);
                 for place in fresh.iter_mut() {
@@ -242,8 +244,8 @@ impl LowQuery {
                     self.low.score(&low.codes, &[place], distances);
                 }
                 (0, None) => missing.nodes.push(low.entry),
-                // There are too few codes to find seeds here. So the memory server looks at evenly
-                // spaced nodes, and the search starts from the nearest.
+                // This server has too few codes to find seeds. So the memory server estimates
+                // evenly spaced nodes, and the search starts from the nearest of these.
                 _ => missing
                     .nodes
                     .extend(spaced(seeds, collection.nodes as usize)),
@@ -259,7 +261,7 @@ impl LowQuery {
         Ok(())
     }
 
-    /// The query as it is sent to the memory server ([`Collection::query_bytes`]).
+    /// The bytes of the query that are sent to the memory server ([`Collection::query_bytes`]).
     pub fn sent(&self) -> &[u8] {
         &self.sent
     }
@@ -276,7 +278,7 @@ impl LowQuery {
         self.places.clear();
         self.meet_lists(low, lists)?;
         match (low.kept.is_some(), self.fresh.is_empty()) {
-            // There may be no codes and no table, so nothing is scored.
+            // There are no new nodes with codes. The table may be empty, so nothing is scored.
             (_, true) => {}
             (true, _) => self.low.meet_at(&low.codes, &self.places, &self.fresh),
             (false, _) => self.low.meet(&low.codes, &self.fresh),
@@ -284,8 +286,8 @@ impl LowQuery {
         Ok(())
     }
 
-    /// Takes the memory server's low-code estimates of the nodes requested in the last step
-    /// ([`HighQuery::look`](super::HighQuery::look)). The nodes enter the low list, and nodes that
+    /// Takes the low-code estimates of the memory server for the nodes that the last step requested
+    /// ([`HighQuery::look`](super::HighQuery::look)). These nodes enter the low list. Nodes that
     /// the memory server has refined count as selected. The memory server sends no estimate that is
     /// too large for the low list.
     pub fn hear(&mut self, estimates: &[(u32, f32)]) {
@@ -306,7 +308,8 @@ impl LowQuery {
         self.offered = taken;
     }
 
-    /// Finds the low codes of the new neighbours in lists.
+    /// Finds the new neighbours in lists, and the positions of their low codes. Neighbours with
+    /// offloaded codes are added to `missing`.
     fn meet_lists(&mut self, low: &Low, lists: &[u8]) -> Result<(), Error> {
         let Self {
             seen,
@@ -318,7 +321,7 @@ impl LowQuery {
         } = self;
         let count = low.collection.nodes;
         each_list(&low.lists, lists, scratch, |neighbours| {
-            // Neighbours ascend, so it is enough to check the last one.
+            // Neighbours ascend, so the check of the last neighbour suffices.
             if let Some(&last) = neighbours.last().filter(|&&last| last >= count) {
                 return Err(Error::call(
                     "a neighbour in a list of a memory server",
@@ -346,13 +349,13 @@ impl LowQuery {
     }
 
     /// Appends the nearest nodes of the low list that no earlier round selected, with their
-    /// low-code estimates. Their number is at most the refinement ratio times the length of the low
-    /// list, and may be 0.
+    /// low-code estimates. The number of these nodes is at most the refinement ratio times the
+    /// length of the low list, and may be 0.
     ///
-    /// `missing` is replaced by the nodes with offloaded codes that were met, but not requested
-    /// yet: the first [`MOST_OF_STEP`] of them. If there are any, the memory server must
-    /// [look](super::HighQuery::look) at them. Otherwise it must [refine](super::HighQuery::refine)
-    /// the appended nodes.
+    /// Replaces the contents of `missing` by nodes with offloaded codes that no step has requested
+    /// yet: at most the first [`MOST_OF_STEP`] of them. If there are such nodes, the caller must
+    /// pass them to [`HighQuery::look`](super::HighQuery::look). Otherwise it must pass the
+    /// appended nodes to [`HighQuery::refine`](super::HighQuery::refine).
     pub fn select(&mut self, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
         missing.nodes.clear();
         if !self.missing.is_empty() {
@@ -370,7 +373,7 @@ impl LowQuery {
         nodes.extend(taken.map(|(&node, &distance)| (node, distance)));
     }
 
-    /// The number of distances by low codes that were computed here for the query.
+    /// The number of distances by low codes that the compute server computed for the query.
     pub fn computations(&self) -> u64 {
         self.low.computations()
     }
@@ -382,8 +385,8 @@ mod tests {
 
     use super::*;
 
-    /// The beam is 1,024, the degree is 80, and no code is here. A message cannot carry so many
-    /// neighbours.
+    /// The beam width is 1,024, the degree is 80, and the compute server has no codes. One message
+    /// cannot request that many neighbours.
     #[test]
     fn what_a_step_has_no_room_for_is_asked_for_with_the_next() {
         const NODES: u32 = 200_000;

@@ -1,6 +1,6 @@
-//! The low list (L_low) of PRESS has the candidates of one query by low-precision codes (DistVS
-//! §3.1, `ExpandLow` and the selection of `ExpandHigh`). The nearest of them are refined by
-//! high-precision codes.
+//! The low list (L_low) of PRESS: the candidates of one query by low codes (DistVS §3.1,
+//! `ExpandLow` and the selection of `ExpandHigh`). The nearest of these candidates are refined by
+//! high codes.
 
 use stratann_vector::{DistanceTable, Metric, ProductQuantizer};
 
@@ -9,13 +9,13 @@ use crate::bounds;
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::preset::Press;
 
-/// The list of candidates by low-precision codes. It is reused for each query.
+/// The list of candidates by low codes. The value is reused for each query.
 #[derive(Debug, Default)]
 pub(crate) struct LowList {
-    /// The query's distances to the centroids of low codes.
+    /// The distances from the query to the centroids of low codes.
     table: DistanceTable,
     list: Frontier,
-    /// D_low, the greatest length of the list.
+    /// The greatest length of the list (D_low).
     size: usize,
     press: Press,
     nodes: Vec<u32>,
@@ -24,37 +24,38 @@ pub(crate) struct LowList {
     computations: u64,
 }
 
-/// The number of seeds at which a search begins. On photo-sift-100k, 8 seeds took 1 % more work
-/// than 4. On package-text, 2, 4 and 8 seeds took the same work.
+/// The number of seeds at which a search begins. On photo-sift-100k, a search from 8 seeds took 1 %
+/// more work than a search from 4. On package-text, searches from 2, 4 and 8 seeds took the same
+/// work.
 pub(super) const BEGUN: usize = 4;
-/// The number of nodes that the next step scores around each seed, in a window that is shorter by
-/// the same factor.
+/// Each step of the descent scores this many nodes around each of the nearest nodes. The next
+/// window is shorter by the same factor.
 const FAN: usize = 4;
-/// When the window is at most this long, the descent ends.
+/// The descent ends when the window has at most this many nodes.
 const STRETCH: usize = 16;
 
 impl LowList {
-    /// Returns the greatest length of this list (D_low), if the list by high codes has at most
-    /// `list` candidates.
+    /// Returns the greatest length of the low list (D_low), if the high list has at most `list`
+    /// candidates.
     pub(crate) fn size(press: Press, list: usize) -> usize {
         ((list as f64 * press.low).round() as usize).clamp(1, bounds::MOST_LIST)
     }
 
-    /// Fills the table for a query given as numbers. Under cosine the query must have length 1.
+    /// Fills the table for a query. Under cosine, the query must have length 1.
     pub(crate) fn fill(&mut self, quantizer: &ProductQuantizer, metric: Metric, query: &[f32]) {
         quantizer.table(metric, query, &mut self.table);
     }
 
-    /// Begins a query whose list keeps the `size` nearest nodes. The table must be filled before
-    /// distances are computed.
+    /// Begins a query. Its list keeps the `size` nearest nodes. The table must be filled before the
+    /// first distance is computed.
     pub(crate) fn begin(&mut self, size: usize, press: Press) {
         self.list.clear(size, 1, size);
         (self.size, self.press) = (size, press);
         self.computations = 0;
     }
 
-    /// Appends the start nodes of the search with their low-code estimates. The start nodes are
-    /// `entry`, or the nearest nodes found as follows:
+    /// Appends the start nodes of the search, with their low-code estimates. If `Press::seeds` is
+    /// 0, the start node is `entry`. Otherwise the start nodes are found as follows:
     ///
     /// ```text
     ///   nodes   0 .........|.........|.........|......... n   `Press::seeds` nodes, evenly spaced
@@ -64,12 +65,12 @@ impl LowList {
     ///                               ...                       and so on, four times as near
     /// ```
     ///
-    /// In locality order, nodes with near numbers are near each other. So this search descends to
-    /// the query's neighbourhood without a graph. In another order, it just scores a sample.
-    /// `codes` are in node order.
+    /// In locality order, nodes with near numbers are near each other. So these steps descend to
+    /// the query's neighbourhood without a graph. In another order, they only score a sample of the
+    /// nodes. `codes` are in node order.
     ///
     /// # Panics
-    /// If the entry has no code.
+    /// Panics if `entry` has no code.
     pub(crate) fn seeds(
         &mut self,
         codes: &[u8],
@@ -114,11 +115,11 @@ impl LowList {
         (self.nodes, self.scores) = (looked, scores);
     }
 
-    /// Estimates the distances of nodes by their low codes, and keeps the nearest. `codes` are in
-    /// node order.
+    /// Estimates the distances of nodes by their low codes, and puts the nodes into the list.
+    /// `codes` are in node order.
     ///
     /// # Panics
-    /// If a node has no code.
+    /// Panics if a node has no code.
     pub(crate) fn meet(&mut self, codes: &[u8], nodes: &[u32]) {
         self.meet_at(codes, nodes, nodes);
     }
@@ -126,7 +127,7 @@ impl LowList {
     /// Does the same as [`meet`](Self::meet), for nodes whose codes are at the positions `places`.
     ///
     /// # Panics
-    /// If there is no code at a position, or the numbers of places and nodes differ.
+    /// Panics if `codes` has no code at a position, or if the numbers of places and nodes differ.
     pub(crate) fn meet_at(&mut self, codes: &[u8], places: &[u32], nodes: &[u32]) {
         // The buffer is never shortened. Its contents are overwritten.
         self.scores.resize(self.scores.len().max(nodes.len()), 0.0);
@@ -138,17 +139,16 @@ impl LowList {
         self.computations += nodes.len() as u64;
     }
 
-    /// Keeps nodes whose low-code estimates the memory server sent.
+    /// Puts nodes into the list, with the low-code estimates of the memory server.
     pub(super) fn hear(&mut self, nodes: &[(u32, f32)]) {
         for &(node, estimate) in nodes {
             self.list.insert(key(estimate, node));
         }
     }
 
-    /// Appends the nearest nodes that were not taken before, but does not take them. It appends at
-    /// most the number of nodes that will be taken once the estimates of `asked` more nodes are
-    /// known. Returns the number to take. Also returns the estimate above which the list would not
-    /// keep a node, so that it need not be reported.
+    /// Appends the nearest nodes that are not taken yet, without taking them. Their number is at
+    /// most the number of nodes that the step will take when it knows the estimates of `asked` more
+    /// nodes. Returns this number, and the largest estimate with which a node would enter the list.
     pub(super) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);
@@ -160,13 +160,14 @@ impl LowList {
         (most, bound)
     }
 
-    /// Takes a node, if the list still has it.
+    /// Marks a node as taken, if the list still has it.
     pub(super) fn take_node(&mut self, node: u32, estimate: f32) {
         self.list.expanded(key(estimate, node));
     }
 
-    /// The number of nodes to take at once from a list of length `len`. It is at most the capacity
-    /// of a message, even in one process, so that one process and several servers find the same.
+    /// The number of nodes to take at once from a list of length `len`. It is at most the number
+    /// that a message can carry. This holds in one process too, so that one process and several
+    /// servers find the same results.
     fn share(&self, len: usize) -> usize {
         // If rounding left the product just below a whole number, the small addend prevents its
         // truncation.
@@ -174,9 +175,9 @@ impl LowList {
         count.clamp(1, MOST_OF_STEP)
     }
 
-    /// Takes the nearest nodes that were not taken before, and appends them with their distances.
-    /// Their number is the refinement ratio times the list's length, or the number of nodes that
-    /// remain.
+    /// Takes the nearest nodes that are not taken yet, and appends them with their estimates. Their
+    /// number is the refinement ratio times the length of the list. If fewer nodes remain, it takes
+    /// all of them.
     pub(crate) fn take(&mut self, nodes: &mut Vec<u32>, distances: &mut Vec<f32>) {
         for _ in 0..self.share(self.list.len()) {
             match self.list.take_unread() {
@@ -189,10 +190,10 @@ impl LowList {
         }
     }
 
-    /// Estimates the distances of nodes that are not candidates yet, such as possible start nodes.
+    /// Estimates the distances of nodes without putting them into the list.
     ///
     /// # Panics
-    /// If a node has no code.
+    /// Panics if a node has no code.
     pub(crate) fn score(&mut self, codes: &[u8], nodes: &[u32], distances: &mut Vec<f32>) {
         distances.clear();
         distances.resize(nodes.len(), 0.0);
@@ -206,7 +207,7 @@ impl LowList {
     }
 }
 
-/// `count` nodes out of `all`, evenly spaced.
+/// Returns `count` evenly spaced numbers below `all`.
 pub(super) fn spaced(count: usize, all: usize) -> impl Iterator<Item = u32> {
     (0..count).map(move |at| ((2 * at + 1) * all / (2 * count)) as u32)
 }
@@ -219,7 +220,8 @@ mod tests {
 
     #[test]
     fn the_nearest_that_are_left_are_taken_a_share_of_the_list_at_a_time() {
-        // Rows have one dimension, and each has a centroid, so that a code equals its row's value.
+        // A row has one element, and each row is a centroid. So the code of a row equals its
+        // element.
         let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
         let mut codes = vec![0; 256];
@@ -231,7 +233,8 @@ mod tests {
         low.meet(&codes, &nodes);
         assert_eq!(low.computations(), 256);
         let (mut taken, mut distances) = (Vec::new(), Vec::new());
-        // The list is full. Nodes that were taken stay in it, and all other nodes are farther.
+        // The list is full. Taken nodes stay in the list, and all nodes outside the list are
+        // farther.
         for expected in [6, 12, 18, 20, 20] {
             low.take(&mut taken, &mut distances);
             assert_eq!(taken, (0..expected).collect::<Vec<u32>>());
@@ -284,7 +287,7 @@ mod tests {
             "{computations}"
         );
         assert_eq!(nodes[0] / 40, 100, "{nodes:?}");
-        // These queries are near the first or the last node, where a window is cut off.
+        // These queries are near the first node or the last node, where windows are cut off.
         for end in [0, 9_999] {
             let (nodes, _) = seeds(64, &codes, end);
             assert_eq!(nodes[0] / 40, end / 40, "{nodes:?}");

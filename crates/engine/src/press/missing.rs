@@ -11,26 +11,29 @@
 //! ```
 //!
 //! The low list (L_low) has the candidates by low codes. The refinement ratio (µ) is the share of
-//! the low list that a round refines. A node without a code on the compute server is refined in the
-//! same round as a node with a code, and no round is lost. Both servers [choose](nearest) by the
-//! same rule from identical numbers. The memory server needs no low list and no set of visited
-//! nodes, and decodes no list. For offloaded codes, it only computes estimates.
+//! the low list that a round refines. A node with an offloaded code is refined in the same round as
+//! other nodes, so no round is lost. Both servers [choose](nearest) the refined nodes by the same
+//! rule, from identical estimates. The memory server needs no low list and no set of visited nodes,
+//! and decodes no list. For offloaded codes, it only computes estimates.
 
 use crate::frontier::key;
 
-/// The most nodes that a step requests, and the most nodes that it sends for refinement. A message
-/// of the servers cannot carry more. Further missing nodes wait for the next step.
+/// A step requests at most this many nodes, and sends at most this many nodes for refinement. A
+/// message of the servers cannot carry more. Further nodes with offloaded codes wait for the next
+/// step.
 pub const MOST_OF_STEP: usize = 1 << 16;
 
 /// The nodes of a step whose low codes are offloaded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// The requested nodes, at most [`MOST_OF_STEP`]. If there are none, the step makes no request.
+    /// The requested nodes: at most [`MOST_OF_STEP`]. If the list is empty, the step makes no
+    /// request.
     pub nodes: Vec<u32>,
-    /// The number of nodes to refine by high codes, out of the requested and the offered nodes.
+    /// The number of nodes to refine by high codes. They are chosen from the requested and the
+    /// offered nodes.
     pub most: usize,
-    /// The largest estimate that would enter the low list (L_low). Larger estimates need not be
-    /// sent.
+    /// The largest estimate that would enter the low list (L_low). The memory server does not send
+    /// larger estimates.
     pub bound: f32,
 }
 
@@ -44,7 +47,7 @@ impl Default for Missing {
     }
 }
 
-/// Keeps the `most` nearest of some nodes, in no particular order.
+/// Removes all nodes except the `most` nearest. The remaining nodes are in no particular order.
 pub(super) fn nearest(nodes: &mut Vec<(u32, f32)>, most: usize) {
     if most < nodes.len() {
         nodes.select_nth_unstable_by_key(most, |&(node, estimate)| key(estimate, node));

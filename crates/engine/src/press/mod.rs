@@ -13,27 +13,28 @@
 //! ```
 //!
 //! The low list (L_low of the paper) has the candidates of a query by low codes. The high list
-//! (L_high) has the candidates that high codes have scored. W is the beam width. The servers
-//! exchange node numbers. Adjacency lists are sent in the compressed form in which the memory
-//! server stores them, so their size does not depend on the vectors' dimension. A node to refine is
-//! sent with its low-code estimate. So the memory server scores only the residual code, which takes
-//! half a code and half a table.
+//! (L_high) has the candidates that high codes have scored. W is the beam width. The servers send
+//! each other node numbers and adjacency lists, so the size of messages does not depend on the
+//! dimension of vectors. Lists are sent in the compressed form in which the memory server stores
+//! them. A node to refine is sent with its low-code estimate. So the memory server scores only the
+//! residual code, with half of the bytes and half of the table of a whole code.
 //!
-//! This module uses no network, threads or clock. The exception is [`Full`]. It reads storage on
+//! Except for [`Full`], this module uses no network, threads or clock. [`Full`] reads storage on
 //! its own threads, and uses the clock to release a checkpoint that no query uses. In one process,
 //! [`Strategy::Press`](crate::Strategy::Press) runs the same search on lists in any tier.
 //!
-//! **Offloading.** A compute server without memory for all low codes keeps codes for the most
-//! popular nodes (`popular.rs`). With its next step, it requests the estimates of other nodes from
-//! the memory server (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]).
-//! This needs no additional exchange. From the same start, a search with offloaded codes finds the
-//! same results with few exceptions, and computes a few per cent more distances by high codes.
-//! Searches begin at seeds whose codes the compute server has.
+//! **Offloading.** A compute server without memory for all low codes keeps the codes of the most
+//! popular nodes (`popular.rs`). With its next step, it requests estimates for other nodes from the
+//! memory server (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]).
+//! This needs no additional exchange. If it starts at the same nodes, a search with offloaded codes
+//! finds the same results as other searches, with few exceptions. It computes a few per cent more
+//! distances by high codes. Searches begin at seeds whose codes the compute server has.
 //!
 //! **Changes** are sent only to [`Full`]. It ranks vectors that wait for a merge together with the
-//! candidates of a walk. After a merge it still serves the previous checkpoint (`states.rs`).
+//! candidates of a walk. After a merge, it still serves the previous checkpoint for a while
+//! (`states.rs`).
 //!
-//! All three servers use one index with codes of two precisions, for example of the preset
+//! All three servers use one index with low and high codes, for example of the preset
 //! [`distvs`](crate::Preset::DISTVS). Low codes are the first halves of the high codes, or separate
 //! codes ([`LowCodes`]). A compute server gets the low codes from the memory server, so it needs no
 //! file.
@@ -67,8 +68,8 @@ use crate::{Error, Index, stored};
 /// The facts about an index on which all servers must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// The checkpoint's id. Node numbers of one checkpoint must not be sent to a server with
-    /// another one.
+    /// The id of the checkpoint. Node numbers of this checkpoint must not be sent to a server that
+    /// has another checkpoint.
     pub state: u64,
     /// The number of nodes, which are numbered from 0.
     pub nodes: u32,
@@ -78,15 +79,16 @@ pub struct Collection {
     pub element: Element,
     /// The distance function.
     pub metric: Metric,
-    /// Bytes of a low-precision code: half of a high one.
+    /// The bytes of a low code: half the bytes of a high code.
     pub low_bytes: u32,
-    /// Bytes of a high-precision code.
+    /// The bytes of a high code.
     pub high_bytes: u32,
 }
 
 impl Collection {
     fn of(manifest: &Manifest) -> Self {
-        // If this version does not know the name, opening the index reports it.
+        // If this version does not know the name of the low codes, the call that opens the index
+        // returns the error.
         let low_codes = low_codes_of(manifest)
             .ok()
             .flatten()
@@ -95,7 +97,7 @@ impl Collection {
         let hash = blake3::hash(&manifest.encode());
         let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
         Self {
-            // The number 0 means that there is no checkpoint, so it is never used as an id.
+            // The id is never 0, since 0 means that there is no checkpoint.
             state: u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1),
             nodes: manifest.vectors as u32,
             dim: manifest.dimension,
@@ -106,8 +108,8 @@ impl Collection {
         }
     }
 
-    /// The current facts about the index at `path`, without opening it. If they differ from a
-    /// server's, the server opens the index again.
+    /// Returns the current facts about the index at `path`, without opening it. If they differ from
+    /// the facts of a server, the server opens the index again.
     ///
     /// # Errors
     /// There is no index at `path`, or its MANIFEST is damaged.
@@ -116,13 +118,13 @@ impl Collection {
         Ok(Self::of(&stored::manifest(&volume)?))
     }
 
-    /// Bytes of a row.
+    /// The bytes of a row.
     pub fn row_bytes(&self) -> usize {
         self.dim as usize * self.element.size()
     }
 
-    /// Bytes of a query as a compute server sends it. If elements have one byte, the row itself is
-    /// sent, and otherwise the row after [`Rounding`].
+    /// The bytes of a query in the form in which a compute server sends it. If elements have one
+    /// byte, this form is the row itself. Otherwise it is the row after [`Rounding`].
     pub fn query_bytes(&self) -> usize {
         match is_rounded(self.element) {
             true => Rounding::bytes_of(self.dim as usize),
@@ -130,8 +132,8 @@ impl Collection {
         }
     }
 
-    /// Computes the query as rounded numbers, and the bytes to send. Under cosine, the query is
-    /// scaled to length 1 before.
+    /// Computes the rounded numbers of a query, and the bytes to send. Under cosine, the query is
+    /// first scaled to length 1.
     fn rounded(
         &self,
         query: &[u8],
@@ -151,7 +153,7 @@ impl Collection {
         }
     }
 
-    /// Decodes a query that was [sent](Self::rounded) into the same numbers.
+    /// Decodes the sent bytes of a query into the numbers that [`rounded`](Self::rounded) computed.
     fn sent(&self, query: &[u8], rounding: &Rounding, out: &mut Vec<f32>) -> Result<(), Error> {
         if !is_rounded(self.element) {
             return self.floats(query, out);
@@ -205,21 +207,21 @@ impl Collection {
     }
 }
 
-/// Whether walks use [rounded](Rounding) queries for this element type. They do for elements of
-/// more than a byte. The candidates are still ranked by the query as given.
+/// Whether walks use [rounded](Rounding) queries for this element type. They do if an element has
+/// more than one byte. The final ranking of candidates uses the query without rounding.
 pub(crate) fn is_rounded(element: Element) -> bool {
     element.size() > 1
 }
 
-/// Rounds a query, and writes the bytes to send to `sent`. False if the query is too far from all
-/// vectors to be rounded.
+/// Rounds a query, and writes the bytes to send into `sent`. Returns false if the query is too far
+/// from all vectors to be rounded.
 pub(crate) fn round(rounding: &Rounding, query: &mut [f32], sent: &mut Vec<u8>) -> bool {
     sent.clear();
     rounding.append(query, sent);
     rounding.read(sent, query)
 }
 
-/// The remedy for data of servers that do not fit together.
+/// The remedy for an error caused by servers that do not fit together.
 const ALIKE: &str = "Run all servers with the same index and the same version of StratANN";
 
 /// The error of a node that does not exist.
@@ -234,17 +236,17 @@ pub(crate) fn far() -> Error {
         "a query",
         "too far from all vectors",
         "its distances would not be finite",
-        "Scale it as the vectors are",
+        "Scale the query as the vectors are scaled",
     )
 }
 
 /// The number of nodes that a round visits. It is 1 in round 0, then 2, 4 and so on, up to the beam
 /// width.
 ///
-/// On the way to the query's neighbourhood, one node a round is enough, since candidates from
-/// further nodes would soon be dropped. This takes about two more rounds. In DistVS the width is
-/// fixed. With a fixed beam of 8, PRESS took 1.25 times the work on photo-sift-100k, and 1.14 times
-/// on package-text.
+/// On the way to the query's neighbourhood, one node a round is enough, since the candidates of
+/// further nodes would soon be dropped. A search then needs about two more rounds than with a fixed
+/// width. In DistVS, the width is fixed. With a fixed width of 8, PRESS took 1.25 times the work on
+/// photo-sift-100k, and 1.14 times the work on package-text.
 pub(crate) fn width_of(round: u32, beam: usize) -> usize {
     1usize
         .checked_shl(round)
@@ -253,8 +255,8 @@ pub(crate) fn width_of(round: u32, beam: usize) -> usize {
         .min(beam)
 }
 
-/// Refuses an index that servers cannot share. Such an index has no codes of two precisions, or has
-/// vectors beside lists, or has a graph that was changed in place.
+/// Returns an error if servers cannot share an index. They cannot if it has no low codes, if it has
+/// vectors beside lists, or if vectors were inserted into its graph since the last merge.
 fn check(path: &Path, index: &Index) -> Result<(), Error> {
     let what = format!("the index {}", path.display());
     let built = |found| {
@@ -287,7 +289,7 @@ fn check(path: &Path, index: &Index) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the index still has the checkpoint of `collection`.
+/// Checks that the checkpoint of `collection` is still the last checkpoint of the index.
 fn still(volume: &dyn Volume, path: &Path, collection: &Collection) -> Result<(), Error> {
     let manifest = stored::manifest(volume)?;
     match Collection::of(&manifest) == *collection {

@@ -1,4 +1,5 @@
-//! Adjacency lists as the memory server stores and sends them: compressed, one after the other.
+//! Adjacency lists in the form in which DistVS's memory server stores and sends them: compressed,
+//! one after another.
 //!
 //! ```text
 //!   sent, for each node   0: node u32
@@ -6,13 +7,13 @@
 //! ```
 //!
 //! In the locality order of a build, the gaps between neighbours' numbers are small. So a neighbour
-//! takes 10 to 13 bits instead of 32, in memory and in messages.
+//! takes 10 to 13 bits instead of 32 bits, in memory and in messages.
 
 use stratann_codec::ListModel;
 
 use crate::Error;
 
-/// The number of nodes in a block. The lists of a block begin within 4 GiB of each other.
+/// The number of nodes in a block. The starts of all lists of a block are within 4 GiB.
 const BLOCK: usize = 1 << 16;
 
 /// The compressed lists of all nodes.
@@ -21,13 +22,14 @@ pub(super) struct PackedLists {
     bytes: Vec<u8>,
     /// The start of each block's lists.
     blocks: Vec<u64>,
-    /// The start of each node's list, from the start of its block, and its length in bytes.
+    /// The offset of each node's list from the start of its block. The next field has the length of
+    /// each list in bytes.
     starts: Vec<u32>,
     lengths: Vec<u16>,
 }
 
 impl PackedLists {
-    /// No lists yet. Nodes are added in order.
+    /// Returns an empty set of lists. Nodes are added in order.
     pub(super) fn new(model: ListModel, nodes: usize) -> Self {
         Self {
             model,
@@ -98,7 +100,7 @@ impl PackedLists {
         out.extend_from_slice(self.list(node));
     }
 
-    /// Replaces the contents of `list` by the neighbours of a node.
+    /// Decodes the neighbours of a node into `list`, and replaces its contents.
     ///
     /// # Errors
     /// The list does not decode.
@@ -116,7 +118,7 @@ impl PackedLists {
     }
 }
 
-/// Calls `each` with each of the lists in a message.
+/// Calls `each` with each list in a message of the memory server.
 ///
 /// # Errors
 /// The bytes are not lists, or `each` returns an error.

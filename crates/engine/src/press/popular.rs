@@ -1,6 +1,6 @@
-//! The low codes of a compute server that has no memory for all codes. It keeps the codes of the
+//! The low codes of a compute server without memory for all low codes. It keeps the codes of the
 //! most popular nodes (DistVS §3.3, "Using low-memory compute servers"). All other codes are
-//! *offloaded*: the memory server, which has all codes anyway, sends estimates by them
+//! *offloaded*: the memory server has all codes, and sends estimates by the offloaded ones
 //! (`missing.rs`).
 //!
 //! The popularity of a node is its in-degree. Searches meet nodes with many incoming links most
@@ -15,7 +15,7 @@
 use super::packed::PackedLists;
 use crate::Error;
 
-/// The number of nodes whose bits are counted together.
+/// The number of nodes in a block. For each block, the number of set bits before it is in memory.
 const BLOCK: usize = 512;
 
 /// The popularity of nodes.
@@ -30,7 +30,7 @@ impl Popularity {
         size_of_val(&self.ranks[..]) as u64
     }
 
-    /// Whether a node is one of the `kept` most popular.
+    /// Whether a node is one of the `kept` most popular nodes.
     #[inline]
     pub(super) fn keeps(&self, node: u32, kept: u32) -> bool {
         self.ranks[node as usize] < kept
@@ -48,7 +48,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// A count for `nodes` nodes, with no list read yet.
+    /// Begins a count for `nodes` nodes. It has not read any list.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             degrees: vec![0; nodes],
@@ -57,7 +57,7 @@ impl Counting {
         }
     }
 
-    /// Reads at most `most` more lists. Returns the popularity after the last list.
+    /// Reads at most `most` more lists. After the last list, it returns the popularity.
     ///
     /// # Errors
     /// A list does not decode. The next call begins with that list again.
@@ -85,8 +85,8 @@ impl Counting {
     }
 }
 
-/// For each node, the number of nodes with a higher degree, or with the same degree and a lower
-/// number.
+/// Returns, for each node, the number of nodes that are more popular: nodes with a higher
+/// in-degree, or with the same in-degree and a lower number.
 fn ranked(mut degrees: Vec<u32>) -> Vec<u32> {
     let most = degrees.iter().max().map_or(0, |&most| most as usize);
     let mut before = vec![0u32; most + 1];
@@ -119,8 +119,8 @@ impl Kept {
         (nodes.div_ceil(64) * size_of::<u64>() + nodes.div_ceil(BLOCK) * size_of::<u32>()) as u64
     }
 
-    /// Makes the set of kept nodes from the bits that were sent, for a collection of `nodes` nodes.
-    /// Bits after the last node are ignored. `None` if the length is wrong.
+    /// Makes the set of kept nodes from the bits of a message, for a collection of `nodes` nodes.
+    /// Bits after the last node are ignored. Returns `None` if the number of bytes is wrong.
     pub(super) fn new(sent: &[u8], nodes: usize) -> Option<Self> {
         if sent.len() != nodes.div_ceil(8) {
             return None;
@@ -158,7 +158,7 @@ impl Kept {
         self.count
     }
 
-    /// The node whose code is at a position; `None` after the last code.
+    /// The node whose code is at a position, or `None` if the position is after the last code.
     pub(super) fn node(&self, place: usize) -> Option<u32> {
         let block = (self
             .before
@@ -178,7 +178,7 @@ impl Kept {
         None
     }
 
-    /// The position of a node's code; `None` if the node has no code here.
+    /// The position of a node's code, or `None` if the code of the node is offloaded.
     #[inline]
     pub(super) fn place(&self, node: u32) -> Option<u32> {
         let (word, bit) = (node as usize / 64, node % 64);

@@ -1,5 +1,5 @@
-//! The checkpoints whose nodes the storage server can rank: the last one, and the one before while
-//! other servers still use it.
+//! The checkpoints whose nodes the storage server can rank: the last checkpoint, and the checkpoint
+//! before it while other servers still use that one.
 //!
 //! ```text
 //!   insert ──> log, durable ──> waits in memory ──merge──> the next checkpoint          LiveIndex
@@ -11,8 +11,9 @@
 //! ```
 //!
 //! The memory server has the graph of a checkpoint, and compute servers have its low codes. Changes
-//! affect neither. New vectors wait in a graph in the storage server's memory, and are ranked with
-//! the candidates of the walk (FreshDiskANN, as DistVS adapts it in its appendix).
+//! of the index alter neither the graph nor the codes. New vectors wait in a graph in the memory of
+//! the storage server. This server ranks them with the candidates of the walk (FreshDiskANN, in the
+//! form of DistVS's appendix).
 //!
 //! So a search in any checkpoint sees all changes that were acknowledged before its ranking. Nodes
 //! of one checkpoint are never mistaken for nodes of another.
@@ -47,18 +48,18 @@ impl Changes {
 
 /// The exact vectors of a checkpoint.
 enum Vectors {
-    /// Only the segments, if nothing else of the index is needed.
+    /// The segments of an index that is open only for reading. Its other stores are closed.
     Alone(Arc<Segments>),
     Of(Arc<Index>),
 }
 
-/// The data for a search in one checkpoint.
+/// The data for a ranking in one checkpoint.
 pub(super) struct View {
     pub(super) collection: Collection,
     vectors: Vectors,
     /// The changes since the checkpoint.
     pub(super) changes: Changes,
-    /// The changes since the merge that replaced the checkpoint, if one has.
+    /// The changes since the merge that replaced the checkpoint, if a merge replaced it.
     pub(super) since_merge: Option<Changes>,
 }
 
@@ -96,11 +97,12 @@ pub(super) struct Live {
 struct Known {
     /// The collections and indexes of these checkpoints, oldest first.
     states: Vec<(Collection, Arc<Index>)>,
-    /// The last time that a caller used an older checkpoint, or could not know the last one yet.
+    /// The last time at which a caller used an older checkpoint, or a new checkpoint was first
+    /// noticed here.
     asked: Instant,
 }
 
-/// The time for which the checkpoint before the last merge is kept while no query uses it.
+/// The checkpoint before the last merge is kept for this time after its last use.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
 
 impl States {
@@ -108,7 +110,7 @@ impl States {
         let (volume, manifest) = (index.volume().clone(), index.manifest().clone());
         let overlay = index.overlay().cloned().unwrap_or_else(Overlay::none);
         let vectors = index.live();
-        // Lists and codes are not needed here.
+        // The storage server needs no lists and no codes.
         drop(index);
         let collection = Collection::of(&manifest);
         let segments = Segments::open(&*volume, &manifest, VectorsAt::Segments)?;
@@ -181,8 +183,8 @@ impl States {
         }
     }
 
-    /// The data for a search that begins now in a checkpoint; `None` if the checkpoint is not
-    /// known.
+    /// Returns the data for a ranking that begins now in a checkpoint, or `None` if the checkpoint
+    /// is not kept.
     pub(super) fn view(&self, state: u64) -> Option<View> {
         match self {
             Self::Still(still) => (still.collection.state == state).then(|| View {
@@ -203,8 +205,9 @@ impl States {
         }
     }
 
-    /// Releases older checkpoints, if none of them was used for a while. If all servers use the
-    /// checkpoint `all_by`, and it is the last one, older ones are released at once.
+    /// Releases the older checkpoint if no call has used it for the time [`KEPT`]. If all servers
+    /// use the checkpoint `all_by`, and `all_by` is the last checkpoint, the older checkpoint is
+    /// released at once.
     pub(super) fn tidy(&self, all_by: Option<u64>) {
         self.tidy_at(Instant::now(), all_by);
     }
@@ -223,7 +226,7 @@ impl States {
         }
     }
 
-    /// Whether an older checkpoint than the last is kept.
+    /// Whether a checkpoint older than the last one is kept.
     pub(super) fn has_before(&self) -> bool {
         match self {
             Self::Still(_) => false,
@@ -245,7 +248,7 @@ impl Live {
         let collection = Collection::of(index.manifest());
         known.states.push((collection, index));
         known.asked = now;
-        // Only the last checkpoint and the one before are kept.
+        // Only the last two checkpoints are kept.
         let older = known.states.len().saturating_sub(2);
         known.states.drain(..older);
         collection
@@ -257,23 +260,22 @@ impl Live {
     }
 
     fn has_before(&self, now: Instant) -> bool {
-        // This also records a merge that no call has noticed yet.
+        // If a merge has ended since the last call, this call notices it.
         self.newest(now);
         self.known.lock().states.len() > 1
     }
 
-    /// Releases all checkpoints except `last`, if `last` is still the last one.
+    /// Releases all checkpoints except `last`, if `last` is still the last checkpoint.
     fn forget_before(&self, now: Instant, last: u64) {
         if self.newest(now).state != last {
             return;
         }
-        // The index releases its older checkpoint first, since merges start as soon as `known` has
-        // no older one.
+        // The index releases its older checkpoint before `known` does. As soon as `known` has no
+        // older checkpoint, the next merge may start.
         self.index.forget_before();
         let mut known = self.known.lock();
         let last = known.states.len().saturating_sub(1);
-        // Older checkpoints may have gigabytes of memory, so they are dropped after the lock is
-        // released.
+        // An older checkpoint may have gigabytes of memory, so it is dropped without the lock.
         let older: Vec<_> = known.states.drain(..last).collect();
         drop(known);
         drop(older);
@@ -323,8 +325,8 @@ mod tests {
         Matrix::new(bytes.collect(), count, 16, Element::U8).unwrap()
     }
 
-    /// An index that is open for changes, with the ids of its checkpoints before and after the
-    /// first merge.
+    /// Returns an index that is open for changes, and the ids of its checkpoints before and after
+    /// the first merge.
     fn merged(folder: &Path) -> (States, [u64; 2]) {
         let options = BuildOptions {
             degree: Some(4),
@@ -358,15 +360,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (states, [first, second]) = merged(&folder.path().join("index"));
         let (began, step) = (Instant::now(), KEPT / 4);
-        // For an hour, only compute servers request the older checkpoint, on behalf of their memory
-        // server.
+        // For an hour, calls request the older checkpoint again and again. They come only from
+        // compute servers, on behalf of their memory server.
         let mut now = began;
         while now < began + 60 * KEPT {
             now += step;
             states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
-        // A use of the last checkpoint, or of an unknown one, keeps no older checkpoint.
+        // If a call uses the last checkpoint or an unknown checkpoint, this does not prolong the
+        // time of the older checkpoint.
         let last = now;
         while now < last + KEPT {
             states.tidy_at(now, None);
@@ -374,7 +377,7 @@ mod tests {
             assert!(has(&states, now, second) && !has(&states, now, first ^ second));
             now += step;
         }
-        // From now on no caller uses the older checkpoint, as if the memory server were gone.
+        // No caller uses the older checkpoint any more, as if the memory server were gone.
         now += step;
         states.tidy_at(now, None);
         assert!(!states.has_before());
@@ -389,8 +392,8 @@ mod tests {
         states.tidy_at(later, None);
         assert!(!has(&states, later, first));
         merge(&states, 101);
-        // The third checkpoint is noticed only now. Callers that use the second checkpoint could
-        // not know about the third one before.
+        // The call of `tidy_at` is the first that notices the third checkpoint. Callers of the
+        // second checkpoint could not know about the third one before.
         let found = later + KEPT;
         states.tidy_at(found, None);
         assert!(states.has_before());
@@ -410,7 +413,8 @@ mod tests {
             states.tidy_at(now, not_yet);
             assert!(has(&states, now, first), "{not_yet:?}");
         }
-        // A merge before the next call makes the servers' checkpoint the one before the last.
+        // A merge ends before the next call. So the checkpoint that the servers use is not the last
+        // checkpoint any more.
         merge(&states, 101);
         states.tidy_at(now, Some(second));
         assert!(has(&states, now, second));

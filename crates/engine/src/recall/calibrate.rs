@@ -8,24 +8,26 @@
 //!               (bands), the mean recall of each
 //! ```
 //!
-//! For clusters, numbers of probes replace list sizes. The distance of the nearest head replaces
-//! the distance of the k-th nearest vector, since a search knows it before it reads. An index of
-//! the preset `distvs` is searched by PRESS, as later queries will be.
+//! For clusters, numbers of probes replace list sizes, and the distance of the nearest head
+//! replaces the distance of the k-th nearest vector, since a search knows the former before it
+//! reads. An index of the preset `distvs` is measured with PRESS, like its later searches.
 //!
-//! A build measures with queries of its own ([`queries`](super::queries)): rows, and vectors made
-//! of rows. A row that is a query is excluded from its own results, but its node may be traversed
-//! or not. If the node is traversed, recall is too high, since its list has the nearest vectors. If
-//! it is not traversed, recall is too low, since the neighbours that it connects are not linked to
-//! each other.
+//! A build chooses its queries ([`queries`](super::queries)): rows, and vectors made of rows. A row
+//! that is a query is excluded from its own results. The measurement may traverse its node or not.
+//! If it does, recall is too high, since the list of this node has the nearest vectors. If it does
+//! not, recall is too low, since the neighbours that the node connects are not linked to each
+//! other.
 //!
-//! The reference is rows that were held out of the build. The share of results that their searches
-//! miss is about the geometric mean of the shares missed with and without traversal. Recall@10 with
-//! lists of 13, 17, 22 and 29 was on package-text: held out .949, .971, .982, .988; traversed .969,
-//! .985, .992, .996; not traversed .926, .953, .962, .970; mean .952, .973, .982, .988. On
-//! photo-sift-100k: held out .942, .968, .983, .992; mean .931, .962, .980, .990. So each row is
-//! searched in both ways.
+//! The true recall is the recall of rows that were held out of the build. The share that their
+//! searches miss is about the geometric mean of two missed shares: with and without traversal of
+//! the node. The following figures are recall@10 with the list sizes 13, 17, 22 and 29. On
+//! package-text, held-out rows find .949, .971, .982 and .988. With traversal, rows find .969,
+//! .985, .992 and .996. Without traversal, they find .926, .953, .962 and .970. The mean gives
+//! .952, .973, .982 and .988. On photo-sift-100k, held-out rows find .942, .968, .983 and .992, and
+//! the mean gives .931, .962, .980 and .990. So each row is searched twice, with and without
+//! traversal of its node.
 //!
-//! A user's own queries are better. Queries far from all rows need the longest lists, and rows
+//! A user's own queries are better. Queries far from all rows need the largest list sizes, and rows
 //! represent such queries worst. [`calibrate`] accepts a user's queries.
 
 use std::collections::HashSet;
@@ -52,12 +54,12 @@ use crate::{Error, SearchOptions, Strategy, bounds, stored};
 
 /// A collection with fewer rows is not measured.
 pub(crate) const LEAST_ROWS: usize = 5_000;
-/// One in this many made queries may be nearer than the distance at which rows stop counting.
+/// Rows count up to the distance below which one in this many made queries is.
 const NEARER: usize = 10;
-/// The fewest queries of a user's. The mean recall of fewer differs much from the mean of later
-/// queries.
+/// The least number of queries that a user may give. The mean recall of fewer queries differs much
+/// from the mean recall of later queries.
 const LEAST_QUERIES: usize = 100;
-/// The most of a user's queries that are searched.
+/// The most queries of a user that are searched.
 const MOST_QUERIES: usize = 10_000;
 /// The list sizes that are tried, and the numbers of probes.
 const LISTS: &[u32] = &[5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300];
@@ -66,19 +68,19 @@ const PROBES: &[u32] = &[
 ];
 /// The values of k that are measured.
 const KS: [u32; 8] = [1, 2, 5, 10, 20, 30, 50, 100];
-/// For k above `MANY`, and with lists longer than `LONG`, one query in `ONE_IN` is enough.
+/// For k above `MANY`, and for list sizes above `LONG`, only one query in `ONE_IN` is searched.
 const MANY: u32 = 10;
 const LONG: u32 = 100;
 const ONE_IN: usize = 4;
 /// The approximate number of queries in a bucket, and the most buckets.
 const A_BAND: usize = 60;
 const BANDS: usize = 10;
-/// The mean recall at which no larger number of probes is tried.
+/// If the mean recall is at least this value, no larger number of probes is tried.
 const ENOUGH: f64 = 0.998;
 /// The list size of a search for the nearest head.
 const HEADS: usize = 64;
-/// Reads in flight. With these, a best-first walk expands as many nodes beyond its list as a
-/// pipelined search does.
+/// The beam width. With it, a best-first walk expands about as many nodes beyond its list size as a
+/// pipelined search.
 const BEAM: usize = 8;
 
 /// A summary of a calibration, for display. [`RecallFile`] has all of its data.
@@ -86,15 +88,16 @@ const BEAM: usize = 8;
 pub struct Calibration {
     /// The number of queries that were searched.
     pub queries: usize,
-    /// Recall@10 with each list size, over all queries. If the index has fewer than 10 vectors, k
-    /// is smaller. For clusters, each entry is for a number of probes.
+    /// The mean recall@10 of all queries, for each list size. If the index has fewer than 10
+    /// vectors, k is smaller. For clusters, the first number of an entry is a number of probes.
     pub recalls: Vec<(u32, f64)>,
-    /// Whether the index has clusters, so that `recalls` is by number of probes.
+    /// Whether the index has clusters, so that `recalls` has numbers of probes and not list sizes.
     #[serde(skip)]
     pub probes: bool,
 }
 
-/// The values of k for which an index has enough vectors. A row is no result of its own query.
+/// Returns the values of k for which the index has enough vectors. If the queries are rows, a row
+/// is no result of its own query.
 fn ks_of(index: &Index, of_rows: bool) -> Vec<u32> {
     let vectors = index.live().saturating_sub(usize::from(of_rows));
     KS.into_iter().filter(|&k| k as usize <= vectors).collect()
@@ -106,11 +109,12 @@ fn too_few(queries: usize) -> Error {
     Error::call("number of queries", queries, reason, remedy)
 }
 
-/// Refuses queries that are too few to measure with. Without queries of a user, vectors of the
-/// index are the queries.
+/// Returns an error if there are too few queries for a measurement. If `queries` is `None`, vectors
+/// of the index will be the queries.
 fn check_number(index: &Index, queries: Option<&dyn VectorSource>) -> Result<(), Error> {
     let least = LEAST_QUERIES;
-    let reason = format!("the recall of fewer than {least} queries says little about later ones");
+    let reason =
+        format!("the recall of fewer than {least} queries says little about later queries");
     match queries.map(VectorSource::rows) {
         Some(rows) if rows < least => {
             let remedy = format!(
@@ -135,10 +139,10 @@ fn check_number(index: &Index, queries: Option<&dyn VectorSource>) -> Result<(),
     }
 }
 
-/// Measures an index with queries.
+/// Measures the recall of an index with some queries.
 ///
 /// # Errors
-/// A failed read, or an interruption.
+/// A read fails, or `progress` interrupts.
 pub(crate) fn measure(
     index: &Index,
     queries: &Queries,
@@ -162,7 +166,7 @@ pub(crate) fn measure(
         Searched::Walk | Searched::Press => LISTS,
         Searched::Probes => PROBES,
     };
-    // In clusters no node is traversed, so one search is enough.
+    // A search of clusters traverses no node, so one search for each row is enough.
     let twice = !nodes.is_empty() && searched != Searched::Probes;
     let mut ways: Vec<Shares> = Vec::new();
     for leads_on in [false, true].into_iter().take(1 + usize::from(twice)) {
@@ -208,8 +212,8 @@ pub(crate) fn measure(
     })
 }
 
-/// The distance of the nearest head of each query, as a search finds it. `None` in an index without
-/// clusters.
+/// Returns the distance of the nearest head of each query, as a search finds it. Returns `None` if
+/// the index has no clusters.
 fn to_heads(index: &Index, queries: &[u8]) -> Option<Vec<f32>> {
     let clusters = index.clusters()?;
     let kernel = Kernel::new(index.metric(), index.element(), index.dim());
@@ -226,8 +230,7 @@ fn to_heads(index: &Index, queries: &[u8]) -> Option<Vec<f32>> {
 /// The queries of a measurement, with their true nearest vectors.
 struct Asked<'a> {
     queries: &'a [u8],
-    /// The nodes to exclude, for queries that are rows. These queries are the first ones. `None` if
-    /// no query is a row.
+    /// The node to exclude for each query, or `None` if no nodes are excluded.
     left_out: Option<&'a [LeftOut]>,
     truth: &'a [Vec<Found>],
     searched: Searched,
@@ -235,10 +238,10 @@ struct Asked<'a> {
     lists: &'a [u32],
 }
 
-/// For each query and each k, the recalls with all list sizes.
+/// For each query and each k, the recall with each list size.
 type Shares = Vec<Vec<Vec<f32>>>;
 
-/// Searches with one list size after the other.
+/// Searches with one list size after another, and returns the recall of each query.
 fn shares(
     index: &Index,
     asked: &Asked<'_>,
@@ -259,16 +262,17 @@ fn shares(
                     of.any(|(_, found)| found.last() != Some(&1.0))
                 };
                 match (query % ONE_IN, asked.searched) {
-                    // A larger number of probes never finds less, and may read the whole index.
+                    // A larger number of probes never finds fewer results, and may read the whole
+                    // index. So a query with full recall is not repeated.
                     (0, Searched::Probes) => missed(u32::MAX),
                     (0, _) => true,
                     _ => list <= LONG && missed(MANY),
                 }
             })
             .collect();
-        // If a search returns many results, the first of them are in the right order. Where results
-        // are ranked by leading parts, the order of long results is approximate, so they are
-        // searched separately.
+        // If a search returns many results, the first k of them are also the results for a smaller
+        // k. If results are ranked by leading parts, their order is approximate. So large values of
+        // k have separate searches.
         let (few, many): (Vec<usize>, Vec<usize>) = (0..ks.len()).partition(|&at| ks[at] <= MANY);
         let some: Vec<usize> = wanted
             .iter()
@@ -279,7 +283,7 @@ fn shares(
             let Some(&last) = wanted_of.last() else {
                 continue;
             };
-            // The list size bounds the number of results. The number of probes does not.
+            // The list size limits the number of results, but the number of probes does not.
             let k = match asked.searched {
                 Searched::Walk | Searched::Press => ks[last].min(list),
                 Searched::Probes => ks[last],
@@ -293,7 +297,8 @@ fn shares(
                 }
             }
         }
-        // A query that is not searched again keeps its recall, which would not have become lower.
+        // A query that is not searched with this list size keeps its last recall. A search would
+        // have found at least as much.
         extend(&mut shares, at + 1);
         // A larger number of probes would read more, and find almost nothing more.
         let enough = |k: usize| {
@@ -308,7 +313,7 @@ fn shares(
     Ok(shares)
 }
 
-/// Extends each query's recalls to `lists` entries, by repeating the last one.
+/// Extends the recalls of each query to `lists` entries, with copies of the last entry.
 fn extend(shares: &mut Shares, lists: usize) {
     for of in shares.iter_mut().flatten() {
         let last = of.last().copied().unwrap_or(0.0);
@@ -316,8 +321,8 @@ fn extend(shares: &mut Shares, lists: usize) {
     }
 }
 
-/// The recall of a query: the share of its true `k` nearest that is in its results. Vectors as near
-/// as the k-th true nearest count as well.
+/// Returns the recall of a query: the share of its true `k` nearest vectors that is in `ids`. A
+/// vector at the same distance as the k-th true nearest counts too.
 fn share_of(truth: &[Found], ids: &[u64], k: usize) -> f32 {
     let Some(kth) = truth.get(k - 1) else {
         return 0.0;
@@ -331,7 +336,7 @@ fn share_of(truth: &[Found], ids: &[u64], k: usize) -> f32 {
     hits.min(k) as f32 / k as f32
 }
 
-/// The results of some of the queries.
+/// Searches for the queries at the positions `wanted`, and returns the ids of the results.
 fn search(
     index: &Index,
     asked: &Asked<'_>,
@@ -358,8 +363,8 @@ fn search(
     let options = SearchOptions {
         k,
         list: list.max(k),
-        // The results of these strategies do not depend on the order of completions, so that builds
-        // are reproducible to the byte.
+        // The results of these strategies do not depend on the order of completions. So each build
+        // writes the same bytes.
         strategy: match asked.searched {
             Searched::Walk => Some(Strategy::BestFirst),
             Searched::Press => Some(Strategy::Press),
@@ -367,10 +372,10 @@ fn search(
         },
         probes: (asked.searched == Searched::Probes).then_some(list),
         beam: (asked.searched == Searched::Walk).then_some(BEAM),
-        // In other layouts distances are exact anyway.
+        // In other layouts, distances are always exact.
         exact: k <= MANY as usize && index.composition().vectors == VectorsAt::Parts,
         threads,
-        // A query on clusters has many posting lists in flight by itself.
+        // A single query on clusters has many posting lists in flight.
         in_flight: Some(match asked.searched {
             Searched::Walk | Searched::Press => 8,
             Searched::Probes => 1,
@@ -382,9 +387,9 @@ fn search(
         .ids)
 }
 
-/// Makes buckets of queries by distance. Queries without a k-th nearest are left out. `at` is the
-/// position of k. The first `rows` queries are rows of the index. If there are two kinds of search,
-/// the missed share is the geometric mean of both.
+/// Makes buckets of queries by distance. Leaves out queries without a k-th nearest vector. `at` is
+/// the position of k. The first `rows` queries are rows of the index. If `ways` has two kinds of
+/// search, the missed share is the geometric mean of both missed shares.
 fn bands(
     distances: &[Option<f32>],
     rows: usize,
@@ -399,7 +404,7 @@ fn bands(
         .filter(|&(distance, _)| distance < ordered(f32::INFINITY))
         .collect();
     order.sort_unstable();
-    // Beyond the distance at which made queries begin, only made queries count.
+    // From the distance `begin` on, only made queries count.
     let mut made = order.iter().filter(|&&(_, query)| query >= rows);
     let of_made = made.clone().count();
     if let Some(&(begin, _)) = made.nth(of_made / NEARER) {
@@ -415,7 +420,7 @@ fn bands(
             let mean = found.map(f64::from).sum::<f64>() / queries.len().max(1) as f64;
             1.0 - mean
         };
-        // A smaller missed share cannot be observed.
+        // So few queries cannot show a smaller missed share.
         let least = 0.5 / (queries.len().max(1) * k as usize) as f64;
         let recall = |list: usize| match ways {
             [way] => 1.0 - missed(way, list),
@@ -448,9 +453,10 @@ fn bands(
 /// The call locks the index. It does not include vectors inserted since the checkpoint.
 ///
 /// # Errors
-/// Fails as [`Index::open`] does. Other errors: an index that another process changes; fewer than
-/// 100 queries, or vectors if there are no queries; queries of another dimension or element type,
-/// or with NaN or infinity; a full disk. After an error the index is unchanged.
+/// Fails as [`Index::open`] does. It also fails if another process has the index open for changes,
+/// if there are fewer than 100 queries, or if `queries` is `None` and the index has fewer than 100
+/// vectors. Queries of another dimension or element type, or with NaN or infinity, are errors, as
+/// is a full disk. After an error, the index is unchanged.
 pub fn calibrate(
     path: impl AsRef<Path>,
     open: &OpenOptions,
@@ -469,7 +475,7 @@ pub fn calibrate(
         &*volume,
         stratann_layout::manifest::FILE_NAME,
     ))?;
-    // If the call is refused here, no work has begun, and no file was written.
+    // If the call fails before this point, no measurement has begun, and no file was written.
     let given = queries
         .map(|queries| rows_of(&index, queries))
         .transpose()?;
@@ -502,11 +508,12 @@ pub fn calibrate(
     Ok(found_of(&file))
 }
 
-/// The checks of [`calibrate`] that read no query. The queries may be an
+/// Makes the checks of [`calibrate`] that read no query. The queries may be an
 /// [outline](crate::Outline).
 ///
 /// # Errors
-/// As for [`calibrate`], for the index, and the shape and the number of the queries.
+/// Fails as [`calibrate`] does if the index cannot be opened, or if the shape or the number of the
+/// queries is wrong.
 pub fn check_calibration(
     path: impl AsRef<Path>,
     open: &OpenOptions,
@@ -517,7 +524,7 @@ pub fn check_calibration(
     check_number(&index, Some(queries))
 }
 
-/// The first `MOST_QUERIES` of a user's queries.
+/// Reads the first `MOST_QUERIES` queries of a user.
 fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> {
     index.check_shape_of(queries, "queries")?;
     let count = queries.rows().min(MOST_QUERIES);
@@ -530,9 +537,9 @@ fn rows_of(index: &Index, queries: &dyn VectorSource) -> Result<Vec<u8>, Error> 
 /// The queries with which the recall of an index was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Calibrated {
-    /// Their number.
+    /// The number of queries.
     pub queries: u32,
-    /// Their source.
+    /// The source of the queries.
     pub source: QuerySource,
 }
 
@@ -540,14 +547,15 @@ pub struct Calibrated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QuerySource {
-    /// The program chose them: vectors of the index, and vectors made of them.
+    /// The measurement chose the queries: vectors of the index, and vectors made of these.
     Index,
-    /// A user gave them.
+    /// A user gave the queries.
     User,
 }
 
 impl Calibrated {
-    /// Whether a user gave fewer queries than [`calibrate`] accepts now, to an earlier version.
+    /// Whether a user gave fewer queries than [`calibrate`] accepts. An earlier version accepted
+    /// fewer.
     #[must_use]
     pub fn is_of_too_few(&self) -> bool {
         self.source == QuerySource::User && (self.queries as usize) < LEAST_QUERIES
@@ -564,7 +572,7 @@ impl Calibrated {
     }
 }
 
-/// The summary of a measurement.
+/// Returns the summary of a measurement.
 fn found_of(file: &RecallFile) -> Calibration {
     let few = |table: &&RecallTable| table.k <= MANY;
     let table = file.tables.iter().rfind(few);
@@ -593,7 +601,7 @@ mod tests {
         let found = |query: usize| vec![vec![if query < 100 { 1.0 } else { 0.0 }]];
         let way: Shares = (0..200).map(found).collect();
         let bands = bands(&distances, 100, &[way], 0, 10);
-        // A tenth of the made queries is nearer than 60, so 60 rows and 100 queries are left.
+        // A tenth of the made queries is nearer than 60. So 60 rows and 100 made queries count.
         assert_eq!(bands.len(), 2);
         let of = |band: &RecallBand| (band.distance, band.recalls[0]);
         assert_eq!(of(&bands[0]), (40.0, 0.75));

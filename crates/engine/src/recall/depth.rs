@@ -1,30 +1,30 @@
-//! Depth: the number of nearest candidates that a search must look at for a recall target, by the
-//! distance of its k-th answer. For clusters, it is the number of probes by the distance of the
-//! nearest head.
+//! Depth: the number of nearest candidates that a search must expand for a recall target. It
+//! depends on the distance of the k-th result. For clusters, it is the number of probes, which
+//! depends on the distance of the nearest head.
 
 use stratann_layout::RecallTable;
 
 /// The most points of the curve.
 const POINTS: usize = 16;
 
-/// Depth by distance: a line through points, constant beyond its ends. It is plain data, so each
-/// task of a search has a copy.
+/// The depth as a function of the distance: a line through points, which is constant beyond its
+/// ends. The value is small, so each task of a search has a copy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Depth {
-    /// Distances, ascending, each with the depth there, which never falls.
+    /// The points: ascending distances, each with its depth. The depth never falls.
     points: [(f32, f32); POINTS],
     count: usize,
 }
 
 impl Depth {
-    /// A constant depth.
+    /// Returns a constant depth.
     pub(crate) fn all(count: usize) -> Self {
         let mut points = [(0.0, 0.0); POINTS];
         points[0] = (0.0, count.max(1) as f32);
         Self { points, count: 1 }
     }
 
-    /// A curve through points, for tests.
+    /// Returns a curve through points, for tests.
     #[cfg(test)]
     pub(crate) fn line(of: &[(f32, f32)]) -> Self {
         let mut points = [(0.0, 0.0); POINTS];
@@ -35,20 +35,21 @@ impl Depth {
         }
     }
 
-    /// The depth for a recall target, from a measurement with rows of the index. `lists` are its
-    /// list sizes, ascending. The depth is at least `least`.
+    /// Computes the depth for a recall target from a measurement with rows of the index. `lists`
+    /// has the measured list sizes, which ascend. The depth is at least `least`.
     pub(crate) fn new(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self::measured(lists, table, recall, least);
         depth.go_on(lists.last().copied().unwrap_or(1) as f32);
         depth
     }
 
-    /// A constant depth: the one that the farthest measured queries need.
+    /// Computes a constant depth: the depth that the farthest measured queries need.
     pub(crate) fn level(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         Self::all(Self::measured(lists, table, recall, least).most())
     }
 
-    /// A constant depth: the one that gives the recall in the mean of all measured queries.
+    /// Computes a constant depth: the depth with which the mean recall of all measured queries is
+    /// `recall`.
     pub(crate) fn mean(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let bands = table.bands.len().max(1) as f32;
         let of = |at: usize| {
@@ -65,7 +66,8 @@ impl Depth {
         self.map(|depth| depth * factor)
     }
 
-    /// The curve with each depth replaced by `new` of it. `new` must never fall.
+    /// Returns the curve with `new` applied to each depth. A larger depth must not give a smaller
+    /// result of `new`.
     pub(crate) fn map(mut self, new: impl Fn(f64) -> f64) -> Self {
         for (_, depth) in &mut self.points[..self.count] {
             *depth = new(f64::from(*depth)) as f32;
@@ -73,21 +75,22 @@ impl Depth {
         self
     }
 
-    /// The depth for a recall target, from a measurement with queries like those to come, so that
-    /// none is farther.
+    /// Computes the depth for a recall target from a measurement with queries of a user. Future
+    /// queries are like these, so the curve is not extended to larger distances.
     pub(crate) fn measured(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
             count: 0,
         };
-        // If there are more buckets than points, every `step`-th is taken, and always the last. One
-        // point stays free for farther queries.
+        // If there are more buckets than points, every `step`-th bucket gives a point, and the last
+        // bucket in any case. One point stays free for farther queries (`go_on`).
         let bands = table.bands.len();
         let step = bands.div_ceil(POINTS - 1).max(1);
         let chosen = table.bands.iter().rev().step_by(step).collect::<Vec<_>>();
         let mut deepest = least as f32;
         for band in chosen.into_iter().rev() {
-            // Farther queries need no less depth. A smaller measurement is chance.
+            // Farther queries need at least the same depth. If the measurement of a farther bucket
+            // is smaller, that is chance.
             deepest = deepest.max(list_for(lists, &band.recalls, recall as f32));
             depth.points[depth.count] = (band.distance, deepest);
             depth.count += 1;
@@ -96,8 +99,8 @@ impl Depth {
     }
 
     /// Extends the curve beyond the last bucket by the slope of its last segment. Queries from
-    /// another source are farther from the vectors than these are from each other. The extension is
-    /// at most `most`, and at most twice the last depth.
+    /// another source are farther from the vectors than the vectors are from each other. The new
+    /// depth is at most `most`, and at most twice the last depth.
     fn go_on(&mut self, most: f32) {
         let Some(&[(near, less), (far, more)]) = self.points[..self.count].last_chunk::<2>() else {
             return;
@@ -115,7 +118,8 @@ impl Depth {
         last.map_or(1, |&(_, depth)| depth.ceil() as usize)
     }
 
-    /// The depth of a query whose k-th answer, or nearest head, has this distance.
+    /// The depth of a query, given the distance of its k-th result or, for clusters, of its nearest
+    /// head.
     #[inline]
     pub(crate) fn of(&self, distance: f32) -> usize {
         let points = &self.points[..self.count];
@@ -131,10 +135,11 @@ impl Depth {
     }
 }
 
-/// The list size at which a bucket reaches a recall, or the largest list if none does. Between two
-/// measured sizes it is interpolated: the share missed falls about as a power of the list size.
+/// Returns the list size at which a bucket reaches a recall, or the largest list size if no
+/// measured size suffices. Between two measured sizes, the result is interpolated: the missed share
+/// is about a power of the list size.
 fn list_for(lists: &[u32], recalls: &[f32], wanted: f32) -> f32 {
-    // A longer list finds no less, except by chance.
+    // A longer list finds fewer results only by chance.
     let missed = |at: usize| 1.0 - recalls[..=at].iter().copied().fold(0.0, f32::max);
     let wanted = 1.0 - wanted;
     let last = lists.len().min(recalls.len()).saturating_sub(1);
@@ -145,7 +150,7 @@ fn list_for(lists: &[u32], recalls: &[f32], wanted: f32) -> f32 {
     let Some(before) = at.checked_sub(1) else {
         return here;
     };
-    // A share of zero cannot be told from a very small one.
+    // The measurement cannot distinguish a missed share of 0 from a very small share.
     let log = |missed: f32| missed.max(1e-4).ln();
     let (m0, m1, m) = (log(missed(before)), log(missed(at)), log(wanted));
     let share = match m0 > m1 {
@@ -181,7 +186,8 @@ mod tests {
         let between = list_for(&lists, &[0.9, 0.96, 0.99], 0.93);
         assert!((12.0..15.0).contains(&between), "{between}");
         assert!((list_for(&lists, &[0.9, 0.96, 0.99], 0.96) - 20.0).abs() < 1e-3);
-        // A recall out of reach; a longer list that finds less; a list that misses nothing.
+        // The cases are a recall that no list reaches, a longer list that finds less, and a list
+        // that misses nothing.
         assert_eq!(list_for(&lists, &[0.9, 0.96, 0.99], 0.995), 40.0);
         assert_eq!(list_for(&lists, &[0.96, 0.9, 0.99], 0.95), 10.0);
         let all = list_for(&lists, &[0.9, 1.0, 1.0], 1.0);
@@ -203,7 +209,7 @@ mod tests {
         assert_eq!([of(2.0), of(2.5), of(3.0)], [20, 20, 20]);
         assert_eq!([of(1e30), of(f32::INFINITY), of(f32::NAN)], [20; 3]);
         assert_eq!(depth.most(), 20);
-        // Never less than the minimum.
+        // The depth is never below the minimum.
         let most = |least| Depth::new(&[4, 8], &table(&[(1.0, &[1.0, 1.0])]), 0.5, least).most();
         assert_eq!([most(10), most(1)], [10, 4]);
         assert_eq!((Depth::all(7).of(3.0), Depth::all(0).most()), (7, 1));
@@ -236,7 +242,8 @@ mod tests {
             10,
         );
         assert_eq!(mean.most(), 20);
-        // At most twice as deep, and no deeper than the lists that were tried.
+        // The extension is at most twice the last depth, and at most the largest measured list
+        // size.
         let steep = depth([&[0.95, 1.0, 1.0, 1.0], &[0.5, 0.6, 0.95, 1.0]]);
         assert_eq!(steep.most(), 70);
         let beyond = depth([&[0.95, 1.0, 1.0, 1.0], &[0.5, 0.6, 0.7, 0.95]]);

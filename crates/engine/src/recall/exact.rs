@@ -1,5 +1,5 @@
-//! Finds the true nearest vectors of some queries, by comparing every vector that may be a result
-//! with each query.
+//! Finds the true nearest vectors of some queries. It compares each query with every vector that
+//! may be a result.
 //!
 //! ```text
 //!   each vector ── meet ──> a block ── full? compare ──> tile by tile with each query
@@ -16,17 +16,17 @@ use crate::progress::Progress;
 use crate::threads;
 use crate::update::each_vector;
 
-/// Bytes of vectors that are compared at a time with all queries, so that they stay in the L2
+/// The bytes of vectors that are compared with all queries at a time. These vectors stay in the L2
 /// cache.
 pub(super) const TILE: usize = 128 << 10;
-/// Bytes of vectors that are collected for all threads.
+/// The bytes of vectors that are collected before all threads compare them.
 const BLOCK: usize = 4 << 20;
 
-/// A vector that was found: its distance, as an integer that sorts like it, and its id.
+/// A vector that was found: its distance, as an integer that sorts like the distance, and its id.
 pub(super) type Found = (u32, u64);
 
-/// Converts a distance to an integer that sorts like it. NaN, which only an overflow can cause,
-/// sorts last.
+/// Converts a distance to an integer that sorts like the distance. NaN sorts last. Only an overflow
+/// can cause NaN.
 pub(super) fn ordered(distance: f32) -> u32 {
     let distance = distance.min(f32::INFINITY) + 0.0;
     let bits = distance.to_bits();
@@ -47,17 +47,17 @@ pub(super) fn distance_of(found: Found) -> f32 {
 pub(super) enum Place {
     /// On storage.
     Node(u32),
-    /// In memory only: the number of its graph, and its slot.
+    /// In memory only: the number of the fresh graph, and the slot in this graph.
     Slot(usize, u32),
 }
 
-/// The caller's conditions on the compared vectors.
+/// The conditions of the caller on the compared vectors.
 pub(super) trait Wants: Sync {
     /// Whether a vector that is near enough may be a result of a query.
     fn admits(&self, query: usize, place: Place, id: u64) -> bool;
 
-    /// Whether the distance of an admitted vector with this id must be reported, if it is no
-    /// farther than the k-th nearest so far.
+    /// Whether the distance of an admitted vector with this id must be reported. Vectors farther
+    /// than the k-th nearest so far are never reported.
     fn tells(&self, query: usize, id: u64) -> bool;
 }
 
@@ -73,12 +73,12 @@ pub(super) struct Nearest<'q> {
 pub(super) struct OfQuery {
     /// The nearest vectors, nearest first.
     pub(super) nearest: Vec<Found>,
-    /// Reported distances of ids for which [`Wants::tells`] is true. All of those that are no
-    /// farther than the last of `nearest` are here, and perhaps some that are farther.
+    /// The reported distances of ids for which [`Wants::tells`] is true. The list has all such ids
+    /// up to the distance of the last vector of `nearest`. It may have some that are farther.
     pub(super) told: Vec<Found>,
 }
 
-/// The queries of one thread, with their nearest so far.
+/// The queries of one thread, with the nearest vectors of each query so far.
 struct Share<'q> {
     /// The number of the first query.
     first: usize,
@@ -87,7 +87,7 @@ struct Share<'q> {
     distances: Vec<f32>,
 }
 
-/// The nearest vectors of one query.
+/// The nearest vectors of one query so far.
 struct Heap {
     k: usize,
     nearest: BinaryHeap<Found>,
@@ -103,7 +103,7 @@ impl Heap {
         }
     }
 
-    /// Vectors beyond this distance are not among the nearest.
+    /// The distance of the k-th nearest vector so far. A farther vector is not among the nearest.
     fn limit(&self) -> u32 {
         match self.nearest.peek() {
             Some(worst) if self.nearest.len() == self.k => worst.0,
@@ -120,8 +120,8 @@ impl Heap {
 }
 
 impl<'q> Nearest<'q> {
-    /// A comparison with `queries`, which are consecutive rows of the index's element type. `ks`
-    /// has the k of each query, which is at least 1.
+    /// Begins a comparison with `queries`, which are consecutive rows of the index's element type.
+    /// `ks` has the k of each query. Each k is at least 1.
     pub(super) fn new(index: &Index, queries: &'q [u8], ks: &[usize], threads: usize) -> Self {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let each = ks.len().div_ceil(threads.max(1)).max(1);
@@ -142,13 +142,13 @@ impl<'q> Nearest<'q> {
         }
     }
 
-    /// Adds a vector to those that wait for a comparison.
+    /// Adds a vector to the vectors that wait for the comparison.
     pub(super) fn meet(&mut self, place: Place, id: u64, vector: &[u8]) {
         self.rows.extend_from_slice(vector);
         self.names.push((place, id));
     }
 
-    /// Bytes of the vectors that wait for a comparison.
+    /// The bytes of the vectors that wait for the comparison.
     pub(super) fn waiting(&self) -> usize {
         self.rows.len()
     }
@@ -163,7 +163,7 @@ impl<'q> Nearest<'q> {
         self.names.clear();
     }
 
-    /// The results by query. All vectors must have been compared.
+    /// Returns the results of each query. No vector may wait for the comparison.
     pub(super) fn found(self) -> Vec<OfQuery> {
         let heaps = self.shares.into_iter().flat_map(|share| share.heaps);
         heaps
@@ -208,7 +208,8 @@ impl Share<'_> {
     }
 }
 
-/// Admits every vector, except one node for each of the first queries.
+/// Admits every vector except one node for each query. The list of nodes may be shorter than the
+/// list of queries.
 struct AllBut<'a>(&'a [u32]);
 
 impl Wants for AllBut<'_> {
@@ -222,11 +223,11 @@ impl Wants for AllBut<'_> {
     }
 }
 
-/// The `k` nearest of each of `queries`, consecutive rows of the index's element type, nearest
-/// first.
+/// Returns the `k` nearest vectors of each query, nearest first. `queries` are consecutive rows of
+/// the index's element type.
 ///
-/// `left_out` has a node to exclude for each of the first queries. Vectors that were deleted, or
-/// inserted since the checkpoint, are excluded too.
+/// `left_out` has the nodes to exclude, one for each of the first queries. Deleted vectors, and
+/// vectors that were inserted after the checkpoint, are excluded too.
 pub(super) fn nearest(
     index: &Index,
     queries: &[u8],

@@ -7,29 +7,29 @@
 //!                                                                     at: the nearer, the fewer
 //! ```
 //!
-//! The share of the nearest vectors that a list finds depends on the query. A query among many
-//! vectors finds nearly all of them, and a distant one finds fewer. The distance of the k-th
-//! nearest vector distinguishes such queries.
+//! With a given list size, the share of the nearest vectors that a search finds depends on the
+//! query. A query in a dense region finds nearly all of them, and a query far from all vectors
+//! finds fewer. The distance of the k-th nearest vector distinguishes these queries.
 //!
-//! On package-text, queries come from another source than the rows. With a list of 13, held-out
-//! rows find .950 of their nearest vectors, and these queries find .909. In five buckets (bands) by
-//! the distance of the tenth nearest, rows have .990, .977, .946, .952, .885, and queries .985,
-//! .976, .951, .954, .887.
+//! The queries of package-text come from another source than its rows. With the list size 13,
+//! held-out rows find .950 of their nearest vectors, and these queries find .909. The distance of
+//! the tenth nearest vector divides rows and queries into five buckets (bands). In these, rows find
+//! .990, .977, .946, .952 and .885, and queries find .985, .976, .951, .954 and .887.
 //!
-//! So recall is measured for each range of that distance, and a search uses the distance of its
-//! k-th result so far. It starts with the longest list, and shortens the list as its results come
-//! nearer. So easy queries read less, and a batch of queries of another kind has about the same
-//! recall (`docs/results/recall.md` has the differences).
+//! So recall is measured for each range of this distance, and a search uses the distance of its
+//! k-th result so far. A search starts with the largest list size. As nearer results are found, the
+//! list size shrinks. So easy queries read less, and the recall of a batch depends little on the
+//! kind of its queries (`docs/results/recall.md` has the differences).
 //!
-//! Where vectors are apart from lists (decoupled layout, PRESS), the distances of the results are
-//! known too late. So such a search uses the whole longest list. A search of clusters requests all
-//! clusters at once, so the distance of the nearest head decides how many are probed.
+//! If vectors are apart from lists (decoupled layout, PRESS), a walk knows the distances of its
+//! results too late. So it always uses the largest list size. A search of clusters requests all
+//! clusters at once, so the distance of the nearest head decides the number of probes.
 //!
-//! - [`depth`]: the number of candidates to expand, by the distance of the k-th result
+//! - [`depth`]: computes the number of candidates to expand from the distance of the k-th result
 //! - [`calibrate`]: the measurements of a build and of `stratann calibrate`
-//! - [`queries`]: the queries of a build's measurement
+//! - [`queries`]: the queries with which a build measures
 //! - [`exact`]: the true nearest vectors of some queries in the whole index
-//! - [`watch`]: the recall of the queries that are served
+//! - [`watch`]: measures the recall of the queries that a program serves
 
 mod calibrate;
 mod depth;
@@ -58,13 +58,13 @@ const SMALL: usize = 2 * LEAST_ROWS;
 pub(crate) enum Recall {
     /// The measurements.
     Measured(RecallFile),
-    /// There are no measurements, for this reason.
+    /// There are no measurements. The text is the reason.
     Unknown(String),
 }
 
 impl Recall {
-    /// Reads the contents of the recall file, if there is one. If the file cannot be read, only
-    /// searches with a recall target report the error. Searches by list size work without it.
+    /// Reads the contents of the recall file, if there is one. If the file cannot be read, searches
+    /// with a recall target return the error. Searches with a list size need no such file.
     pub(crate) fn of(file: Result<Option<RecallFile>, Error>) -> Self {
         match file {
             Ok(Some(file)) => Self::Measured(file),
@@ -73,7 +73,7 @@ impl Recall {
         }
     }
 
-    /// The queries of the measurement, if there is one.
+    /// The number and the source of the queries of the measurement, if there is a measurement.
     pub(crate) fn calibrated(&self) -> Option<Calibrated> {
         match self {
             Self::Measured(file) => Some(Calibrated::of(file)),
@@ -85,18 +85,18 @@ impl Recall {
 /// The remedy for an argument that cannot be combined with a recall target.
 const LEAVE_OUT: &str = "Leave it out, or give a list size in place of the recall";
 
-/// The table for k results: the table of k, or of the next larger number. Recall falls with the
-/// number of results, so the larger one is safe.
+/// Returns the table for k results or, if there is none, the table for the next larger number of
+/// results. Recall falls with the number of results, so that table does not promise too much.
 fn table_of(file: &RecallFile, k: usize) -> Option<&RecallTable> {
     file.tables.iter().find(|table| table.k as usize >= k)
 }
 
 impl Index {
-    /// The longest list that a query may take: the requested one, or the greatest depth for a
-    /// recall target. For clusters, this is the largest number of probes.
+    /// The largest list size of a query with these options: the option `list` or, with a recall
+    /// target, the greatest depth. For clusters, it is the largest number of probes.
     ///
     /// # Errors
-    /// A recall target without measurements of this index.
+    /// The options have a recall target, and the recall of this index was not measured.
     pub fn longest_list(&self, options: &SearchOptions) -> Result<usize, Error> {
         bounds::recall(options.recall)?;
         Ok(
@@ -114,7 +114,7 @@ impl Index {
         self.searched_by(None)
     }
 
-    /// The kind of search of a strategy, or of the preset's strategy if none is given.
+    /// The kind of search of a strategy. If `strategy` is `None`, it is the strategy of the preset.
     fn searched_by(&self, strategy: Option<Strategy>) -> Searched {
         match strategy.unwrap_or(self.preset().strategy) {
             _ if self.has_clusters() => Searched::Probes,
@@ -123,12 +123,13 @@ impl Index {
         }
     }
 
-    /// The depth of a search with a recall target in an index of `live` vectors: the number of
-    /// candidates to expand, or of clusters to probe. `None` if the search has a list size.
+    /// Returns the depth of a search with a recall target, in an index of `live` vectors: the
+    /// number of candidates to expand, or of clusters to probe. Returns `None` if the search has no
+    /// recall target.
     ///
     /// # Errors
-    /// The options end a search in another way, or rank otherwise than the measurement did. The
-    /// index was not measured.
+    /// The recall of the index was not measured, or the options end or rank a search in another way
+    /// than the measurement.
     pub(crate) fn depth(
         &self,
         options: &SearchOptions,
@@ -145,7 +146,7 @@ impl Index {
                 return Err(Error::call(
                     "recall",
                     format!("given with {what}"),
-                    "each decides when a search ends",
+                    "each of the two decides when a search ends",
                     "Give only one of them",
                 ));
             }
@@ -169,7 +170,8 @@ impl Index {
         let searched = self.searched_by(options.strategy);
         if searched != file.searched {
             return Err(match searched == self.searched() {
-                // An earlier version of StratANN wrote this file, and knew only one kind of search.
+                // An earlier version of StratANN wrote this file. That version knew only one kind
+                // of search.
                 true => unknown("it was measured for another strategy"),
                 false => Error::call(
                     "strategy",
@@ -192,8 +194,8 @@ impl Index {
             Searched::Walk | Searched::Press => Changed::default(),
             Searched::Probes => self.changed(live),
         };
-        // If half of the vectors in clusters were deleted, the k-th remaining one is as far as the
-        // 2k-th was in the measurement.
+        // If half of the vectors were deleted, the k-th remaining vector is as far as the 2k-th
+        // vector was in the measurement.
         let k = options.k as f64 * changed.thinner;
         let Some(table) = table_of(file, k.ceil() as usize).or(file.tables.last()) else {
             return Err(unknown("nothing was measured"));
@@ -202,20 +204,20 @@ impl Index {
             Searched::Walk | Searched::Press => table.k as usize,
             Searched::Probes => 1,
         };
-        // In two cases the distance is not known in time, or is of no use, and all queries take the
-        // same list. The first is that vectors are read last. The second is that clusters were
-        // split, since heads are then nearer than in the measurement. Rows represent queries of
-        // another source badly, so the farthest bucket decides.
+        // In two cases, all queries use the same list size or number of probes. If vectors are read
+        // last, the distance is known too late. If clusters were split, heads are nearer than in
+        // the measurement, so their distances say too little. After a measurement with rows, the
+        // farthest bucket then decides, since rows represent queries of another source badly.
         let last = self.composition().vectors == VectorsAt::Segments;
         let is_late = searched == Searched::Press || last;
         if let (true, Some(rerank)) = (is_late, options.rerank)
             && rerank != self.preset().rerank
         {
-            let reason = "the recall of this index was measured with the preset's";
+            let reason = "the recall of this index was measured with the preset's re-ranking";
             return Err(Error::call("rerank", "not the preset's", reason, LEAVE_OUT));
         }
         let depth = match (is_late, file.by_build) {
-            // A user's queries resemble future queries, so their mean applies.
+            // A user's queries resemble future queries, so the mean of all of them decides.
             (true, false) => Depth::mean,
             (true, true) => Depth::level,
             (false, _) if changed.more > SPLIT => Depth::level,
@@ -227,7 +229,7 @@ impl Index {
         Ok(Some(depth.times(changed.more * beyond)))
     }
 
-    /// The changes of the clusters since they were built.
+    /// The changes of the clusters after the build.
     fn changed(&self, live: usize) -> Changed {
         let built = self.manifest().clusters().map(|facts| facts.clusters);
         let now = self.clusters().map(|stores| u64::from(stores.clusters()));
@@ -239,15 +241,15 @@ impl Index {
     }
 }
 
-/// If splits have multiplied the clusters by more than this, the distance of the nearest head is of
-/// no use.
+/// If the number of clusters has grown by more than this factor, the distance of the nearest head
+/// says too little.
 const SPLIT: f64 = 1.05;
 
-/// The changes of clusters since they were built.
+/// The changes of clusters after the build.
 struct Changed {
     /// The factor by which the number of clusters grew.
     more: f64,
-    /// The ratio of all numbered vectors to live ones.
+    /// The number of all nodes, divided by the number of live vectors.
     thinner: f64,
 }
 

@@ -5,21 +5,21 @@
 //!   row a + t (row b - row c),  t = .2, .35, .5    farther, as queries of another source are
 //! ```
 //!
-//! Rows alone represent distant queries badly. For the farthest rows, the two kinds of search
-//! ([`calibrate`](super::calibrate)) also miss less than searches of held-out rows do. On
-//! package-text with a target of .95, queries of another source found .923 with measurements by
-//! rows alone, and .956 with both kinds of queries.
+//! Rows alone represent distant queries badly. Also, for the farthest rows, the two kinds of search
+//! ([`calibrate`](super::calibrate)) miss less than searches for held-out rows. On package-text
+//! with a recall target of .95, queries of another source found .923 after a measurement with rows
+//! alone, and .956 after a measurement with both kinds of queries.
 //!
-//! A made query is nearer to row `a`, from which it was made, than to any other row. Every search
-//! would find row `a`, so it would not count as evidence of recall. The results of the query
-//! therefore exclude row `a`.
+//! A made query is nearer to its row `a` than to any other row. Every search would find row `a`, so
+//! this result would say nothing about recall. Therefore the results of the query exclude row `a`.
 //!
-//! Made queries alone are not enough. If rows form clusters that are far apart, all made queries
-//! lie between clusters, and do not represent future queries. So rows count up to the distance at
-//! which made queries begin.
+//! Made queries alone are not enough. If rows form clusters that are far from each other, all made
+//! queries are between clusters, and do not represent future queries. So rows count too, up to the
+//! distance at which made queries begin.
 //!
-//! With PRESS, and where vectors are read last, all queries use one depth, which rows determine.
-//! For clusters rows are enough too, since the distance of the nearest head decides.
+//! With PRESS, or if vectors are read last, all queries use one depth, and a measurement with rows
+//! is enough for it. For clusters, rows are enough too, since the distance of the nearest head
+//! decides.
 
 use std::collections::HashSet;
 
@@ -33,7 +33,7 @@ use crate::progress::Progress;
 use crate::stores::VectorsAt;
 use crate::update::each_vector;
 
-/// The number of rows of the index for each row that becomes a query; and the least and most
+/// Of this many rows of the index, one becomes a query. `QUERIES` has the least and the most
 /// queries.
 const ROWS_A_QUERY: usize = 40;
 const QUERIES: std::ops::RangeInclusive<usize> = 125..=500;
@@ -45,18 +45,18 @@ const SHARES: [f32; 3] = [0.2, 0.35, 0.5];
 pub(crate) struct Queries {
     /// Consecutive rows of the index's element type.
     pub(crate) vectors: Vec<u8>,
-    /// For each query the node that is excluded from its results: the row itself, or the row from
-    /// which the query was made. Empty if a user gave the queries.
+    /// For each query, the node that is excluded from its results: the row itself, or the row `a`
+    /// of a made query. The list is empty if a user gave the queries.
     pub(crate) nodes: Vec<u32>,
-    /// The number of queries that are rows of the index. These are the first ones.
+    /// The number of queries that are rows of the index. They are the first queries.
     pub(crate) rows: usize,
 }
 
 impl Queries {
-    /// The queries for a measurement that has no queries of a user.
+    /// Returns the queries for a measurement without queries of a user.
     ///
     /// # Errors
-    /// A row that cannot be read, or an interruption.
+    /// A row cannot be read, or `progress` interrupts.
     pub(crate) fn of(index: &Index, progress: &dyn Progress) -> Result<Self, Error> {
         let mut queries = Self::rows(index, progress)?;
         let is_late = index.composition().vectors == VectorsAt::Segments;
@@ -66,7 +66,7 @@ impl Queries {
         Ok(queries)
     }
 
-    /// Rows from all parts of the index.
+    /// Returns rows from all parts of the index, evenly spaced by node.
     fn rows(index: &Index, progress: &dyn Progress) -> Result<Self, Error> {
         let rows = index.nodes() as u64;
         let wanted = (index.nodes() / ROWS_A_QUERY).clamp(*QUERIES.start(), *QUERIES.end()) as u64;
@@ -90,8 +90,8 @@ impl Queries {
         })
     }
 
-    /// Every second row, followed by the made queries of all rows. A row is searched twice and a
-    /// made query once, so the number of searches stays the same.
+    /// Returns every second row as a query, and then the made queries of all rows. Each row is
+    /// searched twice and each made query once, so the number of searches stays about the same.
     fn with_made(&self, element: Element, dim: usize, metric: Metric) -> Self {
         let row_bytes = dim * element.size();
         let rows = self.vectors.chunks_exact(row_bytes).step_by(2);
@@ -111,8 +111,8 @@ impl Queries {
 }
 
 /// Makes a vector for each row: the row plus a share of the difference of two other rows. Returns
-/// the vectors with the numbers of their rows. A vector that no search accepts, or that rounds to
-/// its row, is left out.
+/// the vectors with the numbers of their rows. Leaves out a vector that a search refuses, and a
+/// vector that rounds to its row.
 fn made(rows: &[u8], element: Element, dim: usize, metric: Metric) -> Vec<(Vec<u8>, usize)> {
     let row_bytes = dim * element.size();
     let row = |at: usize| &rows[at * row_bytes..(at + 1) * row_bytes];
@@ -146,11 +146,11 @@ mod tests {
 
     #[test]
     fn made_queries_are_those_that_a_search_takes() {
-        // These are rows whose differences overflow, or are zero.
+        // The differences of these rows overflow, or are zero.
         let huge = [3e38f32, -3e38, 3e38, -3e38].map(f32::to_le_bytes).concat();
         assert!(made(&huge, Element::F32, 1, Metric::L2).is_empty());
         assert!(made(&[0; 12], Element::U8, 3, Metric::L2).is_empty());
-        // These are small integers, whose differences round to zero.
+        // These rows have small integers, so most shares of their differences round to zero.
         let small: Vec<u8> = (0..120).map(|i| u8::from(i % 40 == 0) + 1).collect();
         for (vector, row) in made(&small, Element::U8, 3, Metric::L2) {
             assert_ne!(vector, small[3 * row..3 * row + 3]);

@@ -1,5 +1,6 @@
-//! The vectors of an index that took direct inserts and stores vectors apart from lists. Vectors of
-//! the build are in segments. Inserted vectors are on pages behind the last segment.
+//! Reads the vectors of an index that took direct inserts and stores vectors apart from lists.
+//! Vectors of the build are in segments. Inserted vectors are on added pages, after the last
+//! segment.
 //!
 //! ```text
 //!   placement is whole    added pages that it names; dead records are left out
@@ -8,14 +9,14 @@
 //! ```
 //!
 //! A page has the number of its first node, so added pages are found without the placement. If a
-//! page has nodes above the last node, it was written after the checkpoint, and the log has its
-//! vectors. If a node waits for a page of the graph, its vector is here. If vectors are in two
-//! parts, the trailing parts are here. The leading parts are on pages of the graph, or among the
-//! pending nodes as whole vectors.
+//! page has nodes above the last node of the checkpoint, it was written after the checkpoint, and
+//! the log has its vectors. A node that waits for a page of the graph has its vector on an added
+//! page. If vectors are in two parts, segments and added pages have the trailing parts. The leading
+//! parts are on pages of the graph. A pending node has its whole vector among the pending nodes.
 //!
-//! The pages of a segment that a merge kept have node numbers from before that merge. Its records
-//! are as old as the segment's present first node, and each has an id of its own. So all of them
-//! count as that node, which is below the nodes of all later deletes.
+//! The pages of a segment that a merge kept have node numbers from before the merge. All its
+//! records have different ids. All of them count as the first node that the segment has now, since
+//! this node is below the nodes of all later deletes.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -34,7 +35,7 @@ use crate::stores::VectorsAt;
 use crate::stores::records::PageFormat;
 use crate::{Error, Layout, stored};
 
-/// The file of a segment, with its readable parts.
+/// The file of a segment. Some parts of the file may be damaged.
 struct Part<'m> {
     entry: &'m FileEntry,
     /// The file, as it is named in errors.
@@ -42,12 +43,13 @@ struct Part<'m> {
     n: u32,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
-    /// The records of the build, as its pages number them, and the number of these pages.
+    /// The records of the build, by the numbers on their pages. The next field is the number of
+    /// these pages.
     built: Range<u64>,
     pages: u64,
     /// The number of live vectors of the build.
     vectors: u64,
-    /// If a merge kept the segment: the node as which its records count.
+    /// If a merge kept the segment, the node as which its records count.
     kept_as: Option<u32>,
     /// The nodes on added pages. Only the last segment has such pages.
     inserted: Range<u64>,
@@ -57,17 +59,17 @@ struct Part<'m> {
 
 /// A record that was read.
 struct Found<'p> {
-    /// Its node, by the number of its page.
+    /// The node of the record, by the numbers on the page.
     stored: u32,
     id: u64,
-    /// The stored bytes of its vector, if all are readable.
+    /// The stored bytes of the vector, if all of them are readable.
     bytes: Option<&'p [u8]>,
-    /// Whether it is garbage. `None` if that is unknown.
+    /// Whether the record is garbage, or `None` if that is unknown.
     garbage: Option<bool>,
 }
 
-/// The order in which segments are read. Segments that may have garbage come last, the newest of
-/// them first, so that a new vector is taken before the vector that it replaced.
+/// Returns the order in which segments are read. Segments that may have garbage come last. Of
+/// these, the newest comes first, so that a new vector is taken before the vector that it replaced.
 fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
     let known = |&at: &usize| match &pieces[at] {
         Piece::Found(part) => part.decoders.garbage.is_known(),
@@ -81,17 +83,17 @@ fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
 /// The outcome of opening a segment's file.
 enum Piece<'m> {
     Found(Box<Part<'m>>),
-    /// The file is lost, with this many nodes. The first number is the place of the loss in the
-    /// report.
+    /// The file is lost. The first number is the position of the loss in the report, and the second
+    /// number is the number of lost nodes.
     Nothing(usize, u64),
 }
 
 /// The current added pages of a segment.
 #[derive(Clone, Copy)]
 enum Added<'p> {
-    /// The pages whose first nodes are these.
+    /// The pages that begin with these nodes.
     Named(&'p [u32]),
-    /// The pages in the order of the file.
+    /// The pages in the order of the file. Each page continues the page before.
     Following,
 }
 
@@ -115,7 +117,7 @@ impl Part<'_> {
         self.vectors + length(&self.inserted)
     }
 
-    /// The node as which a record counts, by its number on the page.
+    /// The node as which a record counts. `stored` is the node number on the page.
     fn node(&self, stored: u32) -> u32 {
         self.kept_as.unwrap_or(stored)
     }
@@ -134,7 +136,8 @@ impl Part<'_> {
         }
     }
 
-    /// The fault in the nodes of a page of the build, or of a page that the table names, if any.
+    /// Returns the fault in the node numbers of a page, if there is one. The page is a page of the
+    /// build, or a page that the table names.
     fn wrong(&self, page: u64, nodes: &Range<u64>, added: &[u32]) -> Option<String> {
         let (begins, ends) = (nodes.start, nodes.end);
         if page < self.pages {
@@ -155,14 +158,14 @@ fn length(nodes: &Range<u64>) -> u64 {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Passes on the vectors of a decoupled index that took direct inserts. Returns an upper bound
-    /// of the number of vectors that should exist.
+    /// Passes on the readable vectors of an index that took direct inserts and stores vectors apart
+    /// from lists. Returns an upper bound of the number of vectors that should exist.
     pub(super) fn apart(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
         let mut pieces = self.pieces(facts)?;
         let composition = layout.composition();
         let in_parts = composition.vectors == VectorsAt::Parts;
-        // If a new node waits for a page of the graph, its whole vector is there.
+        // If a new node waits for a page of the graph, its whole vector is among the pending nodes.
         let pending = match in_parts {
             true => self.table(FileKind::Pending, |files, payload| {
                 stored::pending_of(files.volume, files.manifest, facts, &payload)
@@ -180,7 +183,7 @@ impl<'m> Files<'m, '_, '_> {
         };
         let mut waiting: HashMap<u32, &PendingRecord> = HashMap::new();
         for record in records().filter(|record| rule.takes(record.id, record.node)) {
-            // If a node has two records, the first one counts, as elsewhere.
+            // If a node has two records, the first record counts, as in other code.
             waiting.entry(record.node).or_insert(record);
         }
         let mut leading = match in_parts {
@@ -242,7 +245,7 @@ impl<'m> Files<'m, '_, '_> {
                 Ok(())
             };
             tallies[at] = self.each_record(part, added, each)?;
-            // Records that may be garbage are not counted.
+            // Records that may be garbage do not count as live.
             live += part.nodes().min(here);
         }
         let mut waited = Tally::default();
@@ -251,7 +254,8 @@ impl<'m> Files<'m, '_, '_> {
         }
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, &waited);
-        // Some of the missing nodes may be dead, so the losses are limited to the live vectors.
+        // Some of the missing nodes may be dead. So no more losses are reported than live vectors
+        // are missing.
         let mut left = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -283,12 +287,12 @@ impl<'m> Files<'m, '_, '_> {
             if let Some(leading) = &leading
                 && part.decoders.has_model()
             {
-                // The model is known, so undecoded vectors lack only their leading parts.
+                // The model is known, so vectors that do not decode lack only their leading parts.
                 tables = (composition.lists, None);
                 part.decoders.wrong = Some(leading.why());
             }
             self.unclear(tables, &part.decoders, part.entry, garbage, tally.unclear);
-            // Garbage records are not losses.
+            // Lost garbage records are no losses.
             tally.orphans = tally.orphans.min(part.nodes());
             if tally.orphans > 0 {
                 self.orphans(tables, &part.decoders, part.entry, tally.orphans);
@@ -325,8 +329,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(pieces)
     }
 
-    /// Opens the file of segment `n`, with the nodes `inserted` on added pages. `None` if the whole
-    /// file is lost, which was reported.
+    /// Opens the file of segment `n`, with the nodes `inserted` on added pages. If the whole file
+    /// is lost, reports the loss and returns `None`.
     fn part(
         &mut self,
         n: u32,
@@ -360,7 +364,7 @@ impl<'m> Files<'m, '_, '_> {
         }))
     }
 
-    /// The highest node of each id, among the records on all pages and the pending nodes.
+    /// Finds the highest node of each id, among the records on all pages and the pending nodes.
     fn newest(
         &mut self,
         pieces: &[Piece<'m>],
@@ -380,8 +384,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Reads the current pages of a segment, and passes every record to `each`, except certain
-    /// garbage. Returns the losses.
+    /// Reads the current pages of a segment. Passes all records to `each`, except records that
+    /// certainly are garbage. Returns the losses.
     fn each_record(
         &mut self,
         part: &Part<'m>,
@@ -389,7 +393,7 @@ impl<'m> Files<'m, '_, '_> {
         mut each: impl FnMut(&mut Self, &mut Tally, &Found<'_>) -> Result<(), Error>,
     ) -> Result<Tally, Error> {
         let (volume, pages) = (self.volume, part.pages(added));
-        // The next expected node, if the first nodes of pages are unknown.
+        // The next expected node. It is used if the first nodes of pages are unknown.
         let next = Cell::new(part.inserted.start);
         let wanted = |page: u64| {
             let named = matches!(added, Added::Named(_));
@@ -416,8 +420,8 @@ impl<'m> Files<'m, '_, '_> {
                 let nodes = read.first..read.first + read.records.len() as u64;
                 match added {
                     Added::Following if page >= part.pages => {
-                        // The page must continue the one before. Otherwise a writer that crashed
-                        // has left it.
+                        // A page must continue the page before. Otherwise it was left by a writer
+                        // that crashed.
                         if nodes.start < next.get() || nodes.end > part.inserted.end {
                             return Ok(());
                         }
@@ -445,10 +449,10 @@ impl<'m> Files<'m, '_, '_> {
                         Some(false)
                     };
                     // If the id of a record is lost, it is unknown whether the record is live. So
-                    // its node is missing.
+                    // the node of the record counts as missing.
                     let certain = garbage == Some(true);
                     if let (Ok(stored), Ok(id), false) = (record.node, record.id, certain) {
-                        // If a record continues on a lost page, it is missing.
+                        // A record that continues on a lost page counts as missing.
                         tally.seen += u64::from(record.bytes.is_ok());
                         let found = Found {
                             stored,

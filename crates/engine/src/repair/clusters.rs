@@ -1,10 +1,10 @@
 //! Reads the readable vectors of a cluster index.
 //!
-//! The table has the places of posting lists. If it is damaged, posting lists are found one after
-//! the other. Each has its length, and its checksum confirms its cluster: the next number, or a
-//! later one if some lists are damaged. In a replicated index, a vector can be taken from any of
-//! its clusters. If vectors are stored once, each has a checksum of its own, and the remaining
-//! bytes of its posting list do not matter.
+//! A table has the places of posting lists. If the table is damaged, posting lists are found one
+//! after another. Each posting list has its length, and its checksum also covers the number of its
+//! cluster. This is the next number, or a later number if some lists are damaged. In a replicated
+//! index, a vector can be taken from any of its clusters. If vectors are stored once, each vector
+//! has its own checksum, so damage to the other bytes of a posting list does not matter.
 
 use stratann_layout::clusters::extent::FIXED;
 use stratann_layout::{
@@ -19,20 +19,20 @@ use super::rows::Fault;
 use crate::stores::clusters::extent_kind;
 use crate::{Error, stored};
 
-/// The number of clusters after a damaged one that are tried at each place.
+/// After a damaged posting list, the numbers of this many clusters are tried at each place.
 const TRIED: u32 = 16;
-/// The number of clusters that are tried in a segment without a table, and the most bytes of a
-/// posting list that is found so. The clusters of a segment are ascending, and a segment has few of
-/// them.
+/// In a segment without a table, the numbers of `MOST_TRIED` clusters are tried. A posting list
+/// that is found in this way has at most `MOST_BYTES` bytes. The clusters of a segment ascend, and
+/// a segment has few of them.
 const MOST_TRIED: u32 = 1 << 12;
 const MOST_BYTES: usize = 64 << 20;
-/// The number of vectors that are read with one read if they are stored by themselves.
+/// If vectors are stored without posting lists, one read returns this many vectors.
 const PIECE: u32 = 1024;
-/// The possible widths of ids, which are tried if the header is damaged.
+/// The possible numbers of bytes of an id. They are tried if the header is damaged.
 const ID_BYTES: [usize; 3] = [0, 4, 8];
 
-/// A posting list: its cluster, its offset and its length. For a group, also the number of its
-/// first vector and its number of vectors.
+/// The place of a posting list: its cluster, its offset and its length. If it has a group, also the
+/// number of the first vector of the group, and the number of its vectors.
 struct Place {
     cluster: u32,
     offset: u64,
@@ -41,7 +41,7 @@ struct Place {
     records: u32,
 }
 
-/// The first fault of a file.
+/// The first fault of a file, if there is one.
 #[derive(Default)]
 struct Tally {
     first: Option<String>,
@@ -54,11 +54,12 @@ impl Tally {
 }
 
 impl Files<'_, '_, '_> {
-    /// Passes on all vectors of a cluster index whose posting lists are in files of this kind.
-    /// Returns the number of vectors that should exist.
+    /// Passes on all readable vectors of a cluster index. Its posting lists are in files of the
+    /// kind `extents`. Returns the number of vectors that should exist.
     ///
-    /// If the table of dead vectors is damaged, the newest file that has an id has its live vector,
-    /// if the id is live. So the newest files are read first. Deleted vectors are then restored.
+    /// If the table of dead vectors is damaged, it is unknown which vectors are live. If an id is
+    /// live, its live vector is in the newest file with this id. So the newest files are read
+    /// first. Deleted vectors are restored in this case.
     pub(super) fn clusters(&mut self, extents: FileKind) -> Result<u64, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let kind = extent_kind(extents);
@@ -106,7 +107,8 @@ impl Files<'_, '_, '_> {
         let all = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.live);
-        // The loss is reported for the first file with damage, or else for the last file.
+        // The loss is reported for the first damaged file. If no file is damaged, it is reported
+        // for the last file.
         let mut missing = all.saturating_sub(taken);
         let last = tallies.len();
         let damaged = tallies.iter().any(|(_, tally)| tally.first.is_some());
@@ -127,7 +129,7 @@ impl Files<'_, '_, '_> {
         Ok(all)
     }
 
-    /// Whether the highest-numbered vector of an id is taken as the live one, because the dead
+    /// Whether the vector with the highest number of each id counts as live, because the dead
     /// vectors are unknown.
     fn newest_first(&self) -> bool {
         self.manifest.placement.is_some() && self.placement.is_none()
@@ -151,7 +153,7 @@ impl Files<'_, '_, '_> {
             return Ok(0);
         };
         let file = stored::name_of(self.volume, &entry.name);
-        // Node numbers apply to the whole index. `stored::manifest` refuses more nodes.
+        // The cast is exact, since `stored::manifest` refuses a manifest with more nodes.
         let nodes = self.manifest.nodes() as u32;
         let mut shapes: Vec<ClusterShape> = ID_BYTES
             .iter()
@@ -192,9 +194,10 @@ impl Files<'_, '_, '_> {
     }
 
     /// Reads the posting lists of a segment. The table has their places and clusters. Without the
-    /// table, clusters are found by trying numbers, since a checksum also covers the cluster's
-    /// number. With enough tries any bytes would match, so the number of tries is bounded. All
-    /// vectors in these lists, except new ones, are in the files of the build too.
+    /// table, the numbers of clusters are tried, since the checksum of a posting list also covers
+    /// the number of its cluster. After enough tries, any bytes would match by chance, so the
+    /// number of tries is limited. The vectors in these lists are also in the files of the build,
+    /// except for new vectors.
     fn later_extents(
         &mut self,
         entry: &FileEntry,
@@ -224,8 +227,8 @@ impl Files<'_, '_, '_> {
             }
             None => {
                 tally.add("the table of its posting lists is damaged");
-                // The most clusters that the segment can have. Each number is higher than the one
-                // before it.
+                // The number of clusters below which the clusters of the segment are. Each cluster
+                // has a higher number than the cluster before it.
                 let clusters = self
                     .manifest
                     .clusters()
@@ -253,9 +256,9 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Reads vectors that are stored by themselves and have higher numbers than the vectors of the
-    /// build. The table has the first number of the file. Without the table, numbers are tried
-    /// until the checksum of a vector matches.
+    /// Reads the vectors of a file without posting lists that was written after the build. Their
+    /// numbers are higher than the numbers of the build's vectors. The table has the first number
+    /// of the file. Without the table, numbers are tried until the checksum of a vector matches.
     fn later_members(
         &mut self,
         entry: &FileEntry,
@@ -295,8 +298,8 @@ impl Files<'_, '_, '_> {
                         continue;
                     }
                     let is = |&node: &u32| members.read(node, &one, || offset, true, &file).is_ok();
-                    // In a damaged record, a wrong number might match the checksum. So the next
-                    // record must also match the next number.
+                    // A wrong number may match the checksum of a damaged record by chance. So the
+                    // next number must also match the next record.
                     let Some(node) = (built..nodes).find(is) else {
                         continue;
                     };
@@ -313,7 +316,7 @@ impl Files<'_, '_, '_> {
                         break;
                     }
                 }
-                // Zeros after the last record fill its block.
+                // After the last record, zeros fill the block.
                 let mut whole = count;
                 while whole > 0 {
                     let offset = BLOCK as u64 + u64::from(whole - 1) * members.bytes() as u64;
@@ -348,7 +351,8 @@ impl Files<'_, '_, '_> {
                 clusters: facts.clusters as u32,
                 vectors: self.manifest.vectors as u32,
             };
-            // Checksums match under one width only. Under the others, no vector is taken.
+            // Checksums match with only one width of ids. With the other widths, no vector is
+            // taken.
             let mut wrong = Tally::default();
             let taken = self.of_shape(entry, kind, shape, &mut wrong)?;
             if taken > 0 {
@@ -358,8 +362,8 @@ impl Files<'_, '_, '_> {
         Ok(0)
     }
 
-    /// Passes on all vectors of a file with this shape. Returns the number of vectors that were
-    /// taken.
+    /// Passes on all readable vectors of a file with the shape `shape`. Returns the number of
+    /// vectors that were taken.
     fn of_shape(
         &mut self,
         entry: &FileEntry,
@@ -391,8 +395,8 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on the vectors of a replicated posting list, including copies of vectors whose own
-    /// cluster is another one.
+    /// Passes on the vectors of a replicated posting list. They include copies of vectors whose own
+    /// cluster is another cluster.
     fn entries(
         &mut self,
         entry: &FileEntry,
@@ -422,7 +426,7 @@ impl Files<'_, '_, '_> {
             }
             match (self.take)(id, vector)? {
                 None => taken += 1,
-                // The vector was taken from another cluster.
+                // The vector was already taken from another cluster.
                 Some(Fault::Twice) => {}
                 Some(fault) => tally.add(format!("the vector of id {id} is not valid: {fault:?}")),
             }
@@ -430,7 +434,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on the vectors of a group. Each has a checksum.
+    /// Passes on the vectors of a group. Each vector has a checksum.
     fn group(
         &mut self,
         entry: &FileEntry,
@@ -455,7 +459,8 @@ impl Files<'_, '_, '_> {
         self.members(entry, members, (place.first, offset), stored, tally)
     }
 
-    /// Passes on consecutive vectors. The number and the offset belong to the first vector.
+    /// Passes on consecutive vectors. The arguments have the number and the offset of the first
+    /// vector.
     fn members(
         &mut self,
         entry: &FileEntry,
@@ -478,7 +483,7 @@ impl Files<'_, '_, '_> {
                 Ok((id, _)) if self.is_dead(id, node) => {}
                 Ok((id, vector)) => match (self.take)(id, vector)? {
                     None => taken += 1,
-                    // A newer vector with this id was taken.
+                    // A newer vector with this id was already taken.
                     Some(Fault::Twice) if self.manifest.placement.is_some() => {}
                     Some(fault) => {
                         tally.add(format!("the vector of id {id} is not taken: {fault:?}"));
@@ -490,7 +495,8 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on all vectors of a file of members stored by themselves, which have these numbers.
+    /// Passes on all readable vectors of a file without posting lists. The vectors have the numbers
+    /// `numbers`.
     fn members_alone(
         &mut self,
         entry: &FileEntry,
@@ -504,7 +510,8 @@ impl Files<'_, '_, '_> {
         let whole = there.saturating_sub(BLOCK as u64) / members.bytes() as u64;
         let whole = u32::try_from(whole).unwrap_or(u32::MAX);
         let vectors = numbers.end.min(numbers.start.saturating_add(whole));
-        // If it is unknown which vector of an id is live, the highest numbers are read first.
+        // If it is unknown which vector of an id is live, the vectors with the highest numbers are
+        // read first.
         let mut starts: Vec<u32> = (numbers.start..vectors).step_by(PIECE as usize).collect();
         if self.newest_first() {
             starts.reverse();
@@ -536,8 +543,8 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// The places of posting lists, from the table if it is whole, otherwise from the lists
-    /// themselves.
+    /// Returns the places of posting lists: from the table if it is readable, and otherwise from
+    /// the posting lists.
     fn places(
         &self,
         entry: &FileEntry,
@@ -553,7 +560,7 @@ impl Files<'_, '_, '_> {
         let whole = payload.get(0, length).filter(|_| wrong.is_none());
         let clusters = u64::from(shape.clusters);
         let table = whole.and_then(|bytes| {
-            // The zeros that fill the last block are not part of the payload.
+            // The zeros that fill the last block do not belong to the payload.
             let model = bytes
                 .get(4..8)
                 .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))?;
@@ -581,9 +588,9 @@ impl Files<'_, '_, '_> {
             .collect())
     }
 
-    /// Finds posting lists by their checksums, which confirm their clusters. After damaged lists,
-    /// the numbers of vectors that are stored once are unknown. They are found by the vectors' own
-    /// checksums.
+    /// Finds posting lists by their checksums. A checksum also covers the number of the cluster.
+    /// After a damaged posting list, the numbers of vectors that are stored once are unknown. They
+    /// are found by the checksums of the vectors.
     fn found_places(
         &self,
         entry: &FileEntry,
@@ -635,7 +642,7 @@ impl Files<'_, '_, '_> {
             let records = u32::from_le_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
             if of != cluster && kind == ExtentKind::Grouped && records > 0 {
                 // The number of vectors in the skipped clusters is unknown. The first number of
-                // this group is the one that matches its first checksum.
+                // this group is the number that matches the checksum of its first vector.
                 let stored = &bytes[bytes.len() - records as usize * members.bytes()..];
                 let one = &stored[..members.bytes()];
                 let number = (first..shape.vectors)

@@ -1,7 +1,7 @@
-//! Reads files that may be damaged, missing, or cut short, or may belong to another index.
+//! Reads files that may be damaged, missing or cut short, or may be files of another index.
 //!
-//! Only damage is skipped. If a file may not be read, or a later version wrote it, it is not
-//! damaged: its vectors exist and must not be given up.
+//! A repair skips only damage. If this user may not read a file, or if a later version wrote it,
+//! the file is not damaged. Its vectors exist, so the repair fails and does not lose them.
 
 use stratann_layout::header::stored_checksum;
 use stratann_layout::{BLOCK, FileEntry, FileHeader, FileKind, LayoutError, block};
@@ -9,16 +9,16 @@ use stratann_tier::{TierError, Volume};
 
 use crate::{Error, stored};
 
-/// Errors of the operating system for lost bytes: EIO, ENODATA, EBADMSG, EUCLEAN.
+/// The errors of the operating system that mean lost bytes: EIO, ENODATA, EBADMSG, EUCLEAN.
 const LOST: [i32; 4] = [5, 61, 74, 117];
 
 /// The state of a file's header.
 pub(super) enum Header {
-    /// It is whole, and the file is the one that the manifest names.
+    /// The header is readable, and the file is the file that the manifest names.
     Right(FileHeader),
-    /// It is damaged. The bytes after it may still be whole.
+    /// The header is damaged, for this reason. The bytes after it may still be readable.
     Damaged(String),
-    /// The whole file does not belong to the index, for this reason.
+    /// The file is missing or does not belong to the index, for this reason.
     None(String),
 }
 
@@ -61,7 +61,7 @@ pub(super) fn header(
     }
 }
 
-/// Fills `out`. Returns `false` if these bytes are lost or never existed.
+/// Reads bytes into `out`. Returns `false` if these bytes are lost or never existed.
 pub(super) fn read(
     volume: &dyn Volume,
     name: &str,
@@ -87,7 +87,7 @@ fn is_lost(error: &TierError) -> bool {
     }
 }
 
-/// Whether an error means damage. Otherwise, a read failed.
+/// Whether an error means damage. If not, a read failed for another reason.
 pub(super) fn is_damage(error: &Error) -> bool {
     match error {
         Error::Layout(_) => !is_newer(error),
@@ -121,7 +121,7 @@ pub(super) fn said(
     first_part(text).to_owned()
 }
 
-/// The text of an error without its remedy. The repair is the remedy.
+/// The text of an error without its remedy, since the repair is the remedy.
 pub(super) fn first_part(text: &str) -> &str {
     const REMEDIES: [&str; 7] = ["Build", "Check", "Put", "Read", "Restore", "Run", "Use"];
     let is_remedy = |rest: &str| REMEDIES.iter().any(|verb| rest.starts_with(verb));
@@ -130,16 +130,16 @@ pub(super) fn first_part(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The payload of a byte string, as far as its blocks are whole.
+/// The payload of a byte string. Some of its blocks may be damaged.
 pub(super) struct Payload {
     pub(super) bytes: Vec<u8>,
-    /// Whether each block of the payload is whole.
+    /// For each block of the payload, whether it is readable.
     pub(super) whole: Vec<bool>,
 }
 
 impl Payload {
     /// Reads a file, and checks its blocks one by one. If the file is damaged or missing, parts of
-    /// the payload are missing, and the text is the reason.
+    /// the payload are missing, and the returned text is the reason.
     pub(super) fn read(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -176,12 +176,12 @@ impl Payload {
         Ok((payload, wrong))
     }
 
-    /// The number of its bytes, including damaged ones.
+    /// The number of bytes of the payload, including damaged bytes.
     pub(super) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Returns bytes of the payload if they exist and are whole.
+    /// Returns bytes of the payload, if they exist and none of them is damaged.
     pub(super) fn get(&self, at: u64, length: u64) -> Option<&[u8]> {
         let end = usize::try_from(at.checked_add(length)?).ok()?;
         let at = usize::try_from(at).ok()?;
@@ -191,7 +191,7 @@ impl Payload {
         whole.then_some(bytes)
     }
 
-    /// Returns a number if its bytes exist and are whole.
+    /// Returns the number at an offset, if its bytes exist and none of them is damaged.
     pub(super) fn u32(&self, at: u64) -> Option<u32> {
         let bytes = self.get(at, 4)?.try_into().ok()?;
         Some(u32::from_le_bytes(bytes))
@@ -217,7 +217,7 @@ mod tests {
         };
         // EIO, ENOENT, EUCLEAN.
         assert!([5, 2, 117].into_iter().all(|os| is_lost(&error(os))));
-        // EACCES, EMFILE, ENOMEM: the file may be there.
+        // EACCES, EMFILE, ENOMEM: the file may exist without damage.
         assert!(![13, 24, 12].into_iter().any(|os| is_lost(&error(os))));
         assert!(!is_damage(&error(13).into()) && is_damage(&error(5).into()));
         assert!(!is_damage(&Error::Interrupted));

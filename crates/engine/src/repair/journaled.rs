@@ -1,6 +1,6 @@
-//! The vectors of an inline index that took direct inserts. The place of each page follows from the
-//! numbers of its nodes. If the last checkpoint was about to write a page there, its journal has
-//! the page as well.
+//! Reads the vectors of an inline index that took direct inserts. The place of each page follows
+//! from the numbers of its nodes. If the last checkpoint was to write a page in place, the journal
+//! of this checkpoint has the page too.
 //!
 //! ```text
 //!   journal is whole      its pages, and the others of the file, up to the last node's page
@@ -10,8 +10,8 @@
 //!   placement is lost     all records; of an id the highest node's record
 //! ```
 //!
-//! The node of a record follows from its place. The id and the vector of a node never change, so an
-//! older version of a page is as good as a later one.
+//! The node of a record follows from its place. The id and the vector of a node never change, so
+//! the repair may also take them from an older version of a page.
 
 use std::borrow::Cow;
 
@@ -32,12 +32,12 @@ type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 struct Even<'m> {
     format: Box<dyn FixedFormat>,
     nodes: u64,
-    /// The pages that have nodes.
+    /// The pages with nodes.
     pages: Pages,
-    /// The file, and its name in errors; `None` if the whole file is lost.
+    /// The file, with its name in errors. It is `None` if the whole file is lost.
     file: Option<(&'m FileEntry, String)>,
     journal: JournalFile,
-    /// The whole pages of the journal, ascending.
+    /// The readable pages of the journal, ascending.
     laid: Vec<u32>,
 }
 
@@ -46,7 +46,7 @@ impl Even<'_> {
         u32::try_from(page).is_ok_and(|page| self.laid.binary_search(&page).is_ok())
     }
 
-    /// The readable records of existing nodes on a whole page.
+    /// The readable records of existing nodes on a page.
     fn records<'p>(
         &'p self,
         page: u64,
@@ -66,8 +66,8 @@ impl Even<'_> {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Passes on the vectors of an inline index that took direct inserts. Returns an upper bound of
-    /// the number of vectors that should exist.
+    /// Passes on the readable vectors of an inline index that took direct inserts. Returns an upper
+    /// bound of the number of vectors that should exist.
     pub(super) fn journaled(
         &mut self,
         layout: Layout,
@@ -75,7 +75,7 @@ impl<'m> Files<'m, '_, '_> {
         facts: &PlacementFacts,
     ) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
-        // If the file is lost, its loss gets this place in the report.
+        // If the file is lost, its loss has this position in the report.
         let told = self.lost.len();
         let even = self.even(layout, format, facts)?;
         let rule = match &placement {
@@ -90,7 +90,8 @@ impl<'m> Files<'m, '_, '_> {
             }
             Ok(())
         })?;
-        // Some of the missing nodes may be dead, so the losses are limited to the live vectors.
+        // Some of the missing nodes may be dead. So no more losses are reported than live vectors
+        // are missing.
         let most = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -119,7 +120,7 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// Opens the file and the journal, and finds their pages. Faults of both are reported.
+    /// Opens the file and the journal, and finds their pages. Reports the faults of both files.
     fn even(
         &mut self,
         layout: Layout,
@@ -159,7 +160,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(even)
     }
 
-    /// The highest node of each id.
+    /// Finds the highest node of each id.
     fn newest_of(&mut self, even: &Even<'m>) -> Result<Newest, Error> {
         let mut newest = Newest::new();
         self.each_node(even, |_, _, (node, id, _)| {
@@ -170,7 +171,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Reads the current pages, and passes all of their records to `each`. Returns the losses.
+    /// Reads the current pages, and passes all their records to `each`. Returns the losses.
     fn each_node(
         &mut self,
         even: &Even<'m>,

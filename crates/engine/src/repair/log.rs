@@ -1,10 +1,9 @@
-//! Reads the logs: the vectors of the checkpoint that they replace or delete, and the vectors that
-//! they add.
+//! Reads the logs. They replace or delete vectors of the checkpoint, and add vectors.
 //!
-//! The logs are read twice, so that no vector stays in memory: first for the last record of each
-//! id, then for the remaining vectors. The rows of attributes stay in memory. In a damaged log
-//! every whole record counts, before and after the damage, since a record has its own sequence
-//! number. A lost record may have been a delete.
+//! The logs are read twice, so that no vector stays in memory. The first pass finds the last record
+//! of each id, and the second pass reads the vectors of these records. The rows of attributes stay
+//! in memory. In a damaged log, every readable record counts, before and after the damage, since
+//! each record has a sequence number. A lost record may have been a delete.
 
 use std::collections::HashMap;
 
@@ -18,9 +17,11 @@ use crate::progress::Progress;
 
 /// The last record of an id.
 struct Last {
-    /// Whether the checkpoint has the id: the first record of the id replaces or deletes it.
+    /// Whether the checkpoint has the id. It has if the first record of the id replaces or deletes
+    /// a vector.
     stored: bool,
-    /// The record that has its vector; `None` if the id was deleted.
+    /// The sequence number of the record with the vector of the id, or `None` if the id was
+    /// deleted.
     vector: Option<u64>,
 }
 
@@ -29,7 +30,7 @@ pub(super) struct Changes {
     ids: HashMap<u64, Last>,
     /// The last row of each id in the logs. The row is empty if the id has no attributes.
     pub(super) rows: HashMap<u64, Vec<u8>>,
-    /// 1 more than the largest logged id; 0 if the logs have no id.
+    /// The number after the largest id in the logs. It is 0 if the logs have no id.
     pub(super) next_id: u64,
     /// The losses in the logs, if they are damaged.
     pub(super) lost: Vec<Lost>,
@@ -41,7 +42,7 @@ type Apply<'a> = dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error> + 'a;
 /// Receives an id and its vector.
 type EachVector<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// Passes on all whole records of the logs. Returns the missing ones.
+/// Passes all readable records of the logs to `apply`. Returns the losses.
 fn salvage(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -73,7 +74,7 @@ fn salvage(
 }
 
 impl Changes {
-    /// Reads the logs of an index, from the one that its manifest names.
+    /// Reads the logs of an index. The first of them is the log that the manifest names.
     pub(super) fn read(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -88,7 +89,7 @@ impl Changes {
                 _ => _ = rows.insert(id, record.row().unwrap_or_default().to_vec()),
             }
             if let LogRecord::Row { .. } = record {
-                // A row does not change the vector.
+                // A record with a row of attributes does not change the vector.
                 return Ok(());
             }
             let last = ids.entry(id).or_insert(Last {
@@ -119,20 +120,20 @@ impl Changes {
         })
     }
 
-    /// Whether the logs replace or delete the vector that the checkpoint has for this id.
+    /// Whether the logs replace or delete the vector with this id in the checkpoint.
     pub(super) fn overrules(&self, id: u64) -> bool {
         self.ids.contains_key(&id)
     }
 
-    /// The number of ids of the checkpoint that the logs replace or delete, among the ids for which
-    /// `which` is true.
+    /// The number of ids of the checkpoint that the logs replace or delete. Only ids for which
+    /// `which` returns true count.
     pub(super) fn superseded(&self, which: impl Fn(u64) -> bool) -> u64 {
         let ids = self.ids.iter();
         let stored = ids.filter(|(id, last)| last.stored && which(**id));
         stored.count() as u64
     }
 
-    /// Calls `each` with the live vectors.
+    /// Calls `each` with the live vectors in the logs.
     pub(super) fn each_vector(
         &self,
         volume: &dyn Volume,

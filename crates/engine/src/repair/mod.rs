@@ -14,13 +14,13 @@
 //!   files.rs     reads files that may be damaged, missing, cut short, or another index's
 //! ```
 //!
-//! Four things cannot be recomputed: the vectors, their ids, their attributes, and the MANIFEST.
-//! Graph, codes, codebook, directories and navigation graph can be. So a repair only needs the
-//! first four. Pages with wrong checksums are skipped and counted. A vector is taken unchanged or
-//! not at all: none is guessed.
+//! A repair cannot recompute the vectors, their ids, their attributes and the MANIFEST. It can
+//! recompute the graph, the codes, the codebook, the directories and the navigation graph. So it
+//! reads only the former four. It skips and counts pages with wrong checksums. It takes a vector
+//! unchanged or not at all.
 //!
-//! The new checkpoint is committed as in any build. Before the commit the old index is unchanged,
-//! so a repair that fails, is interrupted or crashes loses no data. After the commit the old files
+//! The new checkpoint is committed as in every build. Until the commit, the old index is unchanged.
+//! So no data is lost if a repair fails, is interrupted or crashes. After the commit, the old files
 //! are removed.
 
 mod apart;
@@ -66,9 +66,9 @@ use crate::{Error, bounds, stored};
 pub struct RepairOptions {
     /// The number of OS threads of the build.
     pub threads: usize,
-    /// The most memory that the build may use, in bytes; `None` for no limit.
+    /// The most memory that the build may use, in bytes, or `None` for no limit.
     pub memory: Option<u64>,
-    /// Whether an index without damage is rebuilt as well.
+    /// Whether an index without damage is rebuilt too.
     pub force: bool,
 }
 
@@ -85,22 +85,23 @@ impl Default for RepairOptions {
 /// The report of a repair.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RepairReport {
-    /// Whether the index was rebuilt. `false` means that it is whole and was not changed.
+    /// Whether the index was rebuilt. If it is `false`, the index has no damage and was not
+    /// changed.
     pub repaired: bool,
-    /// The number of vectors in the present checkpoint.
+    /// The number of vectors in the checkpoint after the repair.
     pub vectors: u64,
     /// The number of these vectors that were only in the log.
     pub from_log: u64,
     /// The number of vectors of the previous checkpoint that could not be read, and that the log
-    /// neither replaces nor deletes. It is usually exact. If the table of records after direct
-    /// inserts is damaged, it is an upper bound. If it is unknown which vectors of a segment are
-    /// garbage, it is a lower bound.
+    /// neither replaces nor deletes. The number is exact, with two exceptions. If the table of
+    /// nodes and pages after direct inserts is damaged, the number is an upper bound. If it is
+    /// unknown which vectors of a segment are garbage, the number is a lower bound.
     pub vectors_lost: u64,
     /// The damaged files, with the losses of each.
     pub lost: Vec<Lost>,
-    /// Bytes on storage before the repair, including logs.
+    /// The bytes on storage before the repair, including logs.
     pub bytes_before: u64,
-    /// Bytes on storage after the repair.
+    /// The bytes on storage after the repair.
     pub bytes_after: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
@@ -109,12 +110,12 @@ pub struct RepairReport {
 /// A damaged file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lost {
-    /// The file.
+    /// The name of the file.
     pub file: String,
     /// The fault.
     pub what: String,
-    /// The most vectors that may be lost with the file; unknown if a log is missing. 0 means that
-    /// the content of the file was recomputed.
+    /// The most vectors that may be lost with the file. If a log is missing, the number is unknown.
+    /// If it is 0, the content of the file was recomputed.
     pub vectors: u64,
 }
 
@@ -127,7 +128,7 @@ pub struct Lost {
 /// - No vector can be read.
 /// - The memory cap is too small, the disk is full, or `progress` interrupts.
 ///
-/// The index is then unchanged.
+/// After an error, the index is unchanged.
 pub fn repair(
     path: impl AsRef<Path>,
     options: &RepairOptions,
@@ -137,7 +138,7 @@ pub fn repair(
     repair_in(&volume, &stored::home(path.as_ref())?, options, progress)
 }
 
-/// Repairs the index in a volume. Scratch files go to the directory `path`.
+/// Repairs the index in a volume. Temporary files are in the directory `path`.
 pub(crate) fn repair_in(
     volume: &Arc<dyn Volume>,
     path: &Path,
@@ -178,7 +179,7 @@ pub(crate) fn repair_in(
     };
     let mut report = work.rebuild(verified)?;
     report.bytes_before = bytes_before;
-    // The repair is committed, so a failure to count its bytes is ignored.
+    // The repair is committed, so an error of this count is ignored.
     report.bytes_after = bytes_in(&**volume).unwrap_or_default();
     report.seconds = start.elapsed().as_secs_f64();
     Ok(report)
@@ -188,7 +189,7 @@ pub(crate) fn repair_in(
 fn readable_manifest(volume: &dyn Volume, path: &Path) -> Result<Manifest, Error> {
     let manifest = match stored::manifest(volume) {
         Ok(manifest) => manifest,
-        // If a later version wrote the manifest, it is not damaged.
+        // A manifest that a later version wrote is not damaged.
         Err(error @ Error::Layout(_)) if files::is_newer(&error) => return Err(error),
         Err(error @ (Error::Layout(_) | Error::Damaged { .. })) => {
             let error = error.to_string();
@@ -220,13 +221,13 @@ struct Work<'a> {
     progress: &'a dyn Progress,
 }
 
-/// The data that was read from an index.
+/// The data that a repair has read from an index.
 struct Found {
     rows: Rows,
     changes: Changes,
     from_log: u64,
     vectors_lost: u64,
-    /// The most vectors that the log may have lost.
+    /// The most vectors that may be lost with damaged logs.
     log_lost: u64,
     lost: Vec<Lost>,
 }
@@ -256,12 +257,12 @@ impl Work<'_> {
                 reason: format!("no vector can be read any more ({file}: {what})"),
             });
         }
-        // Other damaged files are recomputed. The names are in a set, since a MANIFEST may name
+        // All other damaged files are recomputed. The names are in a set, since a MANIFEST may name
         // many files.
         let mut known: HashSet<String> = lost.iter().map(|lost| lost.file.clone()).collect();
         for problem in verified.problems {
-            // Some problems concern no single file, such as those of ids and log records. They
-            // concern vectors.
+            // Problems of ids and of log records name no single file. They concern vectors, which
+            // are reported elsewhere.
             let of_a_file = problem.file != volume.name();
             if of_a_file && known.insert(problem.file.clone()) {
                 let what = problem.what.strip_prefix(&format!("{}: ", problem.file));
@@ -299,7 +300,8 @@ impl Work<'_> {
             known: None,
             kept: &[],
             rows: attributes.as_ref().map(|rows| rows as &dyn CarriedRows),
-            // The codebook stays given unless it is lost.
+            // If a user gave the codebook and it is readable, the new index keeps it as a given
+            // codebook.
             given_codebook: kept && manifest.writer_features & GIVEN_CODEBOOK != 0,
             placeholder: false,
         };
@@ -329,7 +331,8 @@ impl Work<'_> {
         };
         let (report, committed) = rebuilt?;
         if let Err(error) = committed.durable(volume) {
-            // The new checkpoint is valid. The next one removes the files of the old one.
+            // The new checkpoint is valid, although the commit may not be durable. The next
+            // checkpoint removes the old files.
             tracing::warn!("{error}");
         }
         Ok(RepairReport {
@@ -342,7 +345,7 @@ impl Work<'_> {
         })
     }
 
-    /// Collects all live vectors in a file in `folder`.
+    /// Collects all live vectors that can be read, in a file in `folder`.
     fn salvage(&self, folder: &Path) -> Result<Found, Error> {
         let (volume, manifest, progress) = (&**self.volume, self.manifest, self.progress);
         let changes = Changes::read(volume, manifest, progress)?;
@@ -399,7 +402,7 @@ impl Work<'_> {
                 vectors: wrong,
             });
         }
-        // If the log replaces or deletes a vector, the vector need not be found.
+        // A vector that the log replaces or deletes is not lost, even if it cannot be read.
         let known = found + changes.superseded(|id| !rows.has(id));
         Ok(Found {
             from_log: (rows.ids.len() - kept) as u64,
@@ -411,7 +414,8 @@ impl Work<'_> {
         })
     }
 
-    /// Reads the codebook, if it is whole and is the one that the manifest names.
+    /// Reads the codebook. Returns `None` if it is damaged, or is not the codebook that the
+    /// manifest names.
     fn codebook(&self) -> Option<Codebook> {
         let (volume, manifest) = (&**self.volume, self.manifest);
         let entry = stored::entry(volume, manifest, FileKind::Codebook, None).ok()?;
@@ -422,14 +426,14 @@ impl Work<'_> {
         (named && codebook.is_what_it_says()).then_some(codebook)
     }
 
-    /// A log number above the numbers of all existing logs.
+    /// Returns a log number above the numbers of all existing logs.
     fn next_log(&self) -> Result<LogFrom, Error> {
         let names = self.volume.list()?;
         let last = names.iter().filter_map(|name| log_number(name)).max();
         let next = last.map_or(1, |number| number.saturating_add(1));
         Ok(LogFrom {
             number: next.max(self.manifest.log_from.number),
-            // The first record of that log may have any sequence number.
+            // The first record of this log may have any sequence number.
             sequence: 0,
         })
     }

@@ -1,10 +1,10 @@
 //! Reads the readable vectors of a checkpoint, page by page.
 //!
 //! The size of pages follows from the manifest, or from the header of their file if records differ
-//! in length. If that header is damaged, the size is found by trying: the checksums of pages match
-//! under one size only. The checksum of a page proves that the page is at its place, and a slotted
-//! page has the number of its first node. So vectors are found without any table, and each page is
-//! checked by itself.
+//! in length. If this header is damaged, the repair tries all sizes: the checksums of pages match
+//! under only one size. The checksum of a page also proves that the page is at the right place, and
+//! a slotted page has the number of its first node. So vectors are found without any table, and
+//! each page is checked without the others.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
@@ -25,15 +25,16 @@ use crate::stores::composition::{Made, Records, Rewritten};
 use crate::stores::records::PageFormat;
 use crate::{Error, stored};
 
-/// The most missing pages after the end of a file that are reported one by one.
+/// At most this many pages that are missing at the end of a file are reported one by one.
 const MOST_MISSING: u64 = 1 << 20;
 
-/// About how many bytes of pages are read with one read.
+/// The approximate bytes of one read.
 const PIECE: usize = 1 << 20;
-/// The number of pages that are tried with each possible page size.
+/// The number of pages with which each possible page size is tried.
 const SAMPLE: u64 = 64;
 
-/// Receives the id and the vector of a node. Returns the fault if the vector is refused.
+/// A function that gets the id and the vector of a node. If it refuses the vector, it returns the
+/// fault.
 pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<Option<Fault>, Error> + 'a;
 
 /// Passes all readable vectors of a checkpoint to `take`, in the order of their nodes or pages, and
@@ -68,7 +69,8 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.journaled(layout, format(manifest)?, facts),
-            // If a journal has the pages, new vectors are in segments nevertheless.
+            // If vectors are apart from lists, new vectors are in segments, even if pages are
+            // rewritten in place.
             (_, VectorsAt::Segments | VectorsAt::Parts) => files.apart(layout, facts),
             (
                 Records::Slotted
@@ -78,7 +80,7 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.placed(layout, facts),
-            // The branch for clusters has returned before this match.
+            // The branch for clusters above has already returned.
             (Records::Clustered, VectorsAt::Records) => Ok(manifest.vectors),
         };
     }
@@ -114,7 +116,7 @@ pub(super) struct Files<'m, 'a, 't> {
 pub(super) struct Pages {
     pub(super) count: u64,
     pub(super) bytes: usize,
-    /// The most pages after its first one onto which a record may continue.
+    /// The most pages onto which a record may continue after its first page.
     pub(super) behind: u64,
 }
 
@@ -136,7 +138,8 @@ impl Pages {
 pub(super) struct Tally {
     /// The number of nodes on whole pages.
     pub(super) seen: u64,
-    /// The number of damaged pages, and the offset and fault of the first one.
+    /// The number of damaged pages. The next field has the offset and the fault of the first
+    /// damaged page.
     pub(super) pages: u64,
     pub(super) first: Option<(u64, String)>,
     /// The number of vectors whose records are damaged, or whose bytes are not a vector.
@@ -156,7 +159,8 @@ impl Tally {
         self.first.get_or_insert((offset, what));
     }
 
-    /// Records the result for a vector. `garbage` tells whether it is garbage, if known.
+    /// Records the result for a vector. `garbage` says whether the vector is garbage, if that is
+    /// known.
     pub(super) fn taken(&mut self, fault: Option<Fault>, garbage: Option<bool>) {
         match (fault, garbage) {
             (None, None) => self.unclear += 1,
@@ -191,8 +195,8 @@ impl<'m> Files<'m, '_, '_> {
                 false => unclear.push((n, segment, decoders)),
             }
         }
-        // Vectors that may be garbage come last, the newest segment first. So a new vector is taken
-        // before the vector that it replaced.
+        // Segments that may have garbage come last. Of these, the newest comes first, so that a new
+        // vector is taken before the vector that it replaced.
         let mut unclear = unclear.into_iter().rev();
         unclear
             .try_for_each(|(n, segment, decoders)| self.segment(n, segment, decoders, &mut leading))
@@ -211,7 +215,7 @@ impl<'m> Files<'m, '_, '_> {
         let (records, vectors) = (segment.stored(), segment.vectors.into());
         let mut tables = (FileKind::Chunks, n);
         let leading = leading.as_mut().map(|(lists, leading)| {
-            // The model is known, so undecoded vectors lack only their leading parts.
+            // The model is known, so vectors that do not decode lack only their leading parts.
             if decoders.has_model() {
                 tables = (*lists, None);
                 decoders.wrong = Some(leading.why());
@@ -267,8 +271,8 @@ impl<'m> Files<'m, '_, '_> {
                 if garbage == Some(true) {
                     continue;
                 }
-                // If a record continues on a lost page, it is missing, like the records that start
-                // on the lost page.
+                // A record that continues on a lost page counts as missing, like the records that
+                // start on that page.
                 let behind = read.left > 0 && slot + 1 == count_here;
                 if behind && stored.bytes.as_ref().is_err_and(is_not_whole) {
                     continue;
@@ -293,7 +297,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             Ok(())
         })?;
-        // Garbage records are not losses.
+        // Lost garbage records are no losses.
         tally.orphans = tally.orphans.min(vectors);
         if tally.orphans > 0 {
             self.orphans(tables, decoders, entry, tally.orphans);
@@ -303,8 +307,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(())
     }
 
-    /// The format of the pages of the nodes `first..first + count`. `None` if none of them can be
-    /// read: then `vectors` vectors are lost.
+    /// Finds the format of the pages of the nodes `first..first + count`. If none of these pages
+    /// can be read, records the loss of `vectors` vectors and returns `None`.
     pub(super) fn format(
         &mut self,
         kind: FileKind,
@@ -358,7 +362,8 @@ impl<'m> Files<'m, '_, '_> {
         self.manifest.dimension as usize * self.manifest.element.size()
     }
 
-    /// Records that vectors are lost because a table for decoding them is lost.
+    /// Records the loss of vectors that cannot be decoded, because a table with their decoding
+    /// parameters is lost.
     pub(super) fn orphans(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -381,8 +386,8 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reports how many vectors were taken that may be garbage. The file has `garbage` records of
-    /// garbage.
+    /// Reports the number of taken vectors that may be garbage. The file has `garbage` garbage
+    /// records.
     pub(super) fn unclear(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -429,12 +434,12 @@ impl<'m> Files<'m, '_, '_> {
             }
             let element = manifest.element;
             let shape = if kind == FileKind::Vectors && blocks == 1 {
-                // If no record spans pages, the largest record does not matter. No code is longer
-                // than this.
+                // The length of the largest record matters only if records span pages. No code is
+                // longer than this length.
                 let largest = self.vector_bytes() + 1;
                 SlottedShape::running_on(element, dim, degree, largest)?
             } else {
-                // The smallest record that does not fit a page of one block less.
+                // The length of the smallest record for which a page needs `blocks` blocks.
                 let largest = (blocks - 1) * BLOCK + 1;
                 SlottedShape::new(kind, element, dim, degree, largest)?
             };
@@ -460,7 +465,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(best.1)
     }
 
-    /// Opens a file of `nodes` nodes and reads its header. `None` if the whole file is lost.
+    /// Opens a file of `nodes` nodes and reads its header. If the whole file is lost, records the
+    /// loss and returns `None`.
     pub(super) fn file(
         &mut self,
         kind: FileKind,
@@ -494,7 +500,8 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reads all pages of a file, and passes the readable ones to `each`, which checks them.
+    /// Reads all pages of a file, and passes the pages that can be read to `each`. `each` checks
+    /// them.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
@@ -513,8 +520,8 @@ impl<'m> Files<'m, '_, '_> {
         )
     }
 
-    /// Like [`each_page`](Files::each_page), but reads only the pages that are `wanted`. `each`
-    /// also gets unreadable pages, which were already counted.
+    /// Does the same as [`each_page`](Files::each_page), for the pages for which `wanted` returns
+    /// true. `each` also gets unreadable pages. These are already counted.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,
@@ -565,8 +572,8 @@ impl<'m> Files<'m, '_, '_> {
                 }
             }
         }
-        // Missing pages are reported one by one up to a limit, since a damaged header may state any
-        // number of pages.
+        // Only a limited number of missing pages is reported one by one, since a damaged header may
+        // have any number of pages.
         let end = pages.count.min(there.saturating_add(MOST_MISSING));
         for page in (there..end).filter(|&page| wanted(page)) {
             tally.page(offset_of(pages, page), "the file ends before it".into());
@@ -601,7 +608,7 @@ impl<'m> Files<'m, '_, '_> {
         self.tell_faults(&file, &tally);
     }
 
-    /// Reports the vectors of a file that were read and not taken.
+    /// Reports the vectors of a file that were read but not taken.
     pub(super) fn tell_faults(&mut self, file: &str, tally: &Tally) {
         for (vectors, what) in [
             (tally.undecodable, "do not decode"),
@@ -623,8 +630,8 @@ impl<'m> Files<'m, '_, '_> {
     }
 }
 
-/// Whether an error means that a page is damaged or missing. Otherwise the page is older or newer
-/// than its file.
+/// Whether an error means that a page is damaged or missing. Other errors mean that the page is
+/// older or newer than its file.
 fn is_not_whole(error: &LayoutError) -> bool {
     matches!(
         error,

@@ -1,5 +1,5 @@
-//! The vectors of an index that took direct inserts. A record is where it was last written, and
-//! some records are on no page yet.
+//! Reads the vectors of an index that took direct inserts. A record is on the page to which it was
+//! last written, and some records are on no page yet.
 //!
 //! ```text
 //!   placement is whole    records of nodes on their page in it, and pending ones; no dead ones
@@ -7,10 +7,10 @@
 //!                         of an id the highest node's record
 //! ```
 //!
-//! Without the placement it is unknown which pages count and which ids were deleted, so deleted ids
-//! are restored. A replaced record is recognised by its node, which is lower than that of its
-//! replacement. That requires a pass over all pages before the first vector is taken, and 16 bytes
-//! for each id. If a page is damaged, it may be a page without a node.
+//! Without the placement, it is unknown which pages count and which ids were deleted. So deleted
+//! ids are restored. The node of a replaced record is lower than the node of its replacement. To
+//! find the highest node of each id, the repair first reads all pages once, and needs 16 bytes of
+//! memory for each id. A damaged page may be a page without a node.
 
 use std::borrow::Cow;
 
@@ -27,16 +27,16 @@ use crate::stores::records::PageFormat;
 use crate::verify::added_wrong;
 use crate::{Error, Layout, stored};
 
-/// The pages of the nodes that were not `found`, by a placement.
+/// The pages of the nodes that are not in `found`, according to a placement.
 fn not_in<'a>(found: &'a Bits, placement: &'a PlacementFile) -> impl Iterator<Item = u32> + 'a {
     let nodes = (0..).zip(&placement.page_of);
     nodes.filter_map(|(node, &page)| (!found.has(node)).then_some(page))
 }
 
-/// The file of pages, with its readable parts.
+/// The file of pages. Some of its pages may be damaged.
 struct PageFile<'m> {
     entry: &'m FileEntry,
-    /// The file, as it is named in errors.
+    /// The name of the file in errors.
     name: String,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
@@ -48,8 +48,9 @@ struct PageFile<'m> {
 type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
 impl PageFile<'_> {
-    /// The records of a whole page, in an index whose build has `built` nodes. If the node, id or
-    /// bytes of a record are lost, it is unknown whether it is live, and the record is `None`.
+    /// The records of a readable page, in an index whose build has `built` nodes. If the node, the
+    /// id or the bytes of a record are lost, the record is `None`, since it is unknown whether it
+    /// is live.
     fn records<'p>(
         &'p self,
         built: u64,
@@ -68,14 +69,14 @@ impl PageFile<'_> {
     }
 }
 
-/// A decoded table, or why it cannot be read.
+/// A decoded table, or the reason for which it cannot be read.
 pub(super) type Table<T> = Result<T, String>;
 
 /// The highest node of each id.
 pub(super) struct Newest {
-    /// The two halves of each id, and the node, inverted so that the highest node comes first.
+    /// The two halves of each id, and the inverted node. So the highest node of an id sorts first.
     records: Vec<[u32; 3]>,
-    /// The number of records at which superfluous ones are dropped. A record is superfluous if
+    /// At this number of records, superfluous records are dropped. A record is superfluous if
     /// another record of the same id has a higher node.
     limit: usize,
     /// For each record, whether its vector was taken.
@@ -94,7 +95,8 @@ impl Newest {
     pub(super) fn add(&mut self, id: u64, node: u32) {
         if self.records.len() >= self.limit {
             self.condense();
-            // A third more than the number of ids, which makes 16 bytes for each id.
+            // The limit is a third more than the number of ids. With 12 bytes for each record, this
+            // is 16 bytes for each id.
             self.limit = self.limit.max(self.records.len() / 3 * 4);
             self.records.reserve_exact(self.limit - self.records.len());
         }
@@ -106,7 +108,7 @@ impl Newest {
         self.records.dedup_by_key(|record| [record[0], record[1]]);
     }
 
-    /// Completes the set after all records were added. Returns the number of ids.
+    /// Completes the set. No record may be added after this call. Returns the number of ids.
     pub(super) fn finish(&mut self) -> u64 {
         self.condense();
         let ids = self.records.len() as u64;
@@ -114,7 +116,8 @@ impl Newest {
         ids
     }
 
-    /// The position of a record, if it is the live record of its id and was not taken yet.
+    /// Returns the position of a record, if it has the highest node of its id and was not taken
+    /// yet.
     pub(super) fn wants(&self, id: u64, node: u32) -> Option<u64> {
         let record = [(id >> 32) as u32, id as u32, !node];
         let at = self.records.binary_search(&record).ok()? as u64;
@@ -123,8 +126,8 @@ impl Newest {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Passes on the vectors of an index that took direct inserts. Returns an upper bound of the
-    /// number of vectors that should exist.
+    /// Passes on the readable vectors of an index that took direct inserts. Returns an upper bound
+    /// of the number of vectors that should exist.
     pub(super) fn placed(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let pages = self.page_file(layout, facts.live)?;
         let placement = self.placement(layout, facts)?;
@@ -137,7 +140,7 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// The table of nodes and pages, or why it is lost.
+    /// Reads the table of nodes and pages. If it is lost, returns the reason.
     pub(super) fn placement(
         &self,
         layout: Layout,
@@ -176,7 +179,7 @@ impl<'m> Files<'m, '_, '_> {
         }))
     }
 
-    /// Reads and decodes a table, or returns why it is not whole.
+    /// Reads and decodes a table. If it is damaged, returns the reason.
     pub(super) fn table<T>(
         &self,
         kind: FileKind,
@@ -204,8 +207,8 @@ impl<'m> Files<'m, '_, '_> {
         file.unwrap_or_else(|_| stored::name_of(self.volume, kind.name()))
     }
 
-    /// Takes the records of nodes from their pages in the table, and the pending records. Dead
-    /// records are left out.
+    /// Takes the record of each node from its page in the table, and the pending records. Leaves
+    /// out dead records.
     fn by_table(
         &mut self,
         facts: &PlacementFacts,
@@ -226,7 +229,7 @@ impl<'m> Files<'m, '_, '_> {
                 waiting.fault((self.take)(record.id, &record.vector)?);
             }
         }
-        // Pages are read only for nodes that are not pending.
+        // Only pages of nodes that are not pending are read.
         let mut in_use = Bits::new(facts.pages);
         let unfound = not_in(&found, placement);
         unfound.for_each(|page| {
@@ -264,7 +267,7 @@ impl<'m> Files<'m, '_, '_> {
                         }
                     };
                     for record in records {
-                        // Its node is missing.
+                        // The node of this record counts as missing. The page is damaged.
                         let Some((node, id, bytes)) = record else {
                             damaged.add(page);
                             continue;
@@ -313,7 +316,7 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// Takes the record of the highest node of each id, from all pages and from the pending
+    /// Takes the record of the highest node of each id. It looks on all pages and among the pending
     /// records, since it is unknown which pages count.
     fn by_search(
         &mut self,
@@ -401,7 +404,7 @@ impl<'m> Files<'m, '_, '_> {
                 },
             )?;
         }
-        // A record may have been tried on several pages.
+        // The same record may have been counted as lost on several pages.
         let untaken = ids - newest.taken.count();
         tally.orphans = tally.orphans.min(untaken);
         tally.undecodable = untaken - tally.orphans;
@@ -431,7 +434,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(ids + lost)
     }
 
-    /// Reports why the table of nodes and pages is lost, and the consequences.
+    /// Reports the reason for which the table of nodes and pages is lost, and the consequences.
     pub(super) fn tell_placement(&mut self, why: &str) {
         self.lost.push(Lost {
             file: self.table_name(FileKind::Placement),
@@ -458,7 +461,7 @@ impl<'m> Files<'m, '_, '_> {
         }
     }
 
-    /// Records the loss of vectors whose models were in a directory that is lost.
+    /// Records the loss of vectors whose models were in a lost directory.
     fn orphans_of(&mut self, file: &PageFile<'m>, vectors: u64) {
         if vectors > 0 {
             self.orphans(

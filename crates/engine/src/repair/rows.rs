@@ -12,12 +12,12 @@ use crate::build::Spool;
 use crate::data::VectorFile;
 use crate::{Error, stored};
 
-/// Why a vector was read but is not taken.
+/// The reason for which a vector that was read is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// An element is NaN or infinite.
     NotFinite,
-    /// Its length is 0 or infinite, so it has no direction under cosine.
+    /// The length of the vector is 0 or infinite, so it has no direction under cosine.
     NoDirection,
     /// Another vector with the same id was taken.
     Twice,
@@ -52,7 +52,7 @@ impl Rows {
         })
     }
 
-    /// The fault for which a build would refuse a vector, if any.
+    /// Returns the fault for which a build would refuse a vector, if there is one.
     pub(super) fn fault(&mut self, vector: &[u8]) -> Option<Fault> {
         if first_invalid(self.element, vector).is_some() {
             return Some(Fault::NotFinite);

@@ -1,13 +1,13 @@
-//! Reads the decoding parameters of vectors as far as possible: the models in the directory of
-//! packed pages, and the model and the base vectors in the chunks of a segment.
+//! Reads the decoding parameters of vectors, as far as they are readable. They are the models in
+//! the directory of packed pages, and the model and the base vectors in the chunks of a segment.
 //!
-//! The model and the base of a node follow from its number, which its page has. So if the counts of
-//! a directory are damaged, all models may still be whole. If one model is damaged, vectors with
-//! other models can still be decoded.
+//! The model and the base of a node follow from its number, which is on its page. So if only the
+//! counts of a directory are damaged, all vectors can still be decoded. If one model is damaged,
+//! vectors with other models can still be decoded.
 //!
-//! In a segment that a merge kept, only the chunks record which records are garbage. If a chunk is
-//! damaged, garbage in it and in later chunks cannot be distinguished from live vectors, and is
-//! taken.
+//! In a segment that a merge kept, only the chunks say which records are garbage. If a chunk is
+//! damaged, garbage in it and in later chunks cannot be distinguished from live vectors. The repair
+//! then takes the garbage too.
 
 use stratann_layout::{DeadSlots, FileKind, Manifest, SegmentFacts};
 use stratann_tier::Volume;
@@ -23,19 +23,19 @@ pub(super) struct Decoders {
     raw: bool,
     /// The first node of the file.
     first: u32,
-    /// The readable models. Each covers `model_nodes` nodes.
+    /// The models. A lost model is `None`. Each model covers `model_nodes` nodes.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// The bases. Each covers `base_nodes` nodes. The bases of further nodes are unknown.
+    /// The bases. Each base covers `base_nodes` nodes. The bases of nodes after these are unknown.
     bases: Vec<Base>,
-    /// The number of nodes of a base; 0 if no vector has a base.
+    /// The number of nodes that a base covers, or 0 if no vector has a base.
     base_nodes: u32,
     /// Nodes with this number or a higher one were inserted after the build, and their vectors have
     /// no base.
     based: u64,
-    /// Records that belong to no node.
+    /// The records that belong to no node.
     pub(super) garbage: Garbage,
-    /// Why some parameters cannot be read.
+    /// The reason for which some parameters cannot be read.
     pub(super) wrong: Option<String>,
 }
 
@@ -50,12 +50,12 @@ enum Base {
 /// The known garbage records of a file.
 pub(super) struct Garbage {
     dead: DeadSlots,
-    /// The page from which on it is unknown which records are garbage.
+    /// From this page on, it is unknown which records are garbage.
     until: u64,
 }
 
 impl Garbage {
-    /// The value if no record is garbage.
+    /// Returns the value for a file without garbage.
     fn none() -> Self {
         Self {
             dead: DeadSlots::default(),
@@ -63,7 +63,7 @@ impl Garbage {
         }
     }
 
-    /// The value for a segment whose garbage cannot be read.
+    /// Returns the value for a segment whose garbage is unknown.
     fn unknown_in(segment: &SegmentFacts) -> Self {
         match segment.garbage() {
             0 => Self::none(),
@@ -74,19 +74,19 @@ impl Garbage {
         }
     }
 
-    /// Whether a record is garbage; `None` if unknown.
+    /// Whether a record is garbage, or `None` if that is unknown.
     pub(super) fn has(&self, page: u64, slot: usize) -> Option<bool> {
         let here = || u16::try_from(slot).is_ok_and(|s| self.dead.of_page(page).contains(&s));
         (page < self.until).then(here)
     }
 
-    /// Whether it is known for all records whether they are garbage.
+    /// Whether it is known for every record whether it is garbage.
     pub(super) fn is_known(&self) -> bool {
         self.until == u64::MAX
     }
 }
 
-/// The result of decoding a vector.
+/// The result of an attempt to decode a vector.
 pub(super) enum Decoded {
     /// The vector is in the buffer.
     Vector,
@@ -163,8 +163,8 @@ impl Decoders {
         };
         let (payload, wrong) = Payload::read(volume, entry, kind)?;
         let (first, records) = segment.stored();
-        // If a merge keeps a segment, it rewrites the boundaries, by the node numbers after that
-        // merge.
+        // A merge that keeps a segment rewrites the boundaries. They use the node numbers after
+        // that merge.
         let chunks = Chunks {
             payload: &payload,
             first: segment.first,
@@ -237,7 +237,8 @@ impl Decoders {
             return Decoded::Orphan;
         };
         let base = match at.checked_div(self.base_nodes) {
-            // Other codecs use no base, and nodes inserted after the build have none.
+            // Other codecs use no base, and the vectors of nodes inserted after the build have no
+            // base.
             Some(chunk) if model.has_bases() && u64::from(node) < self.based => {
                 match self.bases.get(chunk as usize) {
                     Some(Base::Nothing) => None,
@@ -283,8 +284,8 @@ const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
 
-/// The bytes of a chunk of `pages` pages that record which of these pages continue on the next
-/// page.
+/// The number of bytes in a chunk of `pages` pages that mark the pages whose last record continues
+/// on the next page.
 fn run_bytes(bits: u32, pages: u64) -> u64 {
     match bits & RUNS_ON {
         0 => 0,
@@ -295,8 +296,8 @@ fn run_bytes(bits: u32, pages: u64) -> u64 {
 /// The chunks of a segment. Some of their bytes are lost.
 struct Chunks<'a> {
     payload: &'a Payload,
-    /// The segment's first node, and the end of its nodes, by the numbers in the manifest. The
-    /// boundaries use the same numbers, and count garbage records as nodes.
+    /// The first node of the segment. The next field is the end of its nodes. Both use the numbers
+    /// in the manifest. The boundaries use the same numbers, and count garbage records as nodes.
     first: u32,
     end: u64,
     vector_bytes: usize,
@@ -313,7 +314,8 @@ struct Chunk {
     next: u64,
 }
 
-/// The dead slots of a chunk's pages, and the offset at which the next chunk begins.
+/// The slots of garbage records on the pages of a chunk, and the offset at which the next chunk
+/// begins.
 struct Dead {
     slots: Vec<Vec<u16>>,
     next: u64,
@@ -329,8 +331,8 @@ impl Chunks<'_> {
         while number < count {
             let chunk = self.chunk(number, at);
             let right = chunk.filter(|chunk| u64::from(chunk.first_page) == page);
-            // The first bytes of a chunk determine its end. If they are lost, later chunks are
-            // searched for.
+            // The end of a chunk follows from its first bytes. If these bytes are lost, the repair
+            // looks for the next readable chunk.
             let found = right.map(|chunk| (number, chunk)).or_else(|| {
                 let places = at + 1..self.payload.len();
                 places
@@ -346,8 +348,8 @@ impl Chunks<'_> {
         bases
     }
 
-    /// The bases and the garbage of the chunks of a kept segment, up to the first chunk that cannot
-    /// be read. After that one, no boundary would show where another chunk begins.
+    /// Returns the bases and the garbage of the chunks of a kept segment, up to the first chunk
+    /// that cannot be read. After this chunk, no boundary shows the start of another chunk.
     fn with_garbage(&self, mut at: u64) -> (Vec<Base>, Garbage) {
         let count = (self.end - u64::from(self.first)).div_ceil(u64::from(self.nodes)) as usize;
         let mut bases = vec![Base::Unknown; count];
@@ -370,8 +372,8 @@ impl Chunks<'_> {
         (bases, garbage)
     }
 
-    /// The chunk at offset `at`, if it begins with page `page` and can be read. Its base vector and
-    /// its boundaries may be lost.
+    /// Returns the chunk at offset `at`, if it begins with page `page` and can be read. Its base
+    /// vector and its boundaries may be lost.
     fn chunk_with_garbage(&self, at: u64, page: u64) -> Option<(Chunk, Dead)> {
         let bits = self.payload.u32(at + 8)?;
         let chunk = self.chunk_of(at, bits)?;
@@ -402,7 +404,8 @@ impl Chunks<'_> {
         behind.min(self.end) - 1
     }
 
-    /// Chunk `number`, if it can be at offset `at`. The boundaries that are readable must agree.
+    /// Returns chunk `number`, if it can be at offset `at`. Its readable boundaries must fit its
+    /// number.
     fn chunk(&self, number: usize, at: u64) -> Option<Chunk> {
         let bits = self.payload.u32(at + 8)?;
         let mut chunk = self.chunk_of(at, bits)?;
@@ -413,8 +416,8 @@ impl Chunks<'_> {
         (ends && bits & !(BASE | RUNS_ON) == 0).then_some(chunk)
     }
 
-    /// The chunk at offset `at` with the parts in `bits`, without its garbage and its spanning
-    /// pages.
+    /// Returns the chunk at offset `at` with the parts in `bits`. It does not include the garbage
+    /// and the marks of pages with spanning records.
     fn chunk_of(&self, at: u64, bits: u32) -> Option<Chunk> {
         let first_page = self.payload.u32(at)?;
         let pages = self.payload.u32(at + 4)?;
@@ -438,9 +441,9 @@ impl Chunks<'_> {
         })
     }
 
-    /// A chunk with number `least` or a higher one, if one is certainly at offset `at`. Its pages
-    /// must come after `page`, and its boundaries must ascend. The last boundary is the end of that
-    /// chunk.
+    /// Returns a chunk with the number `least` or a higher number, if there certainly is such a
+    /// chunk at offset `at`. Its pages must come after `page`, and its boundaries must ascend. The
+    /// last boundary must be the end of a chunk with this number.
     fn recognise(&self, least: usize, page: u64, at: u64) -> Option<(usize, Chunk)> {
         let pages = u64::from(self.payload.u32(at + 4)?);
         if pages == 0 || u64::from(self.payload.u32(at)?) <= page {
@@ -457,7 +460,8 @@ impl Chunks<'_> {
         }
         let begins = u64::from(self.first) + number as u64 * u64::from(self.nodes);
         let first = u64::from(nodes.clone().next()?);
-        // If a record continues onto a page, perhaps no record starts on that page.
+        // If records span pages, there may be pages on which no record starts. Their boundaries are
+        // equal.
         let run_on = self.payload.u32(at + 8)? & RUNS_ON != 0;
         if first < begins || !nodes.is_sorted_by(|a, b| a < b || run_on && a == b) {
             return None;
@@ -475,8 +479,8 @@ mod tests {
     const V: usize = 24;
     const FIRST: u32 = 1_000;
 
-    /// The file of 40 chunks of 300 nodes, with about 100 pages each. Every third chunk has no
-    /// base, and every other one has spanning records.
+    /// Returns a file of 40 chunks of 300 nodes, with about 100 pages each. Every third chunk has
+    /// no base, and every second chunk has spanning records.
     fn file() -> ChunksFile {
         let (mut chunks, mut page) = (Vec::new(), 0);
         let mut runs = RunsOn::default();
@@ -485,8 +489,8 @@ mod tests {
             let nodes = if number == 39 { 120 } else { 300 };
             let mut boundaries: Vec<u32> = (1..nodes / 3).map(|n| first + 3 * n).collect();
             boundaries.push(first + nodes - 1);
-            // In every other chunk, some pages continue on the next page, and on some of these next
-            // pages no record starts.
+            // In every second chunk, the last records of some pages continue on the next page. On
+            // some of these next pages, no record starts.
             for at in (3..boundaries.len() - 1)
                 .step_by(7)
                 .filter(|_| number % 2 > 0)
@@ -513,7 +517,7 @@ mod tests {
         }
     }
 
-    /// The bases that are found if some blocks are not whole.
+    /// The bases that are found if some blocks are damaged.
     fn bases(lost: &[usize]) -> Vec<Base> {
         let mut bytes = file().encode();
         let blocks = bytes.len().div_ceil(block::PAYLOAD);

@@ -1,6 +1,6 @@
-//! Indexes that are damaged in every file and in every way, and repaired. After a repair all
-//! undamaged vectors are in the index, with their ids and their bytes. The report counts the lost
-//! vectors. The index has no damage, and searches find its vectors.
+//! Damages indexes in every file and in many ways, and repairs them. After a repair, all vectors
+//! that could be read are in the index, with their ids and their bytes. The report has the number
+//! of lost vectors. The index has no damage, and searches find its vectors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -36,7 +36,7 @@ const FIRST: u64 = 5_000;
 type Model = BTreeMap<u64, Vec<u8>>;
 type Damage<'a> = &'a dyn Fn(&SimVolume);
 
-/// Real descriptors: `rows` of them, beginning with number `first`.
+/// Returns `rows` real descriptors, from number `first` on.
 fn photos(first: usize, rows: usize) -> Matrix {
     let path = "/../../fixtures/photo-sift-20k.base.u8bin";
     let path = format!("{}{path}", env!("CARGO_MANIFEST_DIR"));
@@ -52,7 +52,7 @@ fn row(matrix: &Matrix, row: usize) -> Vec<u8> {
     bytes
 }
 
-/// An index, its contents, and a folder for scratch files.
+/// An index, its contents, and a folder for temporary files.
 struct Place {
     volume: SimVolume,
     model: Model,
@@ -66,7 +66,8 @@ fn options(layout: Layout) -> BuildOptions {
         build_list: 24,
         code_bytes: Some(16),
         navigation: 0.1,
-        // Three segments of up to four chunks each. Chunks have base vectors where these help.
+        // The index has three segments of up to four chunks each. A chunk has a base vector if this
+        // saves space.
         chunk_bytes: 64 * DIM as u64,
         segment_bytes: 256 * DIM as u64,
         compression: (!matches!(layout, Layout::Coupled | Layout::Inline | Layout::Csr))
@@ -112,7 +113,7 @@ impl Place {
         self.manifest().file(&role).unwrap().clone()
     }
 
-    /// A copy of the index with a change to a file.
+    /// Returns a copy of the index with a change to a file.
     fn damaged(&self, name: &str, damage: &dyn Fn(&mut Vec<u8>)) -> SimVolume {
         let volume = self.volume.fork();
         let mut bytes = volume.read(name).unwrap();
@@ -126,7 +127,7 @@ impl Place {
         repair_with(volume, self.folder.path(), false)
     }
 
-    /// Repairs, and checks the result. Returns the report and the contents.
+    /// Repairs the index, and checks the result. Returns the report and the contents.
     #[track_caller]
     fn repaired(&self, volume: &SimVolume, what: &str) -> (RepairReport, Model) {
         assert!(!verify_in(volume, &Silent).unwrap().clean(), "{what}");
@@ -142,7 +143,7 @@ impl Place {
         let sum: u64 = report.lost.iter().map(|lost| lost.vectors).sum();
         assert_eq!(sum, gone, "{what}: {:#?}", report.lost);
         assert!(!report.lost.is_empty(), "{what}");
-        // A second repair has no work to do.
+        // A second repair must find no damage.
         let again = self.repair(volume).unwrap();
         assert!(!again.repaired && again.vectors == report.vectors, "{what}");
         (report, found)
@@ -219,7 +220,7 @@ fn has_vectors(kind: FileKind) -> bool {
 
 #[test]
 fn every_file_may_be_damaged_in_any_way() {
-    // The kinds of damage to a file of tables that were tested in another layout.
+    // The kinds of damage to a file of tables that an earlier layout has tested.
     let mut tried = BTreeSet::new();
     for layout in Layout::ALL {
         let place = Place::new(layout);
@@ -240,7 +241,7 @@ fn every_file_may_be_damaged_in_any_way() {
                 ("empty", &|bytes| bytes.clear()),
                 ("longer", &|bytes| bytes.push(0)),
             ] {
-                // Pages may have been added to this file.
+                // This file may grow, so added bytes are no damage.
                 let grows = match kind {
                     FileKind::Graph
                     | FileKind::Packed
@@ -252,7 +253,7 @@ fn every_file_may_be_damaged_in_any_way() {
                 if how == "longer" && grows {
                     continue;
                 }
-                // By default the test damages the first files of vectors in most ways. It damages
+                // By default, the test damages only the first files of vectors in most ways, and
                 // each kind of table once in each way.
                 let new = has_vectors(kind) && behind < 2;
                 let new = new || tried.insert((format!("{kind:?}"), how));
@@ -267,7 +268,8 @@ fn every_file_may_be_damaged_in_any_way() {
                     assert!(error.contains("no vector can be read"), "{what}: {error}");
                     continue;
                 }
-                // Without its only block the directory of a small index has no models.
+                // The directory of a small index has only one block. Without this block, it has no
+                // models.
                 let models = matches!(kind, FileKind::Directory | FileKind::Chunks);
                 let harmless = matches!(how, "header" | "magic" | "longer");
                 if models && !harmless && layout == Layout::Packed {
@@ -290,7 +292,8 @@ fn every_file_may_be_damaged_in_any_way() {
                 if harmless || !(has_vectors(kind) || kind == FileKind::Chunks) {
                     assert!(found == place.model, "{what}");
                 } else if layout.has_clusters() {
-                    // The end has only zeros. A vector in several clusters has other copies.
+                    // The end of the file has only zeros, or the damaged vectors have copies in
+                    // other clusters.
                     assert!(found.len() > ROWS / 4, "{what}: {}", found.len());
                     let whole = how == "end" || layout == Layout::Replicated && how == "flip";
                     assert_eq!(found.len() == ROWS, whole, "{what}");
@@ -298,7 +301,7 @@ fn every_file_may_be_damaged_in_any_way() {
                     assert!(found.len() < ROWS && found.len() > ROWS / 4, "{what}");
                 }
             }
-            // The index without this file.
+            // The next case is the index without this file.
             let what = format!("{layout}: no {name}");
             let volume = place.volume.fork();
             volume.remove(name).unwrap();
@@ -385,7 +388,7 @@ fn models_are_found_in_a_directory_whose_counts_are_damaged() {
     let mut bytes = stored::directory(&place.volume, &manifest)
         .unwrap()
         .encode();
-    // Lengths and models are in the first blocks.
+    // The first blocks have the lengths and the models.
     let blocks = bytes.len().div_ceil(PAYLOAD) + 2;
     bytes.resize(blocks * PAYLOAD, 0);
     let found = |lost: std::ops::Range<usize>| {
@@ -425,12 +428,13 @@ fn pages_of_several_blocks_are_found_without_the_header_of_their_file() {
         let name = place.entry(kind, n).name;
         let (shape, _, _) = stored::slotted(&place.volume, &place.manifest(), kind, n).unwrap();
         let page = shape.page_bytes();
-        // Vectors stored apart from lists span blocks instead, except in the paper's compression.
+        // Vectors apart from lists span several blocks instead, except with the paper's
+        // compression.
         let run_on = (layout, compression) == (Layout::Decoupled, Compression::Best);
         assert_eq!((page > BLOCK, shape.runs_on()), (!run_on, run_on));
         let (_, found) = place.repaired(&place.damaged(&name, &|bytes| bytes[50] ^= 1), "header");
         assert_eq!(found, place.model, "{layout}");
-        // A page beside it is damaged too: its second block, or another page.
+        // The next block is damaged too: the second block of the page, or another page.
         let volume = place.damaged(&name, &|bytes| {
             bytes[50] ^= 1;
             bytes[BLOCK + 3 * page + BLOCK + 9] ^= 1;
@@ -469,7 +473,7 @@ fn a_codebook_that_is_whole_is_kept_and_another_is_trained() {
     };
     assert_eq!(choices(&after), choices(&before));
     let codebook = place.entry(FileKind::Codebook, None).name;
-    // The file has no damage, but is not the file that the manifest names.
+    // The file has no damage, but it is not the file that the manifest names.
     let volume = place.damaged(&codebook, &|bytes| {
         bytes[BLOCK + 100] ^= 1;
         seal(&mut bytes[BLOCK..2 * BLOCK], 1);
@@ -480,7 +484,7 @@ fn a_codebook_that_is_whole_is_kept_and_another_is_trained() {
 
 #[test]
 fn what_no_index_may_hold_is_dropped_and_counted() {
-    // Floats under cosine can have every kind of row that no index accepts.
+    // Rows of floats under cosine can have every fault for which an index refuses a row.
     let count = 200;
     let values = (0..count * 8).map(|n| ((n * 7919 % 1009) as f32) - 500.0);
     let bytes = values.flat_map(f32::to_le_bytes).collect();
@@ -554,7 +558,7 @@ fn the_log_counts() {
         for id in [100, 101, FIRST + 9, FIRST + 20, FIRST + 21] {
             place.model.remove(&id);
         }
-        // A table without irreplaceable data.
+        // The damaged table has only data that can be recomputed.
         let table = match layout.has_clusters() {
             true => FileKind::Navigation,
             false => FileKind::Codebook,
@@ -577,7 +581,8 @@ fn the_log_counts() {
             stored::manifest(&volume).unwrap().next_id,
             FIRST + ROWS as u64 + 10
         );
-        // Pages: a vector that the log replaced or deleted is not lost. `repaired` checks the sums.
+        // The next case damages a page. A vector that the log replaced or deleted is not lost.
+        // `repaired` checks the numbers.
         let (kind, n) = match layout {
             Layout::Decoupled | Layout::Layered => (FileKind::Vectors, Some(0)),
             layout => (layout.composition().lists, None),
@@ -597,7 +602,7 @@ fn the_log_counts() {
             report.lost[0].vectors >= gone && report.from_log == 27,
             "{layout}: {report:?}"
         );
-        // Without any file of vectors, only the log remains.
+        // In the next case, all files of the checkpoint are missing, so only the log has vectors.
         let volume = place.volume.fork();
         for entry in place.manifest().files {
             volume.remove(&entry.name).unwrap();
@@ -615,7 +620,7 @@ impl Place {
         let options = WriteOptions {
             durability: Durability::Always,
             threads: 1,
-            // These tests are about the log.
+            // These tests are about the log, so inserts must stay in the log.
             update: Some(Update::Merge),
             ..WriteOptions::default()
         };
@@ -630,7 +635,7 @@ fn of_a_damaged_log_every_whole_record_counts() {
     let mut place = Place::new(Layout::Packed);
     let others = photos(5_000, 30);
     let mut next = 0;
-    // Three logs of ten records each.
+    // The index gets three logs of ten records each.
     for _ in 0..3 {
         let live = place.live();
         for _ in 0..10 {
@@ -719,8 +724,8 @@ fn of_a_damaged_log_every_whole_record_counts() {
         .live();
         live.insert(&photos(9_000, 1), None, &Silent).unwrap();
     }
-    // A torn end of the last log is no damage. If there is other damage, the report names a torn
-    // record that no mark covers.
+    // A torn end of the last log is no damage. If the index has other damage, the report also has
+    // the torn record, if no mark covers it.
     let volume = place.volume.fork();
     change(&volume, logs[2], &|bytes| {
         let record = bytes[first..first + record - 3].to_vec();
@@ -746,8 +751,8 @@ fn change(volume: &SimVolume, name: &str, how: &dyn Fn(&mut Vec<u8>)) {
     volume.create(name).unwrap().write_at(0, &bytes).unwrap();
 }
 
-/// If all vectors were in the log, and the log has lost them all, an empty index does not replace
-/// the damaged one.
+/// If all vectors were in the log, and the log has lost all of them, a repair must not replace the
+/// damaged index by an empty one.
 #[test]
 fn what_only_a_damaged_log_had_is_not_taken_for_nothing() {
     let place = Place::new(Layout::Packed);
@@ -779,7 +784,7 @@ fn what_only_a_damaged_log_had_is_not_taken_for_nothing() {
         "{text}"
     );
     assert_eq!(contents_of(&place.volume), before);
-    // An empty index loses nothing.
+    // The repair of an index without vectors loses no vectors.
     let files = stored::manifest(&emptied).unwrap().files;
     let vectors = files
         .iter()
@@ -868,7 +873,7 @@ fn what_cannot_be_repaired_is_left_as_it_is() {
 
 /// Writes the correct checksum into a header.
 fn reseal(bytes: &mut [u8]) {
-    // CRC-32C, bit by bit, of the block's number and its bytes.
+    // This is the CRC-32C of the number and the bytes of the block, bit by bit.
     let mut sum = !0u32;
     for byte in [0; 8].iter().chain(&bytes[..BLOCK - 4]) {
         sum ^= u32::from(*byte);
@@ -948,7 +953,7 @@ fn the_counts_of_reads_are_made_anew() {
     assert!(after.measured.is_some() && after.file(FileKind::Heat.name()).is_some());
 }
 
-/// Interrupts after this many checks for an interruption.
+/// A progress that interrupts after a number of checks for an interruption.
 struct After(AtomicUsize);
 
 impl Progress for After {
@@ -1006,8 +1011,8 @@ fn a_crash_or_a_full_disk_leaves_the_old_index_or_the_new() {
     let report = place.repair(&reference).unwrap();
     let operations = reference.operations() - damaged.operations();
     assert!(operations > 10);
-    // By default every second operation fails, by a crash and a full disk in turn. At the end there
-    // is a crash.
+    // By default, every second operation fails, in turn by a crash and by a full disk. The last
+    // operation fails by a crash.
     for at in 0..operations {
         let (turn, last) = (at % 4 == 0, at + 1 == operations);
         if !slow() && at % 2 == 1 && !last {

@@ -11,9 +11,10 @@
 //!
 //! Three things exclude a node from the results:
 //!
-//! - A delete that happened before the search began. The search detects it by the id in the record.
+//! - A delete that happened before the search began. The search detects the delete by the id in the
+//!   record of the node.
 //! - A filter, whose matching nodes are known before the search begins.
-//! - A measurement of recall, if the query is the vector of this node.
+//! - A measurement of recall whose query is the vector of this node.
 //!
 //! Vectors in memory check their own deletes (`FreshMoment::admits` in `update/fresh.rs`). The
 //! slots of matching vectors in memory are part of [`Matching`].
@@ -27,7 +28,7 @@ use crate::update::Dead;
 pub(crate) struct Matching<'a> {
     /// Matching nodes of the index on storage.
     pub(crate) nodes: &'a NodeSet,
-    /// Matching slots in each graph of vectors that are only in memory.
+    /// The matching slots of the fresh graphs, which have the vectors that are only in memory.
     pub(crate) fresh: [&'a NodeSet; 2],
     /// The cost of finding the matches.
     pub(crate) looked: Looked,
@@ -46,9 +47,9 @@ impl Matching<'_> {
 pub(crate) struct Admission<'a> {
     /// The deleted vectors, if there may be any.
     dead: Option<Dead<'a>>,
-    /// If there is a filter: its matching nodes, and the number of other nodes.
+    /// The matching nodes of the filter and the number of other nodes, if there is a filter.
     among: Option<(&'a NodeSet, usize)>,
-    /// The node of the query, if the query is a vector of the index and must not find itself.
+    /// The node whose vector is the query, if the query must not find this node.
     left_out: Option<u32>,
 }
 
@@ -82,7 +83,7 @@ impl<'a> Admission<'a> {
         self.among.is_some_and(|(nodes, _)| !nodes.contains(node))
     }
 
-    /// Returns the same admission without one node.
+    /// Returns the same admission, but the node `left_out` is excluded.
     pub(crate) fn without(self, left_out: Option<u32>) -> Self {
         Self { left_out, ..self }
     }
@@ -104,8 +105,8 @@ impl<'a> Admission<'a> {
         self.dead.map_or(0, |dead| dead.len())
     }
 
-    /// Whether the record of `id` on `node` may be a result. If the id is deleted, the node is
-    /// recorded. Then the next search can exclude the node before it reads the record.
+    /// Whether the record of `id` on `node` may be a result. If the id is deleted, the call
+    /// remembers the node, so that the next search excludes the node before it reads the record.
     #[inline]
     pub(crate) fn admits(&self, id: u64, node: u32) -> bool {
         self.may_be(node) && !self.dead.is_some_and(|dead| dead.meets(id, node))

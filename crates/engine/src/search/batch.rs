@@ -1,5 +1,5 @@
-//! A batch of queries on the worker pool. A caller may wait for the tasks (`search`) or not
-//! (`submit`). The tasks are the same.
+//! A batch of queries on the worker pool. The caller of `search` waits for the tasks, and the
+//! caller of `submit` does not. Both use the same tasks.
 //!
 //! ```text
 //!   search   borrows index and queries ──┐
@@ -47,7 +47,7 @@ const SHORT: usize = 128;
 /// [`SearchResults::distance_error`]).
 const WITHIN: f32 = 4.0;
 
-/// The division of a batch's tasks among threads.
+/// The division of a batch's tasks into shares, one for each thread.
 #[derive(Clone, Copy)]
 pub(super) struct Shares {
     pub(super) threads: usize,
@@ -55,7 +55,8 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Divides a batch of `rows` queries, if the reserved memory suffices for `queries` in flight.
+    /// Divides the tasks of a batch of `rows` queries. The reserved memory suffices for `queries`
+    /// queries in flight.
     pub(super) fn new(options: &SearchOptions, rows: usize, queries: usize) -> Self {
         Self {
             threads: options.threads.min(rows).min(queries).max(1),
@@ -63,7 +64,7 @@ impl Shares {
         }
     }
 
-    /// The number of tasks of the first share. No other share has more.
+    /// The number of tasks of the first share, which is the largest.
     pub(super) fn most(&self) -> usize {
         self.tasks(0)
     }
@@ -80,7 +81,7 @@ pub(super) struct Answers {
     plan: Plan,
     /// The next query that no task has taken.
     next: AtomicUsize,
-    /// Decides which task may take the next query. It is set when the memory is reserved.
+    /// Decides which task may take the next query. The cell is set when the memory is reserved.
     turns: OnceLock<Turns>,
     done: Mutex<Done>,
 }
@@ -115,8 +116,8 @@ impl Answers {
             plan,
             next: AtomicUsize::new(0),
             turns: OnceLock::new(),
-            // Results are written straight into their final place. A copy in between would double
-            // the memory of thousands of queries.
+            // Results are written straight into their final place. If each result were copied there
+            // at the end, the results of a batch would need twice the memory.
             done: Mutex::new(Done {
                 results: SearchResults {
                     k,
@@ -144,8 +145,8 @@ impl Answers {
         })
     }
 
-    /// Restricts a batch that has not begun to the matches of a filter. The batch must have been
-    /// made with options without a `way`.
+    /// Restricts a batch to the matches of a filter, before the batch begins. The options with
+    /// which the batch was made must have no `way`.
     pub(super) fn among(mut self, index: &Index, matching: Matching<'_>, way: Option<Way>) -> Self {
         let explained = ways::choose(index, &matching, way, &mut self.plan);
         self.done.get_mut().results.explained = Some(explained);
@@ -173,7 +174,7 @@ impl Answers {
         index.workers(threads, most)
     }
 
-    /// Returns the results after all tasks have ended. `took` is the duration of the batch.
+    /// Returns the results. All tasks must have ended. `took` is the duration of the batch.
     pub(super) fn into_results(self, took: Duration) -> Result<SearchResults, Error> {
         let done = self.done.into_inner();
         if let Some(error) = done.error {
@@ -214,7 +215,7 @@ impl Answers {
         }
     }
 
-    /// Counts a query that probed further clusters than its list, because of its filter.
+    /// Counts a query that probed more clusters than its list size, because of its filter.
     fn went_wider(&self) {
         if let Some(explained) = &mut self.done.lock().results.explained {
             explained.wider += 1;
@@ -228,8 +229,8 @@ impl Answers {
     }
 }
 
-/// The CPU time of a thread when the first task of a share began. CPU time of other searches on the
-/// same thread counts as well.
+/// The CPU time of a thread when the first task of a share began. The time of a share then includes
+/// the CPU time of other searches on this thread.
 #[derive(Clone)]
 pub(super) struct Clock(Rc<Duration>);
 
@@ -238,8 +239,8 @@ impl Clock {
         Self(Rc::new(thread_cpu_time()))
     }
 
-    /// The CPU time since the first task of the share began, if the last task of the share has
-    /// ended.
+    /// Returns the CPU time since the first task of the share began, if the caller is the last task
+    /// of the share.
     fn last(self) -> Option<Duration> {
         let begun = Rc::into_inner(self.0)?;
         Some(thread_cpu_time().saturating_sub(begun))
@@ -258,7 +259,7 @@ pub(super) struct Batch<'a> {
     admission: Admission<'a>,
     matching: Option<Matching<'a>>,
     stop: Option<&'a Stop>,
-    /// Whether vectors that are only in memory are excluded.
+    /// Whether only vectors on storage may be results.
     stored_alone: bool,
     /// For each query, a node that is excluded from its results.
     left_out: Option<&'a [LeftOut]>,
@@ -325,13 +326,13 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns the request for memory of the budget for the queries in flight. The budget may grant
-    /// a part of the request.
+    /// Returns the request to the memory budget for the queries in flight. The budget may grant a
+    /// part of the requested memory.
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // If the caller did not set the number of queries in flight, the search requires memory for
-        // only one query a thread, and leaves memory to other searches.
+        // If the caller did not set the number of queries in flight, memory for one query on each
+        // thread suffices. This leaves memory to other searches.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -339,8 +340,8 @@ impl<'a> Batch<'a> {
         let plan = &self.answers.plan;
         let candidates = match self.admission.refused() {
             0 => 0,
-            // The list needs places for candidates that may be excluded, and a reserve for
-            // candidates whose exclusion is unknown before they are read.
+            // The memory includes places for excluded candidates, and a reserve for candidates
+            // whose exclusion is unknown until they are read.
             refused => plan
                 .candidates
                 .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
@@ -353,12 +354,12 @@ impl<'a> Batch<'a> {
         self.index.room(walked, candidates, wanted)
     }
 
-    /// Runs one task, the `number`th of its thread, until it ends, fails or is stopped.
+    /// Runs the task with the number `number` on its thread, until it ends, fails or is stopped.
     pub(super) async fn run(self, thread: &Thread, number: usize, clock: Clock) {
         let outcome = match self.stop {
             None => self.task(thread, number).await,
             Some(stop) => {
-                // If the task is stopped, it is dropped with its reads, its pin and its buffers.
+                // A stopped task is dropped, together with its reads, its pin and its buffers.
                 let task = Box::pin(self.task(thread, number));
                 stop.unless_stopped(thread, task)
                     .await
@@ -373,7 +374,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs query after query, until the batch has no query left or is faster without this task.
+    /// Runs one query after another. Ends when no query is left, or when the chosen number of
+    /// queries in flight excludes this task.
     async fn task(&self, thread: &Thread, number: usize) -> Result<(), Error> {
         let Some(turns) = self.answers.turns.get() else {
             return Ok(());
@@ -406,7 +408,8 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Runs one task with one candidate source. Returns the counters of its work.
+    /// Runs the queries of a task with the candidate source of the index. Returns the counters of
+    /// its work.
     async fn task_from<'s, S: Guided<'s>>(
         &self,
         mut source: S,
@@ -437,8 +440,8 @@ impl<'a> Batch<'a> {
             check_rows(queries, index.metric(), query, bytes)?;
             source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
             // Fresh vectors are searched as of the read timestamp of the batch. If a vector moved
-            // to the graph on storage before that time, the walk finds it. If it moved later, the
-            // search of fresh vectors finds it.
+            // to the graph on storage before this timestamp, the walk finds it. If it moved after
+            // this timestamp, the search of fresh vectors finds it.
             waiting.clear();
             let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
             for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
@@ -460,28 +463,28 @@ impl<'a> Batch<'a> {
             }
             let (live, all) = match self.matching {
                 // Some of the matches may be deleted. If a walk finds fewer than `k` results, and
-                // fewer than there are matches, all matches are scanned.
+                // also fewer results than there are matches, all matches are scanned.
                 Some(matching) => (matching.len(), plan.way == Way::Before),
                 None => {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
                     let live = seen.unwrap_or(index.nodes());
-                    // If the candidate list is as long as the number of live vectors, a walk would
-                    // visit every vector that it can reach, and could still miss others.
+                    // If the candidate list has a place for each live vector, a walk visits every
+                    // vector that it can reach. It may still miss unreachable vectors, so all
+                    // vectors are scanned.
                     let room = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
                     (live, room || plan.looks_at == LooksAt::All)
                 }
             };
             let mut list = Some(plan.list);
             let mut enough = false;
-            // A search that excludes a node for each query measures the recall of its list size, so
-            // it never takes a longer candidate list.
+            // A search that excludes a node for each query measures the recall of its list size. So
+            // it repeats no walk with a longer candidate list.
             let mut further = match self.left_out {
                 None => plan.further,
                 Some(_) => 0,
             };
             let mut is_further = false;
-            // If too many of the nearest vectors are deleted, a longer candidate list reaches
-            // beyond these vectors.
+            // A longer candidate list reaches live vectors that are farther than the deleted ones.
             while let Some(length) = list.filter(|_| !enough) {
                 if all {
                     source.begin_at_none();
@@ -512,19 +515,20 @@ impl<'a> Batch<'a> {
                 if !all {
                     self.answers.went_dry();
                 }
-                // There are three cases: the candidate list is long enough for all live vectors, a
-                // walk finds too few of them, or codes do not lead to the results. In each case, a
-                // scan is less work than a longer walk.
+                // A scan follows in three cases: the candidate list is long enough for all live
+                // vectors, a walk found too few vectors, or codes do not lead to the results. In
+                // each case, a scan is less work than a walk with a longer candidate list.
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),
-                    "scans every vector that may be an answer, since a walk would find too few"
+                    "scans every vector that may be a result, since a walk would find too few"
                 );
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;
                 counters += scan.take_counters();
-                // Where vectors are stored in two parts, a scan builds its results from scratch, so
-                // fresh vectors are offered again. A vector that is already a result is ignored.
+                // If vectors are stored in two parts, a scan starts with no results, so fresh
+                // vectors are offered again. In other layouts, they are already among the results,
+                // and the second offer is ignored.
                 scan.ranking().offer_all(&waiting);
             }
             self.progress.advance(1);
@@ -540,8 +544,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns the next larger list size of a walk, before every vector is scanned. Returns `None`
-    /// if a scan is less work, or if the list takes more memory than a budget has for a query.
+    /// Returns the list size for a repeated walk. Returns `None` if a scan is less work, or if the
+    /// longer candidate list needs more memory than the budget has for a query.
     fn longer(&self, list: usize) -> Option<usize> {
         let longer = list.saturating_mul(LONGER);
         let most = match self.index.memory().budget {

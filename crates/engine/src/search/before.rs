@@ -1,4 +1,4 @@
-//! *Before*: finds the nearest of a set of nodes without a walk.
+//! The filter strategy *before*: finds the nearest nodes of a given set without a walk.
 //!
 //! ```text
 //!   nodes ──codes──> the nearest, ──┬─ the first ─vectors─> results, and the error of codes <─┐
@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Vectors are read in rounds. The rounds end when no single vector is worth a read, and few
-//! results are expected among all remaining ones together. If codes hardly distinguish these nodes,
+//! results are expected among all unread vectors together. If codes hardly distinguish the nodes,
 //! most or all vectors are read. This happens, for example, with rows that were inserted after the
 //! codebook was trained.
 //!
 //! If codes are beside lists or not in memory, the vectors of all nodes are read
-//! ([`scan`](super::scan)). All vectors are also read if too few results were found because many
-//! nodes are deleted. So the search finds k results whenever k vectors match.
+//! ([`scan`](super::scan)). All vectors are also read if the search found too few results, because
+//! many nodes are deleted. So the search finds k results whenever k vectors match.
 
 use std::collections::HashSet;
 
@@ -33,23 +33,22 @@ pub(super) const HEAD: usize = KNOWN as usize;
 /// The number of vectors that each round after the first reads at once. It is small, since each
 /// nearer result leaves fewer nodes that are worth a read.
 const AT_ONCE: usize = 16;
-/// The divisor for later rounds. They read this part of the vectors read so far, if that is more
+/// A later round reads the number of vectors read so far, divided by this number, if that is more
 /// than `AT_ONCE`.
 const AT_ONCE_OF: usize = 8;
-/// The number of nodes that are kept by code for each place of the candidate list, and the least
-/// number of kept nodes. The last constant is the factor by which the number grows if the kept
-/// nodes do not suffice.
+/// After the comparison by code, `SHARES` nodes are kept for each place of the candidate list, but
+/// at least `LEAST` nodes. If the kept nodes do not suffice, `MORE` times as many are kept.
 const SHARES: usize = 4;
 const LEAST: usize = 256;
 const MORE: usize = 4;
 /// The largest share of the k results that the search may expect among unread nodes when it ends.
 const MISSED: f64 = 0.05;
-/// The number of codes in a piece, and the number of pieces between two yields to other queries.
-/// The codes of a piece are compared together.
+/// The number of codes in a piece, and the number of pieces between two yields to other queries. A
+/// search compares a query with all codes of a piece at once.
 const PIECE: usize = 1 << 10;
 const PIECES: usize = 16;
 
-/// The codes in memory, and the tables to compare a query with them.
+/// The codes in memory, with the tables for the comparison of a query with codes.
 pub(super) struct ByCode<'s, 'a> {
     pub(super) table: &'s mut DistanceTable,
     pub(super) codebook: &'a Codebook,
@@ -103,18 +102,18 @@ impl ByCode<'_, '_> {
             }
             pieces += 1;
             if pieces % PIECES == 0 {
-                // The comparison waits for no read, so it yields here to let other queries run.
+                // The comparison waits for no read. So it yields here, to let other queries run.
                 let_others().await;
             }
         }
     }
 }
 
-/// The smallest of many keys.
+/// A list of the `most` smallest keys that were offered.
 struct Best {
     keys: Vec<u64>,
     most: usize,
-    /// Keys that are not below this one are dropped.
+    /// Keys that are not below this bound are dropped.
     bound: u64,
 }
 
@@ -154,15 +153,15 @@ impl Best {
 struct Left {
     /// The keys of these nodes by code, nearest first.
     keys: Vec<u64>,
-    /// The place of each vector: a segment, if vectors are apart, and a page.
+    /// The page of each vector, with the number of its segment if vectors are apart from lists.
     pages: Vec<(usize, u64)>,
-    /// The estimate of the farthest node. It stays after all nodes are taken.
+    /// The estimate of the farthest node. It does not change when nodes are taken.
     last: f32,
 }
 
 impl Left {
-    /// Takes the first `count` nodes, and all other nodes on their pages. Those pages are read in
-    /// any case, so the other nodes cost no further read.
+    /// Takes the first `count` nodes, and all other nodes on the pages of these nodes. These pages
+    /// are read in any case, so the other nodes cost no further read.
     fn take(&mut self, count: usize) -> Vec<u64> {
         let wanted: HashSet<(usize, u64)> = self.pages[..count].iter().copied().collect();
         let mut taken = Vec::with_capacity(count);
@@ -206,7 +205,8 @@ impl<N: NodePages> Everything<'_, '_, N> {
             let bound = self.ranking.bound(WORTH_READING);
             let mut within = left.keys.partition_point(|&key| distance_of(key) <= bound);
             if within == 0 {
-                // No single node is worth a read. All remaining nodes together may be.
+                // No single node is worth a read, but all remaining nodes together may be worth
+                // their reads.
                 let others = all.saturating_sub(kept as u64);
                 if left.expected(self.ranking, others) <= MISSED * k as f64 {
                     break;
@@ -250,7 +250,7 @@ impl<N: NodePages> Everything<'_, '_, N> {
         }
     }
 
-    /// The place of the vector of a key's node.
+    /// The segment and page of the vector of the node that `key` names.
     fn page_of(&self, key: u64) -> (usize, u64) {
         let node = node_of(key);
         let segments = &self.scan.index.search_stores().segments;
@@ -315,7 +315,7 @@ mod tests {
             let mut best = Best::new(most);
             keys.iter().for_each(|&key| best.offer(key));
             let mut expected = keys;
-            // The largest value is never a key.
+            // `u64::MAX` is never a key.
             expected.retain(|&key| key < u64::MAX);
             expected.sort_unstable();
             expected.truncate(most);

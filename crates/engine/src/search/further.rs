@@ -1,5 +1,6 @@
-//! Further search repeats a walk with a longer candidate list. It runs if codes hardly distinguish
-//! the vectors inserted since the last build or merge, and such a vector is a result.
+//! A further walk repeats a walk with a longer candidate list. It runs if a result was inserted
+//! since the last build or merge, and codes hardly distinguish the vectors that were inserted since
+//! then.
 //!
 //! ```text
 //!   walk with the list ──results──> is one of them inserted since the build, and has that drifted?
@@ -10,9 +11,9 @@
 //!
 //! If codes were not trained for a vector ([`drift`](crate::update)), its estimate is about the
 //! same as its neighbours' estimates. So only some of these vectors get into the candidate list, by
-//! chance, and the walk ends near the nearest of these. A longer candidate list has more such
-//! vectors, and ranks them all. Whole pages are used, so the walk ranks each inserted node on a
-//! page that it reads.
+//! chance, and the walk may miss nearer vectors. A longer candidate list has more of these vectors,
+//! and the search ranks them all. The further walk ranks whole pages, so it also ranks every
+//! inserted node on a page that it reads.
 //!
 //! The table shows recall@10 of queries near rows of 24 floats that were inserted with a shift of
 //! 3:
@@ -26,20 +27,20 @@
 //!   decouplevs   .405           .942
 //! ```
 //!
-//! With the longer candidate list but without whole pages, `odinann` reached .517, .757 and .930 in
-//! the three columns on the right, and read 206, 472 and 918 pages.
+//! With the longer candidate list but without whole pages, the recall of `odinann` was .517, .757
+//! and .930 in the three columns on the right. It read 206, 472 and 918 pages.
 //!
-//! **The second walk starts from the beginning.** A walk that resumed from the state of the first
-//! one would save the reads of the first walk, an eighth. But each query would have to keep
-//! candidates that it can drop without this. So queries without such results would compute more
-//! than in an index that has not drifted.
+//! **The second walk starts from the beginning.** If it resumed from the state of the first walk,
+//! it would save the reads of the first walk, about an eighth of the reads of the second walk. But
+//! then every first walk would have to keep candidates that it now drops. Queries without a second
+//! walk would then compute more than in an index that has not drifted.
 
 use super::traversal::SCAN_FROM;
 use super::walker::Plan;
 use crate::Rerank;
 use crate::index::Index;
 
-/// How a walk uses the pages and vectors that it reads.
+/// The options of a further walk for the pages and vectors that it reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uses {
     /// Whether a walk ranks all nodes on a page that it has read.
@@ -48,15 +49,15 @@ pub(crate) struct Uses {
     pub(crate) rerank: Rerank,
 }
 
-/// The factor by which the candidate list of a further walk is longer. If the memory budget cannot
-/// fit such a list, the factor is smaller.
+/// The candidate list of a further walk is this many times as long as that of the first walk. If
+/// the memory budget cannot fit such a list, the factor is smaller.
 const TIMES: usize = 8;
 
-/// The list size of the further walk. It is 0 if no further walk follows.
+/// Returns the list size of a further walk, or 0 if no further walk may follow.
 ///
-/// It is at least the plan's list size, and whole pages serve the second walk by default. In a
-/// search with a recall target, the plan has the largest list size that the target needs. This size
-/// was measured before the drift, so it may be too small.
+/// The list size is at least the list size of the plan. In a search with a recall target, the plan
+/// has the largest list size that was measured for the target. This size was measured before the
+/// drift, so it may be too small.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     if plan.drifted_from.is_none() {
         return 0;
@@ -78,8 +79,8 @@ pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     shorter
 }
 
-/// The number of nodes that a further walk with `list` is expected to visit. It includes nodes that
-/// do not match the filter.
+/// The expected number of nodes that a further walk with the list size `list` visits. Nodes that do
+/// not match the filter count too.
 pub(super) fn walked_further(plan: &Plan, list: usize) -> usize {
     let walked = (list as u64).saturating_mul(plan.walked as u64) / plan.list.max(1) as u64;
     walked as usize

@@ -8,14 +8,15 @@
 //! ```
 //!
 //! The search reads the trailing parts of all candidates in doubt at once, and ranks these
-//! candidates exactly. Other candidates keep their expected distances. Of the candidates that are
-//! 1.5 deviations from the middle, about one in fifteen is on its wrong side. Of farther
-//! candidates, the share is smaller.
+//! candidates exactly. Other candidates keep their expected distances. About one in fifteen of the
+//! candidates at 1.5 deviations from the middle is on the wrong side of the middle. For farther
+//! candidates, this share is smaller.
 //!
-//! A leading part gives the interval (step) of each element. The element is taken as uniformly
-//! distributed within half a step of the step's middle. So the distance has an expectation and a
-//! deviation ([`LeadingError`]). The expectation differs from the distance of the middles. Results
-//! that are not in doubt report the expectation as their distance.
+//! A leading part gives the interval (step) of each element. The search assumes that the element is
+//! uniformly distributed within its step. So the distance of the vector has an expectation and a
+//! deviation ([`LeadingError`]). The expectation differs from the distance of the vector that has
+//! the middle of each step. For a result that is not in doubt, the search returns the expectation
+//! as its distance.
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
@@ -25,10 +26,11 @@ use stratann_vector::Metric;
 /// The number of candidates that are kept beyond k. Only a few of these candidates are in doubt.
 pub(crate) const BEYOND: usize = 32;
 
-/// The number of deviations from the boundary of the results within which a candidate is in doubt.
+/// A candidate is in doubt if it is within this number of deviations from the boundary of the
+/// results.
 const IN_DOUBT: f32 = 1.5;
 
-/// The fewest exact distances from which a correction of the expected distances is computed.
+/// The least number of exact distances for a correction of the expected distances.
 const LEARNED: u32 = 3;
 
 /// The bytes that a query keeps for a candidate, without the leading part of the candidate.
@@ -37,7 +39,7 @@ pub(crate) const CANDIDATE_BYTES: usize = size_of::<Ranked>() + size_of::<Expect
 /// A candidate that was ranked by its leading part.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
-    /// The distance of the vector decoded from the leading part.
+    /// The distance of the vector that is decoded from the leading part.
     distance: f32,
     node: u32,
     id: u64,
@@ -72,7 +74,7 @@ pub(crate) struct Leading {
     expected: Vec<Expected>,
 }
 
-/// The values of a candidate that follow from its leading part.
+/// A candidate that is offered, with its leading part and the values that follow from it.
 #[derive(Clone, Copy)]
 pub(crate) struct ByLeading<'a> {
     pub(crate) node: u32,
@@ -80,7 +82,8 @@ pub(crate) struct ByLeading<'a> {
     pub(crate) distance: f32,
     /// The leading part, as it is stored on its page.
     pub(crate) part: &'a [u8],
-    /// The largest difference of an element from its decoded value; infinite if there is no limit.
+    /// The largest difference of an element from its decoded value. It is infinite if the
+    /// difference has no limit.
     pub(crate) error: f32,
 }
 
@@ -89,19 +92,19 @@ pub(crate) struct ByLeading<'a> {
 pub(crate) struct LeadingError {
     pub(crate) metric: Metric,
     pub(crate) dim: usize,
-    /// Under the inner product, the length of the query vector.
+    /// The length of the query vector. It is used only under the inner product.
     pub(crate) query: f32,
 }
 
 impl LeadingError {
-    /// Expectation and deviation of a vector's distance. `distance` is the distance of the decoded
-    /// vector, and each element is within `error` of its decoded value. Under cosine, `length` is
-    /// the length of the decoded vector.
+    /// Returns the expectation and the deviation of a vector's distance. `distance` is the distance
+    /// of the decoded vector, and each element is within `error` of its decoded value. Under
+    /// cosine, `length` is the length of the decoded vector.
     fn of(self, distance: f32, error: f32, length: f32) -> (f32, f32) {
         if !error.is_finite() {
             return (distance, f32::INFINITY);
         }
-        // The variance of one element, and of all elements together.
+        // `variance` is the variance of one element, and `all` that of all elements together.
         let variance = error * error / 3.0;
         let all = self.dim as f32 * variance;
         match self.metric {
@@ -112,8 +115,8 @@ impl LeadingError {
             }
             Metric::InnerProduct => (distance, self.query * variance.sqrt()),
             Metric::Cosine => {
-                // The unknown differences within the steps make vectors longer, and are independent
-                // of their direction.
+                // The unknown differences within the steps make the vector longer. They are
+                // independent of its direction.
                 let longer = (length * length + all).sqrt();
                 let expected = 1.0 - (1.0 - distance) * (length / longer);
                 (expected, variance.sqrt() / longer)
@@ -161,8 +164,8 @@ impl Leading {
         if self.parts.len() < from + self.slot_bytes {
             self.parts.resize(from + self.slot_bytes, 0);
         }
-        // No encoder writes a longer part. A part that is truncated here fails to decode later, and
-        // the search reports the error.
+        // No encoder writes a part that is longer than a slot. If a damaged part is longer, it is
+        // truncated here. It then fails to decode later, and the search returns that error.
         let bytes = part.len().min(self.slot_bytes);
         self.parts[from..from + bytes].copy_from_slice(&part[..bytes]);
         let ranked = Ranked {
@@ -232,18 +235,19 @@ impl Leading {
         });
     }
 
-    /// The positions of candidates in doubt or, with `all`, of every candidate that may be a
-    /// result. Candidates with exact distances are left out.
+    /// Returns the positions of candidates that are in doubt. If `all` is set, it returns the
+    /// positions of all candidates that may be results. It leaves out candidates with exact
+    /// distances.
     pub(crate) fn in_doubt(&self, all: bool) -> Vec<usize> {
         let expected = &self.expected;
         let k =
             NonZeroUsize::new(self.k).map(|k| (expected.get(k.get() - 1), expected.get(k.get())));
         let Some((Some(last), Some(next))) = k else {
-            // All candidates are results, whatever their distances.
+            // There are at most k candidates, so all of them are results.
             return if all { self.inexact() } else { Vec::new() };
         };
         let middle = last.distance / 2.0 + next.distance / 2.0;
-        // NaN cannot be compared, so it is in doubt.
+        // A candidate whose distance is NaN cannot be compared, so it is in doubt.
         let is_beyond = |by: f32, it: &Expected| {
             by.partial_cmp(&(IN_DOUBT * it.deviation)) == Some(Ordering::Greater)
         };
@@ -267,15 +271,15 @@ impl Leading {
             .collect()
     }
 
-    /// Sets the exact distance of the candidate at a position. It takes effect with
-    /// [`settled`](Leading::settled).
+    /// Sets the exact distance of the candidate at a position. The order of candidates changes with
+    /// the next call of [`settled`](Leading::settled).
     pub(crate) fn settle(&mut self, place: usize, distance: f32) {
         self.found[place].exact = Some(distance.min(f32::INFINITY));
     }
 
     /// Sorts the candidates again, after some distances have become exact. Elements are not exactly
     /// uniform in their steps. So the mean difference between exact and expected distances is added
-    /// to the other expected distances.
+    /// to each expected distance that is not exact yet.
     pub(crate) fn settled(&mut self) {
         let (mut off, mut count) = (0.0, 0);
         for it in &mut self.expected {
@@ -298,7 +302,8 @@ impl Leading {
         self.sort();
     }
 
-    /// The largest deviation of the distances of the results; 0 if all of them are exact.
+    /// The largest deviation of the distances of the results. It is 0 if all these distances are
+    /// exact.
     pub(crate) fn deviation(&self) -> f32 {
         let answers = self.expected.iter().take(self.k);
         answers.map(|it| it.deviation).fold(0.0, f32::max)
@@ -361,8 +366,8 @@ mod tests {
         let answers: Vec<_> = leading.answers().collect();
         let expected = [(1, 0.5), (2, 0.9), (4, 0.95), (3, 1.1), (7, 1.2), (5, 4.0)];
         assert_eq!(answers, expected);
-        // A candidate with an exact distance is not in doubt, whatever the distances of later
-        // candidates are.
+        // A candidate with an exact distance is not in doubt, even if the order of other candidates
+        // changes.
         assert!(leading.in_doubt(false).is_empty());
         offer(&mut leading, 3, 1.0);
         offer(&mut leading, 8, 0.1);
@@ -390,7 +395,7 @@ mod tests {
         for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
             expect(&mut leading, metric);
             let doubts = leading.in_doubt(false);
-            // The infinitely far vector may also be in doubt.
+            // The vector with infinite distance may be in doubt too.
             assert!(
                 doubts == [0, 3] || doubts == [0, 3, 4],
                 "{metric:?}: {doubts:?}"
@@ -462,9 +467,9 @@ mod tests {
         expect(&mut leading, Metric::InnerProduct);
         let doubts = leading.in_doubt(false);
         assert_eq!(doubts, [1, 2, 3]);
-        // The exact distance of each candidate exceeds its expected distance. This excess is larger
-        // than the difference between its expected distance and the first candidate's expected
-        // distance.
+        // For each candidate, the exact distance exceeds the expected distance. The excess is
+        // larger than the difference between the expected distances of this candidate and of the
+        // first candidate.
         for (place, distance) in doubts.into_iter().zip([2.0, 1.9, 1.95]) {
             leading.settle(place, distance);
         }

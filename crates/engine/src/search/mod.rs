@@ -5,8 +5,9 @@
 //!   Index::submit ── handle ─┘                                     table, seeds, strategy, results
 //! ```
 //!
-//! - [`batch`]: the tasks of a batch. They are the same for `search`, which waits, and for `submit`
-//! - [`tuning`]: the number of queries in flight, measured with the first queries of a batch
+//! - [`batch`]: the tasks of a batch, for `search` (which waits for them) and for `submit` (which
+//!   does not)
+//! - [`tuning`]: chooses the number of queries in flight, by measuring the first queries of a batch
 //! - [`submit`]: a submitted search: its handle and its completion
 //! - [`stop`]: reasons to end a search early: a deadline, a cancellation
 //! - [`source`]: the interface between the common part of searches and the candidate source
@@ -16,21 +17,21 @@
 //! - [`strategy`]: the order in which nodes are read, a file for each strategy
 //! - [`reader`]: reads pages of nodes, and returns them in completion order
 //! - [`admission`]: decides which nodes may be results
-//! - [`ranking`]: computes exact distances, for the candidates where it is worth the cost
-//! - [`promise`]: the rule that ends a search before it has expanded its whole list
+//! - [`ranking`]: computes the exact distances of candidates that are worth the cost
+//! - [`promise`]: the rule that ends a search before its whole candidate list is expanded
 //! - [`leading`]: ranks candidates by the leading parts of their vectors, and chooses the
 //!   candidates in doubt
 //! - [`rerank`]: reads vectors that are stored apart from the graph, after the traversal
 //! - [`ways`]: the strategies for a filter, and the choice between them
-//! - [`before`]: finds the nearest of a set of nodes: ranks all by their codes, then the best by
-//!   their vectors
-//! - [`further`](mod@further): searches again with a longer list, for results among vectors that
-//!   codes describe badly
+//! - [`before`]: finds the nearest nodes of a given set: ranks the whole set by codes, and then its
+//!   best nodes by their vectors
+//! - [`further`](mod@further): repeats a walk with a longer candidate list, if codes describe a
+//!   result badly
 //! - [`range`]: finds all vectors within a distance, and the neighbours of a vector of the index
-//! - [`scan`]: scans every vector, if the list can hold all live vectors, or the graph reaches too
-//!   few
+//! - [`scan`]: scans every vector, if the candidate list has a place for each live vector, or if a
+//!   walk reached too few vectors
 //! - [`nodes`]: reads nodes by number, for look-ups by id
-//! - [`spare`]: buffers that a walk leaves to the next one on its thread
+//! - [`spare`]: buffers that a walk leaves to the next walk on the same thread
 //! - [`parts`]: measures the time of each part of a search
 //!
 //! The dispatch by layout, metric, element type and strategy happens once for each query or batch,
@@ -99,7 +100,8 @@ use crate::stores::composition::CodesAt;
 use crate::update::{Overlay, Seen, looks_at};
 use crate::{Error, Press, Rerank, bounds};
 
-/// The options of a search. `None` takes the value of the index's preset.
+/// The options of a search. If an option is `None`, the search takes the value of the index's
+/// preset, unless the text of the option says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
     /// The number of results for each query. If the index has fewer vectors, the remaining places
@@ -108,18 +110,19 @@ pub struct SearchOptions {
     pub k: usize,
     /// The list size (L), at least `k`. A longer candidate list finds more of the true nearest
     /// vectors, and is slower. If the candidate list has a place for each live vector, results are
-    /// exact. Results are also exact, whatever the list size, in a small index that
-    /// [outgrew its codes](crate::Due::Grown). An index is small with fewer than 1,000 vectors.
-    /// After a build of fewer than 128 vectors, it is small with fewer than 10,000.
+    /// exact. With any list size, results are also exact in a small index that [outgrew its
+    /// codes](crate::Due::Grown). An index is small with fewer than 1,000 vectors. After a build of
+    /// fewer than 128 vectors, it is small with fewer than 10,000.
     ///
     /// If the index [has drifted](crate::Due::Drifted) and a result was inserted since the last
     /// build or merge, the query searches again with a candidate list 8 times as long.
     ///
-    /// In a cluster index, vectors that wait for a merge are in a graph in memory. There the option
-    /// is the list size for this graph.
+    /// In a cluster index, vectors that wait for a merge are in a graph in memory. For a cluster
+    /// index, this option is the list size of searches in that graph.
     pub list: usize,
-    /// The number of clusters that a query probes, in a cluster index. More probes find more, and
-    /// are slower. `None` is 32, or `k` if that is more ([`probes_of`](SearchOptions::probes_of)).
+    /// The number of clusters that a query probes, in a cluster index. More probes find more of the
+    /// true nearest vectors, and take longer. `None` means 32 probes, or `k` probes if `k` is
+    /// larger ([`probes_of`](SearchOptions::probes_of)).
     ///
     /// A cluster index refuses the options of a walk: `strategy`, `navigation`, `whole_page`,
     /// `rerank`, `stop_early`, `seeds`.
@@ -129,58 +132,62 @@ pub struct SearchOptions {
     pub beam: Option<usize>,
     /// The order in which nodes are read.
     pub strategy: Option<Strategy>,
-    /// Whether to start from the navigation graph.
+    /// Whether a walk starts from the navigation graph.
     pub navigation: Option<bool>,
-    /// Whether a search ranks all candidates on a page that it has read.
+    /// Whether a walk ranks all nodes on each page that it reads, and not only the nodes that it
+    /// requested.
     pub whole_page: Option<bool>,
     /// The rule that ends re-ranking, if vectors are apart from lists.
     pub rerank: Option<Rerank>,
     /// The width of [`Strategy::Press`]. Other strategies ignore it.
     pub press: Press,
-    /// The number of seeds of a search without a navigation graph. PRESS has [`Press::seeds`]
-    /// instead. Seeds are nodes spread over the collection. They are ranked by their codes (the low
-    /// ones, if there are two), and the search begins near the nearest. With 0 seeds a search
-    /// begins at the entry points, as in the papers.
+    /// The number of seeds of a search without a navigation graph. A search with PRESS uses
+    /// [`Press::seeds`] instead. Seeds are nodes spread over the collection. The search ranks the
+    /// seeds by their codes, and begins near the nearest seeds. If the index has low and high
+    /// codes, it uses the low codes. With 0 seeds, a search begins at the entry points, as in the
+    /// papers.
     pub seeds: usize,
-    /// Whether the distances of results must be exact to the last bit in the layered layout, which
-    /// ranks by the leading parts of vectors. If so, the trailing parts of all results are read. In
-    /// other layouts distances are always exact.
+    /// Whether the distances of results must be exact to the last bit in the layered layout. This
+    /// layout ranks by the leading parts of vectors. If the option is set, the search also reads
+    /// the trailing parts of all results. In other layouts distances are always exact.
     pub exact: bool,
-    /// Whether a search ends early: before it has expanded its candidate list, when it expects that
-    /// no remaining candidate is a result or leads to a result. The expectation depends on the code
-    /// errors that the query has measured so far. With the same list size, such a search reads
-    /// less, and its recall is a little lower.
+    /// Whether a search may end before its whole candidate list is expanded. Such a search ends
+    /// when it expects that no remaining candidate is a result or leads to a result. The
+    /// expectation depends on the code errors that the query has measured so far. With this option,
+    /// a search reads less at the same list size, and its recall is a little lower.
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. It
-    /// replaces `list`, which is then ignored. The number of candidates is taken from the
-    /// measurements of [`calibrate`](crate::calibrate). It is the number that measured queries with
-    /// results at the same distance needed. In a cluster index, the number of probes follows from
-    /// queries whose nearest head was at the same distance.
+    /// replaces `list`, which is then ignored. The search takes its number of candidates from the
+    /// measurements of [`calibrate`](crate::calibrate): the number that measured queries needed
+    /// when their results were at the same distance. In a cluster index, the search takes the
+    /// number of probes that measured queries needed when their nearest head was at the same
+    /// distance.
     ///
     /// `recall` cannot be combined with `stop_early` or `probes`. Recall was measured with the
-    /// preset's strategy. If that is PRESS, the search must use PRESS. Otherwise the search must
-    /// use another strategy.
+    /// preset's strategy. If the preset's strategy is PRESS, the search must use PRESS. If it is
+    /// not PRESS, the search must not use PRESS.
     pub recall: Option<f64>,
-    /// The strategy for a filter, [`Way::Within`] or [`Way::Before`]. `None` chooses by the
-    /// expected cost of each. Without a filter, it must be `None`.
+    /// The strategy for a filter, [`Way::Within`] or [`Way::Before`]. If it is `None`, the search
+    /// chooses the strategy with the lower expected cost. Without a filter, it must be `None`.
     pub way: Option<Way>,
-    /// Whether to measure the time of each part ([`SearchResults::parts`]). The measurement itself
-    /// costs time.
+    /// Whether to measure the time of each part of the search ([`SearchResults::parts`]). The
+    /// measurement itself costs time.
     pub parts: bool,
-    /// The number of OS threads.
+    /// The number of OS threads that run the queries.
     pub threads: usize,
     /// The number of queries in flight on each thread: 1 for the least latency, more for
-    /// throughput. If the memory budget cannot fit this number, fewer queries are in flight. `None`
-    /// chooses by the size of the batch ([`in_flight`](SearchOptions::in_flight)). A batch of at
-    /// least 256 queries for each thread tries several numbers with its first queries, and
-    /// continues with the number of highest throughput. Results of best-first search do not depend
-    /// on this number.
+    /// throughput. If the memory budget cannot fit this number, fewer queries are in flight. If the
+    /// option is `None`, the search chooses the number by the size of the batch
+    /// ([`in_flight`](SearchOptions::in_flight)). A batch of at least 256 queries for each thread
+    /// tries several numbers with its first queries, and continues with the number of highest
+    /// throughput. Results of best-first search do not depend on this number.
     pub in_flight: Option<usize>,
 }
 
 /// The most queries in flight on a thread for a batch that is too short to try numbers
-/// (`bench/in-flight.toml` compares them). Their candidate lists together have at most
-/// `CHOSEN_LISTS` places in any batch, since the memory of a query grows with its list size.
+/// (`bench/in-flight.toml` compares them). In every batch, the candidate lists of these queries
+/// together have at most `CHOSEN_LISTS` places, since the memory of a query grows with its list
+/// size.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
@@ -195,17 +202,19 @@ const WITHOUT_MATES: f64 = 1.75;
 const PROBES: usize = 32;
 
 impl SearchOptions {
-    /// The number of clusters to probe in a cluster index: `probes`, or else 32, or `k` if that is
-    /// more. If these clusters have fewer than `k` different vectors, more clusters are probed.
+    /// The number of clusters to probe in a cluster index: the option `probes`. Without the option,
+    /// it is 32, or `k` if `k` is larger. If these clusters have fewer than `k` different vectors,
+    /// more clusters are probed.
     pub fn probes_of(&self) -> usize {
         self.probes.unwrap_or(PROBES.max(self.k))
     }
 
     /// The most queries in flight on each thread for a batch of `rows` queries, if the memory
-    /// budget can hold them. It is the number of the option `in_flight`. Without the option, it is
-    /// at most eight: fewer if a thread gets fewer queries or if candidate lists are long. A batch
-    /// of at least 256 queries for each thread has up to 64 in flight while it tries numbers
-    /// ([`SearchResults::tried`]), and then the best number ([`SearchResults::in_flight`]).
+    /// budget can hold them. With the option `in_flight`, it is the number of this option. Without
+    /// the option, it is eight, or fewer if a thread gets fewer queries or if candidate lists are
+    /// long. A batch of at least 256 queries for each thread has up to 64 queries in flight while
+    /// it tries numbers ([`SearchResults::tried`]), and then the best number
+    /// ([`SearchResults::in_flight`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);
@@ -257,14 +266,14 @@ pub struct Counters {
     pub prefetched: u64,
     /// Candidates that were ranked by their vectors, if vectors are apart from the graph.
     pub reranked: u64,
-    /// The part of `graph_reads` for posting lists in a cluster index, which have vectors or only
-    /// node numbers.
+    /// The part of `graph_reads` for posting lists, in a cluster index. A posting list has vectors,
+    /// or only node numbers.
     pub posting_reads: u64,
-    /// The part of `graph_reads` for groups: vectors that are stored together with the node numbers
-    /// of other members.
+    /// The part of `graph_reads` for groups. A group has vectors of members of a cluster, and the
+    /// node numbers of its other members.
     pub group_reads: u64,
-    /// The part of `vector_reads` for members outside the groups that were read, in a cluster
-    /// index.
+    /// The part of `vector_reads` for members that are not in a group that the query read, in a
+    /// cluster index.
     pub stray_reads: u64,
     /// Bytes of all reads.
     pub bytes_read: u64,
@@ -272,8 +281,8 @@ pub struct Counters {
     pub cache_hits: u64,
     /// Distances that were computed, both by code and exactly.
     pub distance_computations: u64,
-    /// The part of `distance_computations` by codes of low precision, if [PRESS](Strategy::Press)
-    /// has two.
+    /// The part of `distance_computations` by low codes, if the index has low and high codes (see
+    /// [PRESS](Strategy::Press)).
     pub low_computations: u64,
 }
 
@@ -304,17 +313,17 @@ pub struct SearchResults {
     /// this id.
     pub ids: Vec<u64>,
     /// Exact distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale).
-    /// In the layered layout, if a result is certain without its trailing part, its distance is the
-    /// estimate of its leading part. If [exact](SearchOptions::exact) distances were requested, all
-    /// distances are exact.
+    /// In the layered layout, a result may be certain without its trailing part. Its distance is
+    /// then estimated from its leading part. If [exact](SearchOptions::exact) distances were
+    /// requested, all distances are exact.
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
     pub exact: bool,
     /// The error bound of distances: four standard deviations of the most uncertain distance. It is
     /// 0 if all distances are exact, and infinite if a leading part gives no bound. A leading part
     /// gives the interval of each element, and the estimate assumes that the element is uniformly
-    /// distributed in its interval. If this assumption holds, three in a thousand of the most
-    /// uncertain distances have a larger error. Most distances are less uncertain.
+    /// distributed in its interval. If this assumption holds, fewer than one in a thousand of the
+    /// most uncertain distances have a larger error. Other distances have smaller errors.
     pub distance_error: f32,
     /// Wall-clock seconds of the batch, from the reservation of its memory on.
     pub seconds: f64,
@@ -322,26 +331,28 @@ pub struct SearchResults {
     /// spend in the kernel, and their work for other searches.
     pub cpu_seconds: f64,
     /// CPU seconds of the whole process during the batch, user and system. They include threads
-    /// that read for others, and all other work of the process.
+    /// that read for other threads, and all other work of the process.
     pub process_cpu_seconds: f64,
     /// The number of queries in flight on each thread at the end of the batch. If memory was short,
-    /// it is below the option `in_flight`. Without the option, it is the number that the batch
-    /// chose.
+    /// the number is below the option `in_flight`. Without the option, it is the number that the
+    /// batch chose.
     pub in_flight: usize,
     /// The numbers of queries in flight that the batch tried before it chose one, in the order of
-    /// trial. Empty if the batch tried none.
+    /// trial. The list is empty if the batch tried no numbers.
     pub tried: Vec<Tried>,
     /// Microseconds from a query's start to its results, in the order of the queries.
     pub latencies_us: Vec<f32>,
     /// The cost of the queries, summed.
     pub counters: Counters,
-    /// The chosen strategy for the filter, and its estimates, if there was a filter.
+    /// The strategy that was chosen for the filter, and the estimates for the choice, if there was
+    /// a filter.
     pub explained: Option<Explained>,
     /// The time of each part, if [`SearchOptions::parts`] was set.
     pub parts: Option<Parts>,
 }
 
-/// Refuses the options of a walk of a graph for a cluster index.
+/// Returns an error if an option that only applies to a walk of a graph is set. Called for a
+/// cluster index.
 fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
     for (what, is_given) in [
         ("strategy", options.strategy.is_some()),
@@ -413,9 +424,9 @@ impl Index {
     /// another process has changed the index since this handle was opened.
     pub(crate) fn outdated(&self, error: Error) -> Error {
         match error {
-            // Direct inserts reuse pages that only checkpoints before the last one name. If pages
-            // are written in place, the lists on them may lead to pages that the checkpoint does
-            // not have.
+            // Direct inserts reuse a page if only checkpoints older than the last checkpoint name
+            // it. If pages are written in place, the lists on them may lead to pages that the
+            // checkpoint does not have.
             Error::Damaged { .. }
             | Error::Layout(_)
             | Error::Tier(TierError::OutOfRange { .. })
@@ -446,9 +457,9 @@ impl Index {
     }
 
     /// Does the same as [`search_observed`](Index::search_observed), but only vectors of the
-    /// checkpoint are results. Vectors that were inserted or deleted since are excluded. `left_out`
-    /// has a node for each query, which is excluded from its results. [`LeftOut`] decides whether
-    /// the walk traverses this node.
+    /// checkpoint are results. Vectors that were inserted or deleted after the checkpoint are
+    /// excluded. For each query, `left_out` has one node, which is excluded from the query's
+    /// results. [`LeftOut`] decides whether the walk traverses this node.
     pub(crate) fn search_leaving_out(
         &self,
         queries: &dyn VectorSource,
@@ -506,7 +517,7 @@ impl Index {
         Ok(start.elapsed())
     }
 
-    /// Refuses the numbers that [`search`](Index::search) refuses, whatever the queries.
+    /// Checks the numbers among the options as [`search`](Index::search) does. It needs no queries.
     ///
     /// # Errors
     /// A number is beyond its bound ([`bounds`]).
@@ -515,10 +526,11 @@ impl Index {
     }
 
     /// Checks the options as [`check_search`](Index::check_search) does, and the shape of the
-    /// queries. They may be an [outline](crate::Outline).
+    /// queries. The queries may be an [outline](crate::Outline).
     ///
     /// # Errors
-    /// Fails as `check_search` does. Other errors: queries of another dimension or element type.
+    /// Fails as `check_search` does, and if the queries have another dimension or element type than
+    /// the index.
     pub fn check_queries(
         &self,
         queries: &dyn VectorSource,
@@ -528,8 +540,8 @@ impl Index {
         self.check_search(options)
     }
 
-    /// Does the same as [`check_search`](Index::check_search), with the changes since the
-    /// checkpoint. Returns the number of vectors that can be found.
+    /// Does the same as [`check_search`](Index::check_search), for the checkpoint with the changes
+    /// of `overlay`. Returns the number of vectors that can be found.
     pub(crate) fn check_numbers(
         &self,
         options: &SearchOptions,
@@ -587,8 +599,8 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // The navigation graph is loaded before the batch begins. So no query waits for it, and
-            // an error is reported in advance.
+            // The navigation graph is loaded before the batch begins. So no query waits for the
+            // navigation graph. If it cannot be loaded, no query runs.
             self.navigation()?;
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
@@ -602,8 +614,8 @@ impl Index {
             ));
         }
         let mut plan = Plan {
-            // The index may have fewer vectors than `k`. A concurrent delete can reduce the vectors
-            // below `k` at any time, so this is no error.
+            // A concurrent delete can reduce the number of vectors below `k` at any time. So it is
+            // no error if the index has fewer than `k` vectors.
             k: options.k.min(vectors).max(1),
             list,
             fresh_list: match depth {
@@ -632,7 +644,7 @@ impl Index {
             ends: match depth {
                 // If vectors are apart from lists, a walk learns the exact distances of its
                 // candidates too late. PRESS also computes exact distances last. In both cases, the
-                // search takes the longest candidate list.
+                // search takes the longest candidate list that the recall target may need.
                 Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
                 Some(_) if strategy == Strategy::Press => Ends::WithItsList,
                 Some(depth) => Ends::AtDepth(depth),

@@ -25,7 +25,7 @@ use crate::room::{Taken, Wanted};
 use crate::stores::clusters::{Run, Vectors};
 use crate::stores::{ClusterStores, on_pages};
 
-/// The number of nodes or clusters that a task reads before it takes the next ones.
+/// The number of nodes or clusters that a task takes at a time.
 const PIECE: usize = 1 << 12;
 
 /// The nodes to read, by number.
@@ -33,16 +33,16 @@ const PIECE: usize = 1 << 12;
 pub(crate) enum Nodes<'a> {
     /// All nodes from the first number up to the second, exclusive.
     Range(u32, u32),
-    /// These nodes, ascending and distinct.
+    /// A list of nodes, which ascend and are distinct.
     These(&'a [u32]),
 }
 
 /// The part of a vector that the caller needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exactness {
-    /// Only the id.
+    /// The caller needs only the id.
     IdAlone,
-    /// The exact vector.
+    /// The caller needs the id and the exact vector.
     Exact,
 }
 
@@ -64,7 +64,7 @@ impl Nodes<'_> {
         }
     }
 
-    /// The nodes at these positions.
+    /// The nodes at the positions `places` of this set.
     fn part(self, places: Range<usize>) -> Vec<u32> {
         match self {
             Self::Range(first, _) => {
@@ -78,8 +78,8 @@ impl Nodes<'_> {
 impl Index {
     /// Calls `each` with the given nodes that exist, in any order, on one thread at a time.
     ///
-    /// While the insert of a node has given it a number but no page, the node does not exist. Nodes
-    /// that `admission` rules out in advance are skipped as well.
+    /// While an insert has given a node a number but no page, the node does not exist. Nodes that
+    /// `admission` rules out before they are read are skipped too.
     ///
     /// # Errors
     /// A read fails, a page is damaged, a node is not on its page, `progress` interrupts, or no
@@ -158,8 +158,8 @@ impl Index {
         }
     }
 
-    /// The number of places to read for some nodes. In a cluster index without a table from vectors
-    /// to places, it is the number of all clusters.
+    /// The number of nodes or clusters to read, to find all of `nodes`. If a cluster index has no
+    /// table of the places of vectors, it is the number of all clusters.
     fn places_of(&self, nodes: Nodes<'_>) -> usize {
         match self.stands_in_all_clusters() && nodes.len() > 0 {
             true => self.clusters().map_or(0, ClusterStores::clusters) as usize,
@@ -185,8 +185,8 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    /// Reads the nodes at these positions; in replicated clusters, all vectors of the clusters at
-    /// these positions.
+    /// Reads the nodes at the positions `places`. If vectors are replicated in clusters, reads all
+    /// vectors of the clusters at these positions.
     async fn some(
         &self,
         thread: &Thread,
@@ -218,7 +218,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Reads the wanted vectors of some clusters. A vector counts only in its own cluster.
+    /// Reads the requested vectors of some clusters. A vector counts only in its own cluster.
     async fn in_extents(
         &self,
         clusters: &ClusterStores,
@@ -252,7 +252,7 @@ impl Visit<'_> {
         .map(drop)
     }
 
-    /// Reads single vectors, without their posting lists.
+    /// Reads vectors one by one, without their posting lists.
     async fn by_themselves(
         &self,
         clusters: &ClusterStores,

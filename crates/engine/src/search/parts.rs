@@ -1,7 +1,7 @@
 //! Measures the time of a query, part by part (DecoupleVS, Table 2).
 //!
-//! This is off unless requested, since reading the clock around every list and vector costs as much
-//! as some of the parts.
+//! The measurement is off by default, since it reads the clock before and after each list and
+//! vector. This costs as much time as some of the parts.
 
 use std::cell::Cell;
 use std::ops::AddAssign;
@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-/// Seconds spent in the parts of a search, summed over the queries of a batch. The remaining
-/// latency is for the candidate list, expansion and all other work.
+/// Seconds spent in the parts of a search, summed over the queries of a batch. The rest of the
+/// latency is the time of the candidate list, of expansion and of all other work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Parts {
     /// Waiting for reads, while this query has no other work.
@@ -53,7 +53,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// A clock that runs if `on` is set, and otherwise does nothing.
+    /// Creates a clock. It measures only if `on` is set.
     pub(crate) fn new(on: bool) -> Self {
         Self {
             on,
@@ -61,13 +61,13 @@ impl Timer {
         }
     }
 
-    /// Begins a part.
+    /// Returns the start time of a part.
     #[inline]
     pub(crate) fn start(&self) -> Option<Instant> {
         self.on.then(Instant::now)
     }
 
-    /// Ends a part that `start` began, and adds its time.
+    /// Ends a part that began at `start`, and adds its time.
     #[inline]
     pub(crate) fn stop(&self, part: Part, start: Option<Instant>) {
         if let Some(start) = start {
@@ -76,7 +76,7 @@ impl Timer {
         }
     }
 
-    /// Measures the time of `work`.
+    /// Runs `work`, and adds its time to the part.
     #[inline]
     pub(crate) fn time<T>(&self, part: Part, work: impl FnOnce() -> T) -> T {
         let start = self.start();
@@ -85,7 +85,7 @@ impl Timer {
         done
     }
 
-    /// The times so far, in seconds.
+    /// The times that were measured so far, in seconds.
     pub(crate) fn parts(&self) -> Parts {
         let seconds = |part: Part| self.nanoseconds[part as usize].get() as f64 * 1e-9;
         Parts {

@@ -7,30 +7,32 @@
 //!                           │<─ slack ───>│
 //! ```
 //!
-//! A search with the list size L expands at least L nodes, and the last of these nodes hardly ever
-//! lead to a result. A candidate is *without promise* if its estimated distance is too large: it
-//! exceeds the distance of the k-th nearest node met so far by more than some standard deviations
-//! of the codes' error. When all remaining candidates are without promise, the search ends.
+//! A search with the list size L expands at least L nodes. The last of these nodes hardly ever lead
+//! to a result. A candidate is *without promise* if its estimated distance is larger than the bound
+//! in the picture. The bound is the distance of the k-th nearest node so far, plus some standard
+//! deviations of the codes' error (*slack*). When all remaining candidates are without promise, the
+//! search ends.
 //!
 //! This rule needs no constant of the collection, the metric or the codes. A query computes the
 //! mean and the deviation of the error from the nodes that it has expanded. The number of
-//! deviations grows by [`PER_DOUBLING`] with each doubling of the list size beyond k, so that L
-//! still trades speed for recall. A read in flight may find a nearer node. So the more reads are in
-//! flight, the nearer a candidate must be.
+//! deviations grows by [`PER_DOUBLING`] with each doubling of the list size beyond k, so that a
+//! larger L still gives a higher recall and a slower search. A read in flight may find a nearer
+//! node. So each read in flight lowers the bound.
 //!
-//! - Where codes are beside the lists of other nodes, a candidate's key may be an exact distance.
-//!   Such keys have a bound of their own ([`Bounds`]), and reveal nothing about the error of codes.
-//! - Only nodes on storage count. Vectors that wait for a merge are ranked before the walk, and may
-//!   be nearer than all nodes on storage. Their distances do not show how far the walk has come.
-//! - Where vectors are apart from lists, the exact distance of an expanded node is not known.
-//!   There, vectors that are prefetched during the walk are ranked as they arrive
+//! - If codes are stored beside the lists of other nodes, the key of a candidate may be an exact
+//!   distance. Exact keys have another bound than estimates ([`Bounds`]), and say nothing about the
+//!   error of codes.
+//! - Only nodes on storage count as met. Vectors that wait for a merge are ranked before the walk,
+//!   so their distances do not show how far the walk has come.
+//! - Where vectors are apart from lists, the exact distance of an expanded node is not known. In
+//!   these layouts, vectors that are prefetched during the walk are ranked as they arrive
 //!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). Before the first of these
 //!   vectors is ranked, the search cannot end early, unless a navigation graph gave the distances
 //!   of its seeds.
 //! - If the candidate list is long enough for all nodes, the search expands all of them.
 //!
-//! A search for a recall target ends by another rule on the same data. The distance of the k-th
-//! result so far decides how many of the nearest candidates are expanded
+//! A search with a recall target uses the same data, and ends by another rule. The distance of the
+//! k-th result so far decides how many of the nearest candidates are expanded
 //! ([`recall`](crate::recall)).
 
 use std::collections::BinaryHeap;
@@ -39,8 +41,9 @@ use super::ranking::{CodeError, LEAST};
 use crate::frontier::{Bounds, distance_of, key};
 use crate::recall::Depth;
 
-/// The deviations beyond the k-th result that are allowed with list size k, the deviations that
-/// each doubling of the list size adds, and the deviations that each read in flight subtracts.
+/// The slack in standard deviations: with the list size k (`AT_K`), the amount that each doubling
+/// of the list size adds (`PER_DOUBLING`), and the amount that each read in flight subtracts
+/// (`PER_READ`).
 const AT_K: f32 = -0.5;
 const PER_DOUBLING: f32 = 1.5;
 const PER_READ: f32 = 0.5;
@@ -48,15 +51,15 @@ const PER_READ: f32 = 0.5;
 /// The most distances for which memory is reserved at the start.
 const RESERVED: usize = 1 << 12;
 
-/// The data from which one query decides whether to stop.
+/// The data from which a query decides whether it ends.
 #[derive(Debug, Default)]
 pub(crate) struct Promise {
-    /// The rule that ends searches.
+    /// The rule that ends the queries.
     ends: Ends,
-    /// The number of deviations beyond the k-th result within which a candidate has promise. `None`
-    /// if promise does not end this query.
+    /// The number of standard deviations beyond the k-th result within which a candidate has
+    /// promise. It is `None` if lack of promise does not end this query.
     slack: Option<f32>,
-    /// The number of nearest candidates to expand, for a search with a recall target.
+    /// The measured numbers of candidates to expand, for a search with a recall target.
     depth: Option<Depth>,
     k: usize,
     /// The number of expanded nodes.
@@ -77,8 +80,8 @@ pub(crate) enum Ends {
     WithItsList,
     /// The search ends when no remaining candidate has promise.
     WithoutPromise,
-    /// The search ends after a number of candidates, which follows from the recall target and the
-    /// distance of the results so far.
+    /// The search ends when a number of the nearest candidates is expanded. This number follows
+    /// from the recall target and the distance of the results so far.
     AtDepth(Depth),
 }
 
@@ -110,14 +113,14 @@ impl Promise {
         self.limit = f32::INFINITY;
     }
 
-    /// Whether this query may stop early. If it may not, callers report no distances.
+    /// Whether this query may end early. If it may not, callers need not report distances.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.slack.is_some() || self.depth.is_some()
     }
 
-    /// The number of nearest candidates to expand, given the results so far. `None` if the whole
-    /// list is expanded.
+    /// The number of nearest candidates to expand, given the results so far. It is `None` if the
+    /// query expands its whole list.
     #[inline]
     pub(crate) fn depth(&self) -> Option<usize> {
         let depth = self.depth.as_ref()?;
@@ -127,7 +130,7 @@ impl Promise {
         })
     }
 
-    /// The k-th smallest distance met so far.
+    /// The k-th smallest distance of the nodes met so far.
     fn kth(&self) -> f32 {
         match self.nearest.peek() {
             Some(&farthest) if self.nearest.len() == self.k => distance_of(farthest),
@@ -136,7 +139,8 @@ impl Promise {
     }
 
     /// Sets an upper bound of the k-th distance: the k-th exact distance of distinct nodes that may
-    /// all be results. These nodes do not count as met. Each of them may be met later.
+    /// all be results. These nodes are not counted as met here, since the walk may still meet each
+    /// of them.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }
@@ -147,7 +151,8 @@ impl Promise {
         self.expanded += 1;
     }
 
-    /// Records the exact distance of a node that may be a result. Each node must be reported once.
+    /// Records the exact distance of a node that may be a result. The caller must report each node
+    /// only once.
     pub(crate) fn met(&mut self, distance: f32) {
         self.nearest.push(key(distance, 0));
         if self.nearest.len() > self.k {
@@ -155,8 +160,8 @@ impl Promise {
         }
     }
 
-    /// Records the distance by code of an expanded node that does not match the filter. Each node
-    /// must be reported once.
+    /// Records the distance by code of an expanded node that does not match the filter. The caller
+    /// must report each node only once.
     ///
     /// The depth for a recall target was measured among all vectors. So the depth depends on the
     /// distance of the k-th nearest vector, whether that vector matches or not.
@@ -180,8 +185,8 @@ impl Promise {
         self.error.add(error);
     }
 
-    /// The distances up to which candidates have promise, with `on_their_way` reads in flight.
-    /// `None` if all candidates have promise.
+    /// Returns the distances up to which candidates have promise, with `on_their_way` reads in
+    /// flight. Returns `None` if all candidates have promise.
     #[inline]
     pub(crate) fn bounds(&self, on_their_way: usize) -> Option<Bounds> {
         let slack = self.slack?;
@@ -192,13 +197,14 @@ impl Promise {
         let slack = (slack - PER_READ * on_their_way as f32).max(0.0);
         let exact = kth.min(self.limit) + slack * self.error.deviation();
         let estimated = exact - self.error.mean();
-        // If an error overflowed, or there are too few distances, there is no bound.
+        // There is no bound if an error overflowed, or if fewer than k distances are known.
         let known = exact.is_finite() && estimated.is_finite();
         known.then_some(Bounds { estimated, exact })
     }
 }
 
-/// The number of deviations beyond the k-th result within which a candidate has promise.
+/// The number of standard deviations beyond the k-th result within which a candidate has promise,
+/// for the list size `list`.
 fn slack(k: usize, list: usize) -> f32 {
     let doublings = (list.max(1) as f32 / k.max(1) as f32).log2();
     (AT_K + PER_DOUBLING * doublings).max(0.0)
@@ -208,8 +214,8 @@ fn slack(k: usize, list: usize) -> f32 {
 mod tests {
     use super::*;
 
-    /// A query for 2 results with a list of 8, which gives 2.5 deviations. Its errors have mean 4
-    /// and deviation 2.
+    /// Returns a query for 2 results with the list size 8, so the slack is 2.5 deviations. The
+    /// errors of its codes have the mean 4 and the deviation 2.
     fn learned() -> Promise {
         let mut promise = Promise::new(Ends::WithoutPromise);
         promise.begin(2, 8, 9);
@@ -219,7 +225,7 @@ mod tests {
         promise
     }
 
-    /// Whether the bounds are these, apart from rounding.
+    /// Whether the bounds of `promise` are `estimated` and `exact`, apart from rounding.
     fn are(promise: &Promise, on_their_way: usize, estimated: f32, exact: f32) -> bool {
         promise.bounds(on_their_way).is_some_and(|bounds| {
             (bounds.estimated - estimated).abs() < 1e-4 && (bounds.exact - exact).abs() < 1e-4
@@ -278,15 +284,15 @@ mod tests {
             promise.expanded();
         }
         promise.met(30.0);
-        // Only one distance is known.
+        // Only one of the two distances is known, so the depth is the largest one.
         assert_eq!(promise.depth(), Some(40));
         promise.learn(4.0);
         promise.passed(16.0);
         assert_eq!(promise.depth(), Some(40));
-        // The second nearest is at 16, and codes say 4 too little.
+        // The second smallest distance is 20: the estimate 16, plus the mean error 4 of the codes.
         promise.passed_exactly(5.0);
         assert_eq!(promise.depth(), Some(30));
-        // A search that ends without promise asks for the distances of results alone.
+        // A search that ends without promise ignores nodes that do not match the filter.
         let mut promise = learned();
         promise.passed_exactly(5.0);
         promise.passed(5.0);
@@ -299,7 +305,8 @@ mod tests {
         assert_eq!(slack(10, 20), 1.0);
         assert_eq!(slack(10, 40), 2.5);
         assert_eq!(slack(1, 1024), 14.5);
-        // Extreme values give finite results, though callers check k and list size.
+        // Extreme values of k and of the list size give a finite slack, although callers refuse
+        // them.
         assert_eq!(slack(10, 0), 0.0);
         assert!(slack(0, usize::MAX).is_finite());
         let lists = [1, 2, 5, 10, 50, 100, 1_000];
@@ -326,7 +333,7 @@ mod tests {
 
     #[test]
     fn what_degenerates_stops_nothing_it_should_not() {
-        // All errors are equal, so there is no deviation.
+        // All errors are equal, so the deviation is 0.
         let mut promise = Promise::new(Ends::WithoutPromise);
         promise.begin(1, 64, 100);
         for _ in 0..8 {
@@ -336,7 +343,8 @@ mod tests {
             promise.expanded();
         }
         assert!(are(&promise, 0, 10.0, 7.0), "{promise:?}");
-        // Errors whose squares overflow, with slack and without, and errors whose mean overflows.
+        // The first errors have squares that overflow, and the second errors a mean that overflows.
+        // The list size 1 gives no slack.
         for errors in [[1e30, -1e30], [3e38, -3e38]] {
             for list in [1, 64] {
                 promise.begin(1, list, 100);

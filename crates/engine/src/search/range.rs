@@ -7,10 +7,11 @@
 //!   like    ids ──look-up──> vectors ──> the k + 1 nearest, without the id itself
 //! ```
 //!
-//! A range search runs searches for the k nearest, and doubles k each time. So all these searches
-//! together cost about twice as much as the last one, and need no more memory. Each page starts
-//! again at the query, so later pages of a wide range read more. To list most of an index,
-//! [`Index::ids`] and [`Index::vectors`] are cheaper.
+//! A range search runs searches for the k nearest vectors, and doubles k each time. So all these
+//! searches together cost about twice as much as the last of them, and need no more memory than it.
+//! For each page, the search starts again at the query. So a later page of a wide range reads more
+//! than an earlier page. To list most of an index, [`Index::ids`] and [`Index::vectors`] are
+//! cheaper.
 //!
 //! A page begins after the last result of the page before, by distance and id. As long as the index
 //! does not change, no result appears twice.
@@ -28,8 +29,8 @@ use crate::progress::Progress;
 use crate::update::LiveIndex;
 use crate::{Error, bounds};
 
-/// The least number of results that a range search requests, and the number of candidates for each
-/// result.
+/// The least number of results that a range search requests, and the number of places in its
+/// candidate list for each requested result.
 const FIRST: usize = 64;
 const CANDIDATES: usize = 2;
 
@@ -41,9 +42,11 @@ pub struct Range {
     pub distance: f32,
     /// The most results in a page.
     pub most: usize,
-    /// The start of the page: [`RangeResults::next`] of the page before.
+    /// The start of the page: [`RangeResults::next`] of the previous page, or `None` for the first
+    /// page.
     pub after: Option<RangePlace>,
-    /// An id that is excluded: the query's own id, if the query is in the index.
+    /// An id that is excluded from the results. If the query is a vector of the index, this can be
+    /// its own id.
     pub without: Option<u64>,
 }
 
@@ -75,11 +78,12 @@ pub struct RangePlace {
 pub struct RangeResults {
     /// Ids, nearest first, ties by lower id.
     pub ids: Vec<u64>,
-    /// The exact distances of these ids.
+    /// The exact distances of these ids from the query.
     pub distances: Vec<f32>,
     /// The start of the next page, or `None` if this is the last page.
     pub next: Option<RangePlace>,
-    /// Whether this page and those before it certainly contain every vector up to the last result.
+    /// Whether this page and the earlier pages certainly contain every vector up to the last result
+    /// of this page.
     ///
     /// It is true if the search ranked every vector that may be a result. Otherwise the search by
     /// graph or clusters may have missed some vectors, which do not appear on a later page either.
@@ -168,33 +172,34 @@ fn within(
         return Err(Error::call(what, query.rows(), reason, "Give one vector"));
     }
     if range.distance.is_nan() {
-        let reason = "no distance can be compared with it";
+        let reason = "no distance can be compared with NaN";
         return Err(Error::call(
             "distance",
             range.distance,
             reason,
-            "Pass a number",
+            "Pass a number other than NaN",
         ));
     }
     if range.most == 0 {
-        let reason = "a page has at least one";
+        let reason = "a page has at least one result";
         return Err(Error::call(
-            "number of answers of a page",
+            "number of results of a page",
             0,
             reason,
             "Pass at least 1",
         ));
     }
     if options.recall.is_some() {
-        let reason = "the number of answers of a range search is not known before";
-        let remedy = "Leave it out, or give a list size in its place";
+        let reason = "the number of results of a range search is not known before the search";
+        let remedy = "Leave it out, or give a list size instead";
         return Err(Error::call("recall", "given", reason, remedy));
     }
     let begin = Instant::now();
     let mut counters = Counters::default();
     let vectors = collection.vectors();
     let seen = range.after.map_or(0, |after| after.rank.min(vectors));
-    // One more result shows whether there is another page.
+    // One additional result shows whether there is another page. One more place is for the excluded
+    // id.
     let page = seen.saturating_add(range.most).saturating_add(2);
     let mut k = page.min(FIRST.max(2 * seen)).min(vectors).max(1);
     loop {
@@ -229,7 +234,8 @@ fn within(
             Some(explained) => explained.matching,
             None => vectors as u64,
         };
-        // A vector that an earlier page missed would sort before that page's last result.
+        // A vector that an earlier page missed sorts before the last result of that page, so it
+        // changes the number of results before this page.
         let none_missed = range.after.is_none_or(|after| after.rank == before);
         let last = answers.last().filter(|_| has_more);
         return Ok(RangeResults {
@@ -247,14 +253,14 @@ fn within(
     }
 }
 
-/// Whether a result comes after the position at which a page begins.
+/// Whether a result sorts after the position `after`, where a page begins.
 fn is_behind(after: Option<RangePlace>, distance: f32, id: u64) -> bool {
     after.is_none_or(|after| {
         distance > after.distance || (distance == after.distance && id > after.id)
     })
 }
 
-/// The k nearest vectors of each of some vectors of the index.
+/// Finds the k nearest neighbours of each vector that is given by its id.
 fn like(
     collection: &dyn Collection,
     ids: &[u64],
@@ -278,7 +284,7 @@ fn like(
             "the list of ids",
             "empty",
             reason,
-            "Give one or more",
+            "Give at least one id",
         ));
     }
     let queries = Matrix::new(rows.vectors, ids.len(), rows.dim, rows.element)?;
@@ -316,15 +322,15 @@ macro_rules! searches {
     ($type:ty) => {
         impl $type {
             /// Returns a page of the vectors within a distance of a query, nearest first by exact
-            /// distance. In an index of a graph or of clusters, the search may miss some of these
+            /// distance. In a graph index and in a cluster index, the search may miss some of these
             /// vectors.
             ///
             /// `query` is a single row. [`SearchOptions::list`] is the least list size, and `k` is
             /// ignored. [`RangeResults::complete`] says whether vectors may be missing.
             ///
             /// # Errors
-            /// Fails as a search for the k nearest does. Other errors: several queries; a distance
-            /// that is NaN; [`SearchOptions::recall`] is set.
+            /// Fails as a search for the k nearest does. It also fails if there are several
+            /// queries, if the distance is NaN, or if [`SearchOptions::recall`] is set.
             pub fn search_range(
                 &self,
                 query: &dyn VectorSource,
@@ -336,11 +342,12 @@ macro_rules! searches {
                 within(self, query, (range, options), filter, progress)
             }
 
-            /// Finds the k nearest vectors of each of some vectors of the index, which are given by
-            /// id. The given vector itself is excluded. Other vectors that are equal to it are not.
+            /// Finds the k nearest neighbours of vectors of the index. `ids` has the ids of these
+            /// vectors. A vector is not its own neighbour, but another vector with the same
+            /// elements is.
             ///
             /// # Errors
-            /// Fails as a search does. Other errors: no ids; an id that is not in the index.
+            /// Fails as a search does, if there are no ids, or if an id is not in the index.
             pub fn search_like(
                 &self,
                 ids: &[u64],

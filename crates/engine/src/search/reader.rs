@@ -55,15 +55,16 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         }
     }
 
-    /// A page that needs no read.
+    /// Returns a page if it needs no read.
     #[inline]
     pub(crate) fn in_memory(&self, number: u64) -> Option<Page<'a>> {
         let bytes = self.graph.in_memory(number)?;
         Some(Page { number, bytes })
     }
 
-    /// Whether a page that stays in its place is still the current version. If records move between
-    /// pages, this is always true, since the placement gives each node's current page.
+    /// Whether the bytes of a page are still its current version, if pages are written in place. If
+    /// records move between pages, the result is always true, since the placement gives the current
+    /// page of each node.
     #[inline]
     pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
         N::MOVES || {
@@ -88,7 +89,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         Ok(())
     }
 
-    /// The number of bytes that the device transfers for a read of these bytes.
+    /// The number of bytes that the device transfers for a read of `len` bytes at `offset`.
     fn moved(&self, offset: u64, len: u64) -> u64 {
         let end = (offset + len).next_multiple_of(self.granularity);
         end - offset / self.granularity * self.granularity
@@ -99,12 +100,12 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.queue.flush();
     }
 
-    /// Tells the queue to resume the search only when this many pages have arrived.
+    /// Makes the queue resume the search only when `pages` pages have arrived.
     pub(crate) fn need(&mut self, pages: usize) {
         self.queue.need(pages);
     }
 
-    /// The number of reads whose pages were not taken yet.
+    /// The number of reads that were submitted and whose pages were not taken yet.
     pub(crate) fn in_flight(&self) -> usize {
         self.queue.in_flight()
     }
@@ -125,7 +126,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.open(done)
     }
 
-    /// A completed read for [`open`](NodeReader::open). At least one read must be in flight.
+    /// Returns a completed read, which the caller passes to [`open`](NodeReader::open). At least
+    /// one read must be in flight.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
         self.queue.poll_next(cx)
     }
@@ -144,8 +146,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
     /// The page that a completed read contains.
     pub(crate) fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
         let number = done.tag;
-        // If pages are written in place, a page that was written during this read is still dirty in
-        // memory.
+        // If pages are written in place, the page may have been changed during this read. It is
+        // then dirty in memory, and memory has the current bytes.
         if !N::MOVES
             && let Some(bytes) = self.graph.unwritten(number).map(Bytes::Unwritten)
         {

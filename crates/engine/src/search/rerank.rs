@@ -1,5 +1,5 @@
-//! Re-ranking after the walk. Where vectors are apart from lists, the search reads them after the
-//! traversal has found its candidates (DecoupleVS §3.4, "adaptive vector prefetching").
+//! Re-ranking after the walk. If vectors are stored apart from lists, the search reads the vectors
+//! of its candidates after the traversal (DecoupleVS §3.4, "adaptive vector prefetching").
 //!
 //! ```text
 //!   phase 1, during the traversal: the best K + B candidates are unchanged for B expansions
@@ -11,22 +11,23 @@
 //!            ratio is the last
 //! ```
 //!
-//! The paper's max-heap of K + B candidates is the head of the traversal's candidate list, which is
-//! sorted by estimated distance anyway. If the list is shorter, the head is the whole list. Batch 0
-//! fills the empty results, so it always pays. Batch 1 is the first batch that can show that no
-//! further batch is needed. So re-ranking reads at least K + 2B vectors, and every vector that it
-//! reads belongs to a batch.
+//! The candidate list of the traversal is sorted by estimated distance. Its first K + B candidates
+//! (the *head*) take the place of the paper's max-heap. If the list has fewer candidates, the head
+//! is the whole list. Batch 0 fills the empty results, so its share of new results never ends
+//! re-ranking. Batch 1 is the first batch that can end re-ranking. So re-ranking reads at least K +
+//! 2B vectors. Every vector that it reads belongs to a batch.
 //!
-//! Batches count candidates that may be results. If a vector shows that its candidate was deleted,
-//! the next candidate takes its place in the batch. A batch of deleted candidates would not show
-//! the benefit.
+//! A batch counts only candidates that may be results. If a vector shows that its candidate was
+//! deleted, the next candidate of the list joins the batch. Otherwise a batch of deleted candidates
+//! would end re-ranking too early.
 //!
 //! With [`Rerank::estimate`](crate::Rerank) there is no speculative batch. Once batch 0 is ranked,
 //! the k-th result and the error of codes show which other candidates may still be results
-//! ([`Ranking::bound`]). These candidates are read at once, and re-ranking ends.
+//! ([`Ranking::bound`]). The vectors of these candidates are read at once, and re-ranking ends.
 //!
-//! With a [re-ranking ratio](crate::Rerank::ratio), the only batch is that share of the candidate
-//! list. No vector is prefetched (DistVS §3.1, "delayed re-ranking with pruning").
+//! With a [re-ranking ratio](crate::Rerank::ratio), there is one batch. It has this share of the
+//! candidate list, from the nearest candidate on. No vector is prefetched (DistVS §3.1, "delayed
+//! re-ranking with pruning").
 //!
 //! Vectors are ranked batch by batch in the order of candidates, so the results do not depend on
 //! the order of completions.
@@ -50,9 +51,9 @@ use crate::stores::vectors::segments::{Extent, Segment, Segments};
 use crate::stores::{NodePages, Record};
 use crate::{Error, Rerank};
 
-/// Candidates that are ranked at a time, if some vectors are deleted.
+/// The number of candidates that are ranked at a time, if some vectors are deleted.
 const PIECE: usize = 64;
-/// The approximate limit on pages that are kept until a query ends, if it may pass many deleted
+/// The approximate limit of the pages that a query keeps until its end, if it may meet many deleted
 /// vectors.
 const MOST_HELD: usize = 128;
 
@@ -63,7 +64,7 @@ pub(crate) struct Reranker<'a> {
     /// A read queue for each segment, opened at its first use.
     queues: Vec<Option<Box<dyn ReadQueue>>>,
     pub(super) rerank: Rerank,
-    /// Whether results need exact distances. Leading parts give only approximate ones.
+    /// Whether results need exact distances. Leading parts give only approximate distances.
     exact: bool,
     check: bool,
     timer: &'a Timer,
@@ -72,20 +73,20 @@ pub(crate) struct Reranker<'a> {
     head: usize,
     /// The number of successive expansions that left the head unchanged.
     unchanged: usize,
-    /// The number of candidates of the head whose vectors were requested, from the nearest on.
+    /// The vectors of this many candidates were requested, from the nearest candidate on.
     asked: usize,
     /// Pages in flight, in the order of the requests.
     awaited: Vec<Extent>,
     /// The number of pages in front of `awaited` that the current batch waits for.
     due: usize,
-    /// Pages that have arrived. They are dropped when the query ends, and earlier if there are too
-    /// many of them.
+    /// Pages that have arrived. They are dropped at the end of the query, or earlier if there are
+    /// too many of them.
     held: Vec<(Extent, Bytes<'a>)>,
     /// Candidates whose vectors showed that they may not be results.
     refused: Vec<u64>,
-    /// Candidates that were ranked, and whether they became results. If some were found to be
-    /// deleted, the traversal continues, and all batches are repeated. The first `known` entries
-    /// are from earlier rounds, sorted by key.
+    /// The ranked candidates, and whether each of them became a result. If re-ranking finds deleted
+    /// candidates, the traversal continues, and all batches are repeated. The first `known` entries
+    /// are from earlier rounds, and are sorted by key.
     ranked: Vec<(u64, bool)>,
     known: usize,
     vector: Vec<u8>,
@@ -96,14 +97,14 @@ pub(crate) struct Reranker<'a> {
 /// The outcome of ranking some candidates.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// Candidates that are not deleted.
+    /// The number of candidates that are not deleted.
     live: usize,
-    /// Live candidates that became results.
+    /// The number of live candidates that became results.
     came_in: usize,
 }
 
-/// The candidates at some positions with an estimate of at most `bound`, except those that are
-/// known not to be results.
+/// The candidates at the positions `places` whose estimates are at most `bound`. Candidates that
+/// certainly are no results are left out.
 fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator<Item = u64> + '_ {
     places
         .filter(|&place| !frontier.is_refused(place))
@@ -111,7 +112,7 @@ fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator
         .filter(move |&key| distance_of(key) <= bound)
 }
 
-/// The tag of the read of these pages of a segment.
+/// The tag of a read. It stands for these pages of a segment.
 fn tag(place: Extent) -> u64 {
     u64::from(place.pages) << 32 | place.page
 }
@@ -125,7 +126,7 @@ fn tagged(segment: usize, tag: u64) -> Extent {
     }
 }
 
-/// The bytes of pages of a segment that are held here or resident in memory.
+/// The bytes of some pages of a segment. The pages must be in `held` or resident in memory.
 fn here<'b>(held: &'b [(Extent, Bytes<'_>)], segment: &'b Segment, place: Extent) -> &'b [u8] {
     match held.iter().find(|(held, _)| held.covers(place)) {
         Some((held, bytes)) => held.part(bytes, place),
@@ -225,8 +226,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2: ranks candidates until it no longer pays. While there are fewer than k results, it
-    /// continues.
+    /// Phase 2: ranks candidates until too few of them become results. It does not end before there
+    /// are k results, or no candidate is left.
     pub(crate) async fn finish(
         &mut self,
         frontier: &Frontier,
@@ -256,8 +257,8 @@ impl<'a> Reranker<'a> {
     }
 
     /// Reads the trailing parts of all candidates in doubt at once, and makes the results. If exact
-    /// distances are needed and a result replaces another, a further round reads its trailing part.
-    /// A further round is rare.
+    /// distances are required and a new candidate becomes a result, a further round reads the
+    /// trailing part of this candidate. A further round is rare.
     pub(crate) async fn settle<N: NodePages>(
         &mut self,
         pages: &N,
@@ -291,8 +292,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Reads the trailing parts of candidates at some positions of the list by leading parts, and
-    /// ranks them exactly.
+    /// Reads the trailing parts of candidates, and ranks these candidates exactly. `places` has
+    /// their positions in the list by leading parts.
     async fn settle_all(
         &mut self,
         places: &[usize],
@@ -306,8 +307,8 @@ impl<'a> Reranker<'a> {
         for &place in places {
             let (node, part) = ranking.leading.part(place);
             let at = self.segments.place_of(node);
-            // The pages of this node were requested. But dirty pages may have been released for
-            // another candidate on them.
+            // The pages of this node were requested. If they were dirty, they may have been
+            // released since, for another candidate on them.
             if !self.is_here(at) {
                 self.ask(node, counters)?;
                 self.take_all().await?;
@@ -327,8 +328,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2 as in the paper. Batch 0 is the candidates at the positions `head`, which were
-    /// already requested.
+    /// Phase 2 as in the paper. Batch 0 has the candidates at the positions `head`. Their vectors
+    /// were requested before.
     async fn finish_by_batches(
         &mut self,
         frontier: &Frontier,
@@ -363,8 +364,9 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks a batch of `size` candidates: the requested ones in `places`, and one more after them
-    /// for each that is deleted. Returns the outcome, and the position after the last candidate.
+    /// Ranks a batch of `size` candidates. It begins with the candidates at `places`, whose vectors
+    /// were requested. For each deleted candidate, one more candidate after them joins the batch.
+    /// Returns the outcome, and the position after the last candidate.
     async fn rank_batch(
         &mut self,
         frontier: &Frontier,
@@ -390,8 +392,8 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// Phase 2 if the error of codes decides which candidates after the head are worth a read. They
-    /// begin at position `from`.
+    /// Phase 2, in which the error of codes decides which candidates after the head are worth a
+    /// read. The first candidate after the head has the position `from`.
     async fn finish_estimated(
         &mut self,
         frontier: &Frontier,
@@ -402,8 +404,8 @@ impl<'a> Reranker<'a> {
         self.due = self.awaited.len();
         self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
             .await?;
-        // All candidates are read at once. If some may be deleted, so that others take their
-        // places, they are read in pieces.
+        // If no candidate can be deleted, all vectors are read at once. Otherwise vectors are read
+        // in pieces, since other candidates replace the deleted ones.
         let piece = match ranking.admission().refused() {
             0 => usize::MAX,
             _ => PIECE,
@@ -426,8 +428,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Requests the vectors of candidates with an estimate of at most `bound`, except those that
-    /// are known not to be results.
+    /// Requests the vectors of the candidates whose estimates are at most `bound`. Candidates that
+    /// certainly are no results are left out.
     fn ask_all(
         &mut self,
         frontier: &Frontier,
@@ -442,7 +444,8 @@ impl<'a> Reranker<'a> {
     }
 
     /// Makes sure that the pages of a node's vector are in memory or in flight.
-    /// [`page_source`](crate::stores::page_source) has the order of the places that are tried.
+    /// [`page_source`](crate::stores::page_source) has the order in which caches and tiers are
+    /// tried.
     fn ask(&mut self, node: u32, counters: &mut Counters) -> Result<(), Error> {
         let place = self.segments.place_of(node);
         let segment = self.segments.get(place.segment);
@@ -471,8 +474,9 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Releases pages of new vectors that were taken while dirty. They may lack the requested
-    /// vector. The pages in memory have the current bytes.
+    /// Releases pages of new vectors that this query took while they were dirty. Such a page may
+    /// lack a vector that was added to the page since. The index has the current bytes of the page
+    /// in memory.
     #[cold]
     fn let_go_of_unwritten(&mut self, place: Extent) {
         self.held
@@ -484,7 +488,7 @@ impl<'a> Reranker<'a> {
         self.awaited.iter().any(|awaited| awaited.covers(place))
     }
 
-    /// Ranks candidates with an estimate of at most `bound`.
+    /// Ranks the candidates whose estimates are at most `bound`, by their vectors.
     async fn rank_all(
         &mut self,
         frontier: &Frontier,
@@ -510,7 +514,8 @@ impl<'a> Reranker<'a> {
             if !self.is_awaited(place) && !self.is_here(place) {
                 self.ask(node, counters)?;
             }
-            // A read for another candidate may cover this page too, and arrive later.
+            // If a read for another candidate covers this page too, the page arrives with that
+            // read.
             while !self.is_here(place) && self.is_awaited(place) {
                 let (segment, done) = self.next().await;
                 self.open(segment, done)?;
@@ -527,8 +532,8 @@ impl<'a> Reranker<'a> {
         Ok(outcome)
     }
 
-    /// Whether a candidate that was ranked in an earlier round became a result. `None` if no
-    /// earlier round ranked it.
+    /// Returns whether a candidate that was ranked in an earlier round became a result. Returns
+    /// `None` if no earlier round ranked it.
     fn came_in_before(&self, key: u64) -> Option<bool> {
         let known = &self.ranked[..self.known];
         let at = known.binary_search_by_key(&key, |&(key, _)| key).ok()?;
@@ -542,7 +547,8 @@ impl<'a> Reranker<'a> {
         }
         match self.segments.in_memory(place) {
             Some(Bytes::Resident(_)) => true,
-            // A dirty page may be written and dropped before it is used, so this query keeps it.
+            // A dirty page may be written and dropped from memory before this query uses it. So
+            // this query keeps it.
             Some(bytes) => {
                 self.held.push((place, bytes));
                 true
@@ -551,7 +557,8 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// The candidates whose vectors showed, since the last call, that they may not be results.
+    /// The candidates that were refused since the last call, because their vectors showed that they
+    /// may not be results.
     pub(crate) fn take_refused(&mut self) -> std::vec::Drain<'_, u64> {
         self.refused.drain(..)
     }
@@ -571,10 +578,10 @@ impl<'a> Reranker<'a> {
         Ok(ranking.rank(key, id, &self.vector))
     }
 
-    /// The next page of any segment.
+    /// Waits for the next page of any segment, and returns it.
     async fn next(&mut self) -> (usize, Completion) {
         let start = self.timer.start();
-        // One wait for the whole batch, if all its reads are in one queue.
+        // If all reads of the batch are in one queue, the task waits once for all of them.
         let due = self.due;
         let mut busy = self
             .queues

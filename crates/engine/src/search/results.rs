@@ -1,12 +1,12 @@
-//! The k nearest vectors by exact distance. Ranking adds them, and they become the results of a
-//! query.
+//! The list of the k nearest vectors by exact distance. Ranking adds vectors to it, and it becomes
+//! the results of a query.
 
 /// One result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Neighbour {
-    /// Exact distance to the query.
+    /// The exact distance from the query.
     pub(crate) distance: f32,
-    /// The id.
+    /// The id of the vector.
     pub(crate) id: u64,
 }
 
@@ -24,7 +24,7 @@ impl Nearest {
     /// Empties the list and sets its length.
     pub(crate) fn clear(&mut self, k: usize) {
         self.found.clear();
-        // If `k` is larger, the list grows as results arrive.
+        // If `k` is larger than `RESERVED`, the list grows as results arrive.
         self.found.reserve(k.min(RESERVED) + 1);
         self.k = k;
     }
@@ -53,7 +53,8 @@ impl Nearest {
         true
     }
 
-    /// The distance below which a result enters the list, once it has k results.
+    /// Returns the distance of the k-th result, or `None` if the list has fewer than k results. A
+    /// vector enters a full list if it is nearer than this distance.
     pub(crate) fn bound(&self) -> Option<f32> {
         match self.found.last() {
             Some(last) if self.found.len() == self.k => Some(last.distance),
@@ -61,7 +62,7 @@ impl Nearest {
         }
     }
 
-    /// Whether there are k results.
+    /// Whether the list has k results.
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() == self.k
     }

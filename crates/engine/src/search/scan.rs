@@ -1,15 +1,16 @@
 //! A scan: a search that ranks every vector of an index, or all vectors of a given set of nodes.
 //!
-//! A search scans in three cases: its list is long enough for all vectors, its walk found too few,
-//! or a filter or look-up names the nodes. Every search also scans an index that outgrew its codes
-//! and has few vectors ([`looks_at`](crate::update::looks_at)).
+//! A search scans if its candidate list is long enough for all vectors, or if its walk found too
+//! few vectors. It also scans if a filter or a look-up names the nodes, or if the index has
+//! outgrown its codes and has few vectors ([`looks_at`](crate::update::looks_at)).
 //!
-//! The scan reads the number of nodes first, and looks for every lower node where it is *now*: in
-//! memory before it is written to a page, on a dirty page, or on storage. It tries these places in
-//! the order in which a record passes through them, so that it finds a record that moves meanwhile.
-//! A node may still be missed, if its page was read while another process wrote or replaced the
-//! page. The scan looks for such a node again a few times. If the node cannot be found at all, the
-//! scan fails. Otherwise an incomplete result would look like a complete one.
+//! The scan reads the number of nodes first, and looks for each node below this number. The record
+//! of a node may be in memory before it is written to a page, on a dirty page, or on storage. A
+//! record passes through these places in this order, and the scan looks in the same order. So it
+//! finds a record that moves during the scan. The scan may still miss a node, if another process
+//! wrote or replaced the page of the node during the read. The scan then looks for this node again,
+//! a few times. If it does not find the node, the scan fails, since an incomplete result would look
+//! like a complete one.
 //!
 //! ```text
 //!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
@@ -17,9 +18,9 @@
 //!       └── not found there                             queue: runs of consecutive pages in flight
 //! ```
 //!
-//! Pages are read through the index's open tiers, as in a walk, since a merge may have removed the
-//! files' names. A scan uses no more memory at a time than is planned for one query (see
-//! [`held_pages`]).
+//! The scan reads pages through the open tiers of the index, as a walk does, since a merge may have
+//! removed the names of the files. At any time, a scan uses at most the memory that is planned for
+//! one query (see [`held_pages`]).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -53,19 +54,20 @@ use crate::stores::{GraphStores, NodePages, PageView, Record};
 
 /// The most consecutive pages in one read.
 const RUN: u64 = 4;
-/// The most such reads in flight. If reads are shorter, more reads may be in flight, with the same
+/// The most such reads in flight. More reads may be in flight if they are shorter, up to the same
 /// number of pages in total.
 const RUNS: usize = 4;
-/// Nodes that are looked for at a time.
+/// The number of nodes that the scan looks for at a time.
 const NODES: usize = 1 << 10;
-/// Bytes for each of these nodes: its number and page, and its place in the list of missed nodes.
+/// The bytes of memory for each of these nodes: its number and page, and its entry in the list of
+/// missed nodes.
 const NODE_BYTES: usize = size_of::<(u64, u32)>() + 2 * size_of::<u32>();
 const _: () = assert!(RUN as usize * RUNS + (NODES * NODE_BYTES).div_ceil(BLOCK) <= held_pages(0));
-/// The most nodes that are checked for exclusion before the scan yields to other tasks.
+/// After the check of this many nodes for exclusion, the scan yields to other tasks.
 const ASKED: u32 = 1 << 14;
-/// The most times that a node is looked for.
+/// The scan looks for a node at most this many times.
 const TRIES: u32 = 10;
-/// The pause before the first retry. It doubles with each retry, up to `PAUSES`.
+/// The pause before the first retry. The pause doubles with each retry, up to `PAUSES`.
 const PAUSE: Duration = Duration::from_micros(50);
 const PAUSES: Duration = Duration::from_millis(25);
 /// The approximate time that a scan waits for a node that moves between pages. The move needs no
@@ -82,9 +84,9 @@ pub(super) struct Scan<'a> {
     pub(super) index: &'a Index,
     pub(super) thread: &'a Thread,
     pub(super) progress: &'a dyn Progress,
-    /// Decides which nodes may be results. Nodes that it rules out are skipped.
+    /// Decides which nodes may be results. The scan skips the nodes that it rules out.
     pub(super) admission: Admission<'a>,
-    /// The nodes to scan; `None` for all.
+    /// The nodes to scan, or `None` to scan all nodes.
     pub(super) among: Option<&'a NodeSet>,
 }
 
@@ -92,8 +94,8 @@ impl Scan<'_> {
     /// Calls `each` with every node that the index has when the scan begins, in any order.
     ///
     /// # Errors
-    /// A failed read; a damaged page; a node that is not on its page after all retries; an
-    /// interruption.
+    /// A read fails, a page is damaged, a node is not on its page after all retries, or the scan is
+    /// interrupted.
     pub(super) async fn each_vector<N: NodePages>(
         &self,
         pages: &N,
@@ -115,8 +117,8 @@ impl Scan<'_> {
                 counters.graph_reads += sought.pages;
             }
             Some(segments) => {
-                // Segments are read one after the other, so that only one read queue is open at a
-                // time.
+                // The scan reads one segment after another, so that only one read queue is open at
+                // a time.
                 for number in 0..segments.len() {
                     let nodes = self.those(segments.nodes_of(number, all));
                     let segment = segments.get(number);
@@ -139,8 +141,8 @@ impl Scan<'_> {
         outcome
     }
 
-    /// Makes results of the nodes ranked by leading parts. For this it reads the trailing parts of
-    /// the nodes in doubt, and of all results.
+    /// Turns the nodes that were ranked by leading parts into results. It reads the trailing parts
+    /// of the nodes in doubt and of all results.
     pub(super) async fn settle<N: NodePages>(
         &self,
         pages: &N,
@@ -166,7 +168,7 @@ impl Scan<'_> {
         reranker.settle(pages, ranking, counters).await
     }
 
-    /// Calls `each` with some nodes of one source.
+    /// Calls `each` with each node of `nodes`. `source` has their vectors.
     async fn each_of<S: Source>(
         &self,
         source: &S,
@@ -180,7 +182,8 @@ impl Scan<'_> {
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // If all pages are in memory, only this call lets other queries run.
+            // If all pages are in memory, the scan waits for no read. Then only this call lets
+            // other queries run.
             let_others().await;
             for _ in 0..ASKED {
                 if sought.nodes.len() == NODES {
@@ -239,7 +242,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The nodes of a range that this scan includes.
+    /// The nodes of the range `nodes` that this scan includes.
     fn those(&self, nodes: Range<u32>) -> impl Iterator<Item = u32> + '_ {
         let (among, all) = match self.among {
             Some(among) => (Some(among.iter_in(nodes)), 0..0),
@@ -248,8 +251,8 @@ impl Scan<'_> {
         among.into_iter().flatten().chain(all)
     }
 
-    /// Looks for the sought nodes once, and keeps those that were not found. If `again` is set,
-    /// pages that were loaded when the index was opened are not used.
+    /// Looks once for the sought nodes, and keeps the nodes that were not found. If `again` is set,
+    /// it does not use the pages that were loaded when the index was opened.
     async fn look<S: Source>(
         &self,
         source: &S,
@@ -283,7 +286,7 @@ impl Scan<'_> {
         placed.sort_unstable();
         let (mut at, mut in_flight, mut pages_in_flight) = (0, 0, 0);
         while at < placed.len() || in_flight > 0 {
-            // Either few long reads are in flight, or more short ones.
+            // Either few long reads are in flight, or more short reads.
             while at < placed.len()
                 && (in_flight < RUNS || pages_in_flight + RUN <= RUN * RUNS as u64)
             {
@@ -324,8 +327,8 @@ impl Scan<'_> {
             let mut rest = &placed[at..to];
             let first = rest[0].0;
             while let Some(&(page, _)) = rest.first() {
-                // A page that was extended may span more pages now than were read. If so, the scan
-                // looks for none of its new records.
+                // If the record run on this page was extended during the read, it may span more
+                // pages than were read. The scan then looks only at the part that was read.
                 let at = (page - first) as usize * source.page_bytes();
                 let end = block.len().min(at + source.place(page).1);
                 let bytes = &block[at..end];
@@ -344,7 +347,8 @@ pub(super) struct Everything<'s, 'a, N> {
     pub(super) scan: Scan<'s>,
     pub(super) pages: &'s N,
     pub(super) ranking: &'s mut Ranking<'a>,
-    /// Codes in memory. They select the matches of a filter that are worth a read.
+    /// The codes in memory. By them, the scan selects the matches of a filter that are worth a
+    /// read.
     pub(super) by_code: Option<ByCode<'s, 'a>>,
     pub(super) counters: Counters,
 }
@@ -354,8 +358,8 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         self.ranking
     }
 
-    /// Ranks every vector. If there are codes for the matches of a filter, `list` is the number of
-    /// matches nearest by code to rank.
+    /// Ranks every vector. For a filter, if codes are in memory, the scan ranks only the nearest
+    /// matches by code, for the list size `list`.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         match self.scan.admission.nodes() {
             Some(nodes) if self.by_code.is_some() => self.find_by_code(nodes, list).await,
@@ -403,15 +407,16 @@ impl<N: NodePages> Everything<'_, '_, N> {
     }
 }
 
-/// The nodes on the first page of `placed`, which is sorted by page.
+/// The nodes at the start of `placed` that are on the page of its first node. `placed` is sorted by
+/// page.
 fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
     let page = placed.first().map(|first| first.0);
     let here = placed.iter().take_while(|at| Some(at.0) == page);
     &placed[..here.count()]
 }
 
-/// The read that begins with the page at position `at`. Returns the position of the first node
-/// after the read, and the read's offset and length in bytes.
+/// Plans the read that begins with the page at position `at` of `placed`. Returns the position of
+/// the first node after the read, and the offset and the length of the read in bytes.
 fn run<S: Source>(source: &S, placed: &[(u64, u32)], at: usize, again: bool) -> (usize, u64, u64) {
     let (first, mut last, mut to) = (placed[at].0, placed[at].0, at);
     let end = |page: u64| {
@@ -454,8 +459,8 @@ fn not_there(file: &str, node: u32, page: u64) -> Error {
     }
 }
 
-/// Whether the error may come from a page that another process was writing. Errors of devices are
-/// not transient.
+/// Whether the error may come from a page that another process was writing, so that a retry may
+/// succeed. An error of a device cannot come from that.
 fn may_pass(error: &Error) -> bool {
     matches!(
         error,
@@ -470,7 +475,7 @@ struct Scratch {
     code: Vec<u8>,
 }
 
-/// The nodes that are looked for, and the cost so far.
+/// The nodes that the scan looks for, and its cost so far.
 #[derive(Default)]
 struct Sought {
     nodes: Vec<u32>,
@@ -486,7 +491,7 @@ struct Sought {
 }
 
 impl Sought {
-    /// Empty, with buffers for the vectors of an index.
+    /// Creates an empty set of nodes, with buffers for vectors of `index`.
     fn of(index: &Index) -> Self {
         Self {
             nodes: Vec::with_capacity(NODES),
@@ -498,8 +503,8 @@ impl Sought {
         }
     }
 
-    /// A sought node that is not excluded, with its state. A moving node is returned before any
-    /// other.
+    /// Returns a sought node that is on a page or moves between pages, and is not excluded, with
+    /// its state. If some of them move, it returns a moving node.
     fn held_up<S: Source>(&self, source: &S, admission: Admission<'_>) -> Option<(u32, Standing)> {
         let nodes = self.nodes.iter().copied();
         let standing = nodes
@@ -516,8 +521,8 @@ impl Sought {
         on_page
     }
 
-    /// Takes the nodes that should be on a page from that page, and keeps the nodes that are not
-    /// there.
+    /// Looks on a page for the nodes that should be on it. Calls `each` with the nodes that are on
+    /// the page. The other nodes stay in the list of sought nodes.
     fn meet<S: Source>(
         &mut self,
         source: &S,
@@ -561,8 +566,8 @@ trait Source {
     /// The place of a page in the file: offset and length in bytes. The length includes following
     /// pages, if the last record continues there.
     fn place(&self, page: u64) -> (u64, usize);
-    /// Calls `each` with a node whose record waits to be written to its page. False if no record
-    /// waits.
+    /// If the record of a node waits to be written to its page, calls `each` with the node. Returns
+    /// whether it did.
     fn waits(
         &self,
         page: u64,
@@ -570,11 +575,11 @@ trait Source {
         scratch: &mut Scratch,
         each: &mut Each<'_>,
     ) -> Result<bool, Error>;
-    /// A page that needs no read. If `again` is set, a page that was loaded when the index was
-    /// opened does not count.
+    /// Returns a page if it needs no read. If `again` is set, a page that was loaded when the index
+    /// was opened is not returned.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
-    /// Calls `each` with a node on a page. The page is given as its bytes, its number and whether
-    /// to verify its checksums. False if the node is not there.
+    /// If a node is on a page, calls `each` with the node. Returns whether it is. The tuple has the
+    /// bytes and the number of the page, and whether to verify its checksums.
     fn meet(
         &self,
         page: (&[u8], u64, bool),
@@ -631,8 +636,8 @@ impl<N: NodePages> Source for InGraph<'_, N> {
             each(node, record.id, &record.vector, &[]);
             return Ok(true);
         }
-        // As all other nodes, the node is ranked by a leading part: the one that its page will
-        // have.
+        // Like all other nodes, this node is ranked by its leading part. Its page will have the
+        // same leading part.
         let Scratch { vector, code } = scratch;
         code.clear();
         self.pages.leading_part(node, &record.vector, code)?;

@@ -1,4 +1,4 @@
-//! Candidate sources: the interface between the work that every search does and the part that finds
+//! Candidate sources: the interface between the common part of all searches and the part that finds
 //! candidates.
 //!
 //! ```text
@@ -10,10 +10,10 @@
 //!     └─ Everything    every vector, without a graph or heads                     scan.rs
 //! ```
 //!
-//! A source takes the query from its [`Ranking`], and hands its candidates to that [`Ranking`]. If
-//! a new kind of index finds candidates in another way, it needs a source of its own, beside
+//! A source takes the query from its [`Ranking`], and hands its candidates to that [`Ranking`]. A
+//! new kind of index that finds candidates in another way needs its own source, beside
 //! [`Walker`](super::walker::Walker) and [`Prober`](super::probe::Prober).
-//! [`Batch`](super::batch::Batch), which chooses the source, then needs an arm for it.
+//! [`Batch`](super::batch::Batch) chooses the source, so it then needs an arm for the new source.
 
 use stratann_tier::Thread;
 
@@ -24,8 +24,8 @@ use crate::progress::Progress;
 
 /// The node that is excluded from the results of a query.
 ///
-/// A recall measurement takes rows of the index as queries, and each such query leaves its own row
-/// out.
+/// A measurement of recall takes vectors of the index as queries. Each of these queries excludes
+/// its own vector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeftOut {
     pub(crate) node: u32,
@@ -39,37 +39,37 @@ pub(super) trait CandidateSource<'a> {
     /// so far.
     fn ranking(&mut self) -> &mut Ranking<'a>;
 
-    /// Excludes a node from the results of the next query, and from its walk unless
-    /// [`leads_on`](LeftOut::leads_on) is set. It is not called on a scan.
+    /// Excludes a node from the results of the next query. Unless [`leads_on`](LeftOut::leads_on)
+    /// is set, the walk does not traverse the node either. This function is not called for a scan.
     fn leave_out(&mut self, _node: Option<LeftOut>) {}
 
     /// Finds candidates for the query with a candidate list of size `list`, and ranks them.
     ///
     /// # Errors
-    /// A failed read, a damaged page, or an interruption.
+    /// A read fails, a page is damaged, or the search is interrupted.
     async fn find(&mut self, list: usize) -> Result<(), Error>;
 
-    /// The counters of the work since the last call of this function.
+    /// Returns the counters of the work since the last call.
     fn take_counters(&mut self) -> Counters;
 }
 
-/// The source for one kind of index. It ranks the most promising vectors, and can hand the query
-/// over to a scan of all others.
+/// The source for one kind of index. It finds and ranks only a part of the vectors, and can hand
+/// the query over to a scan of all vectors.
 pub(super) trait Guided<'a>: CandidateSource<'a> {
     /// A scan of every vector of the index.
     type Scan<'s>: CandidateSource<'a>
     where
         Self: 's;
 
-    /// Finds candidates again from the start, with a longer list and no early end. It is called if
-    /// codes say little about the results.
+    /// Finds candidates again from the start, with a longer candidate list and without an early
+    /// end. It is called if codes hardly distinguish the results.
     ///
     /// # Errors
     /// Fails as [`find`](CandidateSource::find) does.
     async fn find_further(&mut self, list: usize) -> Result<(), Error>;
 
-    /// Whether the source ended before it had found as many matches of the filter as requested. If
-    /// so, nearer matches may be missing.
+    /// Whether the source ended before it had found the requested number of matches of the filter.
+    /// If it did, nearer matches may be missing.
     fn is_dry(&self) -> bool;
 
     /// Whether the source met every match of the filter. A scan would then find no more.
@@ -77,15 +77,15 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
         false
     }
 
-    /// Whether the source looked beyond its list, because matches of the filter are elsewhere.
+    /// Whether the source read more than its list size, because of the filter.
     fn is_wider(&self) -> bool {
         false
     }
 
-    /// Begins a query whose results a scan alone will find.
+    /// Begins a query for which only a scan finds results.
     fn begin_at_none(&mut self);
 
-    /// Makes a scan that adds its results to the vectors ranked so far. The source first releases
-    /// memory that only its own traversal needs.
+    /// Makes a scan that adds its results to the vectors ranked so far. Before that, the source
+    /// releases the memory that only its traversal needs.
     fn scan<'s>(&'s mut self, thread: &'s Thread, progress: &'s dyn Progress) -> Self::Scan<'s>;
 }

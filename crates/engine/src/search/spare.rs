@@ -11,8 +11,8 @@ use crate::visited::Visited;
 
 /// The most walks whose buffers a thread keeps.
 const MOST: usize = 8;
-/// The most bytes of buffers that a thread keeps of one walk. Buffers of long lists, and of walks
-/// past many deleted vectors, take megabytes.
+/// The most bytes of buffers that a thread keeps from one walk. A long candidate list, or a walk
+/// past many deleted vectors, needs megabytes.
 const MOST_BYTES: usize = 512 << 10;
 
 thread_local! {
@@ -29,14 +29,14 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// The buffers of an earlier walk, or new ones.
+    /// Returns the buffers of an earlier walk on this thread, or new buffers.
     pub(super) fn take() -> Self {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
         spare.ok().flatten().unwrap_or_default()
     }
 
-    /// Leaves the buffers to the next walk. Under a memory budget no buffers are kept, since the
-    /// budget has no memory for idle ones.
+    /// Leaves the buffers to the next walk. Under a memory budget, no buffers are kept, since the
+    /// budget has no memory for idle buffers.
     pub(super) fn leave(self, budget: Option<u64>) {
         let bytes = self.frontier.memory_bytes() + self.visited.memory_bytes();
         if bytes > MOST_BYTES || budget.is_some() {

@@ -1,9 +1,9 @@
-//! Early stop of a submitted search, by its deadline or by a cancellation.
+//! Stops a submitted search before its end, at its deadline or by a cancellation.
 //!
-//! Each task of such a search is polled through [`Stop::unless_stopped`], which checks for a stop
-//! first. That future has a timer for the deadline, and is woken when the search is cancelled. When
-//! it finds a stop, it drops the task with everything that the task holds. A single hop does not
-//! check for a stop.
+//! Each task of such a search is wrapped in the future of [`Stop::unless_stopped`]. The future
+//! checks for a stop before it polls the task. It has a timer for the deadline, and is woken when
+//! the search is cancelled. If the search was stopped, the future drops the task with its reads and
+//! buffers. A single hop does not check for a stop.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -39,13 +39,14 @@ impl Stop {
         }
     }
 
-    /// Ends the search. A task sees this at once. If its thread waits for a read, the task sees it
-    /// when that read completes.
+    /// Ends the search. A task ends at once. If the thread of the task waits for a read, the task
+    /// ends when that read completes.
     pub(super) fn cancel(&self) {
         self.stop(CANCELLED);
     }
 
-    /// The reason to end the search, or `None`. If there is a deadline, this reads the clock.
+    /// The reason to end the search, or `None`. If there is a deadline, this function reads the
+    /// clock.
     pub(super) fn reason(&self) -> Option<Error> {
         if self.deadline.is_some_and(|due| due <= Instant::now()) {
             self.stop(LATE);
@@ -62,7 +63,7 @@ impl Stop {
         }
     }
 
-    /// Stops the search. If it was stopped before, the first reason counts.
+    /// Stops the search for a reason. If the search was stopped before, the earlier reason counts.
     fn stop(&self, reason: u8) {
         let ended =
             self.reason
@@ -73,7 +74,7 @@ impl Stop {
         }
     }
 
-    /// The output of `work`, or the reason for which it was dropped before its end.
+    /// Runs `work`. Returns its output, or the reason for which `work` was dropped before its end.
     pub(super) async fn unless_stopped<T>(
         &self,
         thread: &Thread,
@@ -83,8 +84,8 @@ impl Stop {
         let mut known = false;
         poll_fn(|cx| {
             if !known {
-                // The waker is registered before the check. So either this task sees the stop, or
-                // the stop sees the waker.
+                // The waker is registered before the check. So either this task sees a concurrent
+                // stop, or the stop wakes this task.
                 self.wakers.lock().push(cx.waker().clone());
                 known = true;
             }

@@ -11,11 +11,11 @@
 //!                                                                              wait, await, notify
 //! ```
 //!
-//! `submit` must not block, so a search thread finds the matches of a filter. Only then is it known
-//! how much memory the search needs.
+//! `submit` must not block, so a search thread finds the matches of a filter. The memory that the
+//! search needs depends on these matches.
 //!
-//! The pool owns the [`Submitted`] search until its last task has ended. Then the index, the
-//! queries and the reserved memory are released, and only then the end is reported.
+//! The pool owns the [`Submitted`] search until its last task has ended. Then the pool releases the
+//! index, the queries and the reserved memory. After that, it reports the end to the caller.
 
 use std::fmt;
 use std::future::Future;
@@ -78,25 +78,25 @@ impl Searched for Opened {
 
 impl Index {
     /// Searches a batch of queries as [`search`](Index::search) does, and returns at once. The
-    /// results are the same, and come through the handle. The index stays open until the search has
-    /// ended.
+    /// handle gives the same results as [`search`](Index::search). The index stays open until the
+    /// search has ended.
     ///
     /// If the search is not done by `deadline`, it ends with [`Error::DeadlineExceeded`]. If it is
     /// [cancelled](SubmittedSearch::cancel), or its handle is dropped, it ends with
-    /// [`Error::Interrupted`]. In each of these cases it ends as soon as the reads that its threads
-    /// wait for have completed. Its other reads may still be in flight on the device. Their buffers
-    /// and files are released when their thread takes its next task.
+    /// [`Error::Interrupted`]. In each of these cases, the search ends as soon as the reads that
+    /// its threads wait for have completed. Its other reads may still be in flight on the device. A
+    /// thread releases the buffers and files of such reads when it takes its next task.
     ///
     /// If the memory budget has no memory for another query in flight, the search waits for memory
     /// without occupying a thread. Without a budget, every submitted search begins at once, and the
     /// caller must bound the number of searches.
     ///
     /// # Errors
-    /// Wrong arguments, as [`search`](Index::search) refuses them, or threads that cannot be
-    /// started. All other errors come through the handle.
+    /// An argument is wrong, as [`search`](Index::search) describes, or threads cannot be started.
+    /// The handle returns all other errors.
     ///
     /// # Panics
-    /// In a process forked from the one that opened the index.
+    /// Panics in a process that was forked from the process that opened the index.
     ///
     /// ```no_run
     /// use std::sync::Arc;
@@ -125,14 +125,14 @@ impl Index {
     /// Searches a batch of queries as [`search_filtered`](Index::search_filtered) does, and returns
     /// at once, as [`submit`](Index::submit) does.
     ///
-    /// A search thread finds the matches of the filter before the search begins, and runs no other
-    /// query meanwhile. A deadline or [`cancel`](SubmittedSearch::cancel) takes effect only after
-    /// that step. The matches take at most one bit for each vector of the index, even while the
-    /// search waits for memory.
+    /// A search thread finds the matches of the filter before the search begins. While it does, it
+    /// runs no query. A deadline or [`cancel`](SubmittedSearch::cancel) takes effect only after
+    /// that step. The matches need at most one bit of memory for each vector of the index. The
+    /// search keeps them while it waits for memory too.
     ///
     /// # Errors
     /// Fails as [`submit`](Index::submit) does, and with [`Error::Filter`] if the filter does not
-    /// fit the [columns](Index::schema). Errors of reading columns come through the handle.
+    /// fit the [columns](Index::schema). The handle returns errors of reading columns.
     ///
     /// # Panics
     /// Panics as [`submit`](Index::submit) does.
@@ -146,7 +146,7 @@ impl Index {
         submitted(self.opened(), queries, options, Some(filter), deadline)
     }
 
-    /// The view of the index that a search gets if it is submitted now.
+    /// The view of the index for a search that is submitted now.
     fn opened(self: &Arc<Self>) -> Box<Opened> {
         Box::new(Opened {
             index: self.clone(),
@@ -155,7 +155,7 @@ impl Index {
     }
 }
 
-/// Submits a search, with a filter if there is one.
+/// Submits a search of `index`. `filter` is the filter of the search, if it has one.
 ///
 /// # Errors
 /// Fails as [`Index::submit`] and [`Index::submit_filtered`] do.
@@ -173,7 +173,8 @@ pub(crate) fn submitted(
     let is_watched = index.offers_to().is_some();
     let filter = filter.filter(|_| is_watched).cloned();
     let checked = SearchOptions {
-        // `way` applies to the matches of the filter, which are not known yet.
+        // `way` applies to the matches of the filter. They are not known yet, so the option is left
+        // out here.
         way: options.way.filter(|_| fitting.is_none()),
         ..*options
     };
@@ -225,7 +226,7 @@ struct Submitted {
     searched: Box<dyn Searched>,
     queries: Matrix,
     options: SearchOptions,
-    /// The filter of the search, if live recall may measure this search.
+    /// The filter of the search, if live recall may sample the queries of this search.
     filter: Option<Filter>,
     /// Set when the matches of the filter are known, or at once if there is no filter.
     found: OnceLock<Found>,
@@ -257,16 +258,17 @@ enum Phase {
     Waits(Option<Queued>),
     /// The search has reserved its memory and may begin.
     HasRoom(Taken),
-    /// The queries run. `begun` is the start time.
+    /// The queries run since the time `begun`.
     Runs { shares: Shares, begun: Instant },
-    /// The matches could not be found, so the search does not begin.
+    /// The matches of the filter could not be found, so the search does not begin.
     Failed(Error),
     /// The search was stopped before its queries ran.
     Over,
 }
 
 impl Submitted {
-    /// The batch for its tasks, or `None` before the matches of its filter are known.
+    /// The batch that the tasks of this search run. It is `None` until the matches of the filter
+    /// are known.
     fn batch(&self) -> Option<Batch<'_>> {
         let Found { answers, matches } = self.found.get()?;
         let (index, seen, stop) = (
@@ -314,7 +316,7 @@ impl Submitted {
         worker_pool.submit(threads, self);
     }
 
-    /// Finds the matches of the filter.
+    /// Finds the matches of the filter, on a search thread.
     async fn look(&self, thread: &Thread, looks: Box<Looks>) {
         let look = Box::pin(async { self.matching(*looks) });
         let looked = self.ending.stop.unless_stopped(thread, look).await;
@@ -329,7 +331,7 @@ impl Submitted {
         };
     }
 
-    /// The batch of the search, restricted to the matches of `filter`.
+    /// Finds the matches of `filter`, and returns the batch restricted to them.
     fn matching(&self, Looks { answers, filter }: Looks) -> Result<Found, Error> {
         let index = self.searched.index();
         let matches = Matches::of(index, self.searched.seen(), &filter)?;
@@ -449,12 +451,13 @@ impl Outcome {
     /// Takes the result of the search.
     ///
     /// # Panics
-    /// If the search panicked, with the same panic; also if the result was taken before.
+    /// Panics if the search panicked, with the same payload. Panics also if the result was taken
+    /// before.
     fn take(&mut self) -> Result<SearchResults, Error> {
         match self.result.take() {
             Some(Ok(result)) => result,
             Some(Err(panic)) => resume_unwind(panic),
-            None => panic!("the answers of a submitted search were taken before"),
+            None => panic!("the results of a submitted search were taken before"),
         }
     }
 }
@@ -495,8 +498,9 @@ impl SubmittedSearch {
     /// Waits until the search has ended, and returns its results.
     ///
     /// # Errors
-    /// Fails as [`Index::search`] does. Other errors: [`Error::DeadlineExceeded`]; and
-    /// [`Error::Interrupted`] if the search was [cancelled](SubmittedSearch::cancel).
+    /// Fails as [`Index::search`] does. If the deadline passed, the error is
+    /// [`Error::DeadlineExceeded`]. If the search was [cancelled](SubmittedSearch::cancel), the
+    /// error is [`Error::Interrupted`].
     pub fn wait(self) -> Result<SearchResults, Error> {
         self.check_process();
         let mut outcome = self.ending.outcome.lock();
@@ -506,12 +510,12 @@ impl SubmittedSearch {
         outcome.take()
     }
 
-    /// Waits until the search has ended, but at most for `timeout`. If the search has not ended by
-    /// then, the caller gets the handle back, and the search continues.
+    /// Waits until the search has ended or `timeout` has passed. If the timeout has passed, the
+    /// call returns the handle, and the search continues.
     ///
     /// # Errors
-    /// The handle, if the timeout has passed. The inner result has the errors of
-    /// [`wait`](SubmittedSearch::wait).
+    /// If the timeout has passed, the error is the handle. The inner result fails as
+    /// [`wait`](SubmittedSearch::wait) does.
     pub fn wait_timeout(self, timeout: Duration) -> Result<Result<SearchResults, Error>, Self> {
         self.check_process();
         let until = Instant::now().checked_add(timeout);
@@ -532,15 +536,15 @@ impl SubmittedSearch {
         Ok(outcome.take())
     }
 
-    /// Whether the search has ended, so that a wait would return at once.
+    /// Whether the search has ended. If it has, a wait returns at once.
     pub fn is_done(&self) -> bool {
         self.check_process();
         self.ending.outcome.lock().is_there
     }
 
     /// Ends the search as soon as the reads that its threads wait for have completed. The call
-    /// itself returns at once. The result is then [`Error::Interrupted`], unless the search had
-    /// ended before, or its deadline had passed.
+    /// itself returns at once. The result of the search is then [`Error::Interrupted`], unless the
+    /// search had ended, or its deadline had passed, before the call.
     pub fn cancel(&self) {
         self.check_process();
         self.ending.stop.cancel();

@@ -1,4 +1,5 @@
-//! Strategies under scripted and random completion orders, over memory instead of a disk.
+//! Tests search strategies under scripted and random orders of completions. Reads are from memory,
+//! and not from a disk.
 
 mod cached;
 mod clusters;
@@ -40,7 +41,7 @@ struct Small {
     truth: GroundTruth,
 }
 
-/// Layout, compression and order of a stored index.
+/// The layout, the compression and the order of a stored index.
 pub(super) type Stored = (Layout, Compression, Order);
 
 pub(super) const COUPLED: Stored = (Layout::Coupled, Compression::Raw, Order::Locality);
@@ -59,8 +60,8 @@ const STORED: [Stored; 9] = [
     LAYERED,
 ];
 
-/// 3,000 real descriptors in the same graph, stored in every layout, with all that a search
-/// strategy may use.
+/// Returns indexes of 3,000 real descriptors, one in every layout. All have the same graph, and all
+/// data that a search strategy may use.
 fn small() -> &'static Small {
     static SMALL: OnceLock<Small> = OnceLock::new();
     SMALL.get_or_init(|| {
@@ -80,7 +81,7 @@ fn small() -> &'static Small {
                 order: Some(order),
                 layout: Some(layout),
                 compression: Some(compression),
-                // Sizes are so small that there are several chunks and segments.
+                // With these small sizes, an index has several chunks and segments.
                 chunk_bytes: 64 << 10,
                 segment_bytes: 192 << 10,
                 threads: 1,
@@ -91,8 +92,8 @@ fn small() -> &'static Small {
                 .join(format!("{layout}-{compression}-{order}"));
             build(&base, &path, &options, &Silent).unwrap();
         };
-        // One thread builds each index, and all threads run at once. The first test that needs them
-        // makes other tests wait.
+        // One thread builds each index, and all threads run at the same time. While the first test
+        // builds the indexes, the other tests wait for them.
         std::thread::scope(|scope| {
             for stored in STORED {
                 scope.spawn(move || build_one(stored));
@@ -119,7 +120,7 @@ fn head(path: &std::path::Path, rows: usize) -> Matrix {
     Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
 }
 
-/// The coupled index with its pages in memory, read through `faults`.
+/// Returns the coupled index. Its pages are in memory, and are read through `faults`.
 fn under(faults: Faults) -> Index {
     stored_under(COUPLED, faults)
 }
@@ -144,7 +145,7 @@ fn hitting(hit: fn(&str) -> bool, stored: Stored, faults: Faults) -> Index {
     index
 }
 
-/// Orders of completion: the last read first, a mixture, and random orders.
+/// Returns several orders of completion: the last read first, a mixture, and random orders.
 fn orders() -> Vec<(String, Faults)> {
     let scripts: [&[usize]; 2] = [&[usize::MAX], &[3, 0, 7, 1]];
     let scripted = scripts.map(|script| {
@@ -171,7 +172,8 @@ fn options(preset: Preset) -> SearchOptions {
 }
 
 fn recall(results: &SearchResults) -> f64 {
-    // With approximate distances, wrong ids could count as found.
+    // If distances are approximate, a wrong id could count as found because of its distance. So
+    // only ids are compared.
     let unknown = vec![f32::INFINITY; results.ids.len()];
     let distances = if results.exact {
         &results.distances
@@ -206,8 +208,8 @@ fn best_first_answers_the_same_under_any_completion_order() {
 
 #[test]
 fn compression_changes_no_bit_of_an_answer() {
-    // Layouts put different records on a page, so candidates must not share pages. It also must not
-    // matter whether two candidates of a beam share a page.
+    // Each layout puts other records on a page. So the search must not rank whole pages, and it
+    // must not matter whether two candidates of a beam are on one page.
     let presets = [Preset::DISKANN, Preset::DECOUPLEVS];
     for (preset, beam) in presets
         .into_iter()
@@ -230,7 +232,7 @@ fn compression_changes_no_bit_of_an_answer() {
             like.filter(move |s| layout == Layout::Packed || s.0 == layout)
         };
         for (layout, order) in [
-            // The coupled, inline and packed layouts have one order of nodes here.
+            // In this test, the coupled, inline and packed indexes have the same order of nodes.
             (Layout::Packed, Order::Input),
             (Layout::Decoupled, Order::Locality),
         ] {
@@ -267,14 +269,14 @@ fn distances_by_leading_parts_are_near_and_exact_ones_to_the_bit() {
         }
         match exact {
             true => assert_eq!((equal, found.distance_error), (found.ids.len(), 0.0)),
-            // Distances in doubt are exact, and other distances are near the exact ones.
+            // Distances in doubt are exact. Other distances are near the exact distances.
             false => {
                 assert!(
                     off < 0.5 && equal > 0 && equal < found.ids.len(),
                     "{off}, {equal}"
                 );
-                // No error exceeds the reported bound. The bound is useful: it is less than the
-                // distances.
+                // No error exceeds the reported bound. The bound is smaller than the distances, so
+                // it is useful.
                 assert_eq!(beyond, 0);
                 let farthest = found.distances.iter().copied().fold(0.0, f32::max);
                 let error = found.distance_error;
@@ -368,7 +370,7 @@ fn a_budget_has_room_for_the_navigation_graph_only_if_searches_use_it() {
         navigation: Some(true),
         ..options(Preset::DISKANN)
     };
-    // The preset of the index uses the navigation graph.
+    // By default, searches use the navigation graph, since the preset of the index does.
     assert!(open(Some(64 << 20), None).has_navigation());
     let without = open(Some(64 << 20), Some(false));
     assert_eq!(without.memory().navigation, 0);
@@ -438,7 +440,7 @@ fn a_batch_chooses_its_queries_in_flight_by_its_size() {
     assert_eq!((of(1, 0), of(1, 1), of(2, 2)), (1, 1, 1), "alone");
     assert_eq!((of(1, 3), of(2, 3), of(2, 16)), (3, 2, 8));
     assert_eq!((of(1, 255), of(16, 1_000)), (8, 8));
-    // A longer batch has more in flight while it tries numbers.
+    // A longer batch has more queries in flight while it tries numbers.
     assert_eq!((of(1, 256), of(16, 1_000_000)), (40, 40));
     let long = SearchOptions {
         list: 2_000,
@@ -472,13 +474,13 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
 #[test]
 fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let queries = &small().queries;
-    // The fault is in one file, since reads are counted for each file. The batch after the failure
+    // Reads are counted for each file, so only one file has the fault. The batch after the failure
     // must meet no fault.
     let graph: fn(&str) -> bool = |name| !name.starts_with("vectors");
     let segment: fn(&str) -> bool = |name| name.ends_with("-0000");
     let stored = STORED.map(|stored| (graph, stored));
     let cases = stored.into_iter().chain([(segment, BEST)]);
-    // Nested codes exist only in indexes of their own preset.
+    // The stored indexes have no low codes, so presets with low codes are left out.
     let presets = Preset::ALL
         .into_iter()
         .filter(|preset| preset.low_codes.is_none());
@@ -492,7 +494,7 @@ fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
             .unwrap_err()
             .to_string();
         assert!(error.contains("byte"), "{error}");
-        // Reads left in flight by the last batch do not harm the next one.
+        // Reads that the failed batch left in flight do not affect the next batch.
         assert!(index.search(queries, &options(preset)).is_ok());
 
         let error = under(Faults::none().at_read(40, Fault::Flip(12_345)))
@@ -527,8 +529,8 @@ fn whole_page_search_reads_less_for_the_same_recall() {
     );
 }
 
-/// Short codes have a larger error for some nodes than their error on other nodes suggests. Such
-/// nodes must be ranked if the list is long enough.
+/// For some nodes, the error of short codes is much larger than for other nodes. If the candidate
+/// list is long enough, the search must rank these nodes too.
 #[test]
 fn a_list_with_room_for_all_finds_all_in_whole_page_search() {
     let folder = tempfile::tempdir().unwrap();
@@ -558,7 +560,7 @@ fn a_list_with_room_for_all_finds_all_in_whole_page_search() {
     }
 }
 
-/// Reports an interruption after this number of queries.
+/// A progress that interrupts after a number of queries (the second field).
 struct After(std::sync::atomic::AtomicU64, u64);
 
 impl Progress for After {

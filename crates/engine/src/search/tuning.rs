@@ -1,13 +1,13 @@
 //! Chooses the number of queries of a batch in flight, by measuring the first queries of the batch.
 //!
-//! Queries in flight on a thread take turns at each read, so that while one waits, the others
-//! compute (second-tier memory, §5: the software pipeline). The best number depends on the device,
-//! the index and the list. Too many queries in flight are slower, because their pages and tables no
-//! longer fit the processor's cache.
+//! While one query of a thread waits for a read, the other queries in flight on this thread compute
+//! (second-tier memory, §5: the software pipeline). The best number of queries in flight depends on
+//! the device, the index and the list size. With too many queries, the batch is slower, because
+//! their pages and tables no longer fit the processor's cache.
 //!
-//! So a long batch begins with one query in flight on each thread, then has two, four, eight and so
-//! on, and measures the throughput of each number. The measured queries are the batch's own, so no
-//! query runs twice and no result is lost.
+//! So a long batch begins with one query in flight on each thread. Then it tries two, four, eight
+//! and so on, and measures the throughput of each number. It measures its own queries, so no query
+//! runs twice and no result is lost.
 //!
 //! ```text
 //!   in flight  1    2    4    8    16   32   |  4 again  |  8 until the end
@@ -15,16 +15,17 @@
 //!              are no better than the best   |  later, with more in caches?
 //! ```
 //!
-//! - A number is *better* if its throughput is [`BETTER`] times as high. Of two equally fast
-//!   numbers, the smaller one has the lower latency.
-//! - Queries in flight while the number changes count for neither number ([`Tuning::answered`]).
+//! - A number is *better* if its throughput is [`BETTER`] times as high. If two numbers have the
+//!   same throughput, the smaller number has the lower latency.
+//! - A query that was in flight while the number changed counts neither for the old number nor for
+//!   the new one ([`Tuning::answered`]).
 //! - At the latest when half of the batch is done, the best number so far is chosen.
-//! - Only numbers that the memory budget allows are tried. After the choice, the memory of further
-//!   queries is given back.
+//! - Only numbers that the memory budget allows are tried. After the choice, the batch releases the
+//!   memory of queries beyond the chosen number.
 //!
-//! There is a task for each query that may be in flight
-//! ([`Shares::tasks`](super::batch::Shares::tasks)). Tasks beyond the current number wait for their
-//! turn before they take a query.
+//! A batch has a task for each query that may be in flight
+//! ([`Shares::tasks`](super::batch::Shares::tasks)). While fewer queries may be in flight, the
+//! additional tasks wait, and take no query.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -38,24 +39,23 @@ use stratann_tier::Thread;
 use super::batch::Shares;
 use crate::room::Taken;
 
-/// The number of queries for each thread from which a batch measures. In a shorter batch, the
+/// A batch measures if it has at least this many queries for each thread. In a shorter batch, the
 /// measurement is noise, or ends too late to be of use.
 pub(super) const FROM: usize = 256;
 
 /// The most queries in flight on a thread that a batch tries.
 pub(super) const MOST: usize = 64;
 
-/// The factor by which the throughput of a larger number must be higher.
+/// A number is better than another if its throughput is at least this factor times as high.
 const BETTER: f64 = 1.08;
 
-/// The number of successive trials without improvement after which no larger number is tried. A
-/// single trial may have been disturbed.
+/// After this many successive trials without improvement, no larger number is tried. A single trial
+/// may have been disturbed.
 const WORSE: usize = 2;
 
-/// The least number of queries per thread with which the throughput of one number in flight is
-/// measured.
+/// The least number of queries per thread for a measurement of one number in flight.
 const MEASURED: usize = 32;
-/// The least time of the measurement with one number in flight.
+/// The least duration of a measurement of one number in flight.
 const MEASURED_FOR: Duration = Duration::from_millis(2);
 
 /// A number of queries in flight that was tried, and its throughput.
@@ -67,7 +67,7 @@ pub struct Tried {
     pub qps: f64,
 }
 
-/// Chooses the next number to try, and finally the best one. It only computes, and reads no clock.
+/// Chooses the next number to try, and finally the best number. It reads no clock.
 #[derive(Debug)]
 struct Climb {
     most: usize,
@@ -94,8 +94,8 @@ impl Climb {
         }
     }
 
-    /// Records the throughput of the current number. Returns the next one to try, or `None` if the
-    /// best is chosen.
+    /// Records the throughput of the current number. Returns the next number to try, or `None` if
+    /// the best number is chosen.
     fn measured(&mut self, qps: f64) -> Option<usize> {
         let this = Tried {
             in_flight: self.now,
@@ -104,8 +104,8 @@ impl Climb {
         self.tried.push(this);
         let better = |a: &Tried, b: &Tried| a.qps > b.qps * BETTER;
         let next = match self.best {
-            // The smaller number is as good, now that both trials find the pages in memory that the
-            // first queries read.
+            // The second trial of the smaller number found in memory the pages that the first
+            // queries had read. With this advantage, the smaller number is as good as the best one.
             Some(best) if self.descends && !better(&best, &this) => {
                 self.best = Some(this);
                 self.smaller()
@@ -130,7 +130,7 @@ impl Climb {
         next
     }
 
-    /// The largest number tried below the best one, if there is one.
+    /// The largest number that was tried below the best one, if there is such a number.
     fn smaller(&self) -> Option<usize> {
         let best = self.best?.in_flight;
         let below = self.tried.iter().map(|tried| tried.in_flight);
@@ -138,13 +138,13 @@ impl Climb {
     }
 }
 
-/// The phase of a measurement with the current number.
+/// The phase of the measurement of the current number.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// The number has just changed. This many of the next finished queries may have begun before
-    /// the change, and do not count.
+    /// The number has just changed. This many of the next finished queries do not count, since they
+    /// may have begun before the change.
     Changes(usize),
-    /// Counts finished queries from `since` on.
+    /// The finished queries since the time `since` are counted.
     Counts { answers: usize, since: Instant },
 }
 
@@ -158,8 +158,8 @@ struct Tuning {
 }
 
 impl Tuning {
-    /// Records that a query finished on one of `threads` threads. True if the number in flight
-    /// changes, or must be chosen now.
+    /// Records that a query finished on one of `threads` threads. Returns whether the number in
+    /// flight must change or be chosen now.
     fn answered(&mut self, threads: usize, now: Instant) -> bool {
         self.left = self.left.saturating_sub(1);
         match &mut self.phase {
@@ -199,7 +199,7 @@ impl Tuning {
 #[derive(Debug)]
 pub(super) struct Turns {
     threads: usize,
-    /// On each thread, tasks with numbers below this may take queries.
+    /// On each thread, the tasks whose numbers are below this number may take queries.
     now: AtomicUsize,
     is_tuning: AtomicBool,
     state: Mutex<State>,
@@ -216,8 +216,8 @@ struct State {
 }
 
 impl Turns {
-    /// The turns of a batch of `rows` queries with the memory `room`. If `tunes` is set and the
-    /// batch is long enough, it measures the best number in flight.
+    /// Creates the turns of a batch of `rows` queries with the memory `room`. If `tunes` is set and
+    /// the batch is long enough, the batch measures the best number in flight.
     pub(super) fn new(shares: Shares, rows: usize, room: Taken, tunes: bool) -> Self {
         let (threads, most) = (shares.threads, shares.most());
         let tunes = tunes && most > 1 && rows / threads >= FROM;
@@ -239,7 +239,7 @@ impl Turns {
         }
     }
 
-    /// Waits for the turn of a thread's task. False if the task will have no turn any more.
+    /// Waits until a task of `thread` may take queries. Returns false if the task never may.
     pub(super) async fn wait(&self, thread: &Thread, task: usize) -> bool {
         if task < self.now.load(Ordering::Acquire) {
             return true;
@@ -284,14 +284,15 @@ impl Turns {
         self.tell(state);
     }
 
-    /// Ends all turns, because no query is left or one has failed.
+    /// Ends all turns, because no query is left or a query has failed.
     pub(super) fn end(&self) {
         if self.is_tuning.load(Ordering::Relaxed) {
             self.choose(self.state.lock());
         }
     }
 
-    /// Continues with the best number tried. Tasks beyond this number end.
+    /// Chooses the best number that was tried. A task whose number is not below the chosen number
+    /// ends.
     fn choose(&self, mut state: MutexGuard<'_, State>) {
         let Some(Tuning { climb, .. }) = state.tuning.take() else {
             return;
@@ -304,7 +305,7 @@ impl Turns {
         self.tell(state);
     }
 
-    /// Wakes the waiting tasks, so that they check for their turn.
+    /// Wakes the waiting tasks, so that they check whether they may take queries.
     fn tell(&self, mut state: MutexGuard<'_, State>) {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
@@ -312,15 +313,15 @@ impl Turns {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// The final number in flight on each thread, and the numbers tried before. The memory is
-    /// released.
+    /// Returns the final number in flight on each thread, and the numbers that were tried. Releases
+    /// the memory.
     pub(super) fn into_chosen(self) -> (usize, Vec<Tried>) {
         (self.now.into_inner(), self.state.into_inner().tried)
     }
 }
 
-/// The right of a task to take queries. The task drops it when no query is left or when one has
-/// failed. A number is then chosen if none was, so that waiting tasks end.
+/// The right of a task to take queries. The task drops it when no query is left or when a query has
+/// failed. If no number is chosen by then, the drop chooses one, so that waiting tasks end.
 pub(super) struct Turn<'a> {
     pub(super) turns: &'a Turns,
     /// The task's number among the tasks of its thread.
@@ -328,7 +329,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Waits until the task may take another query. False if it never will.
+    /// Waits until the task may take another query. Returns false if it never may.
     pub(super) async fn again(&self, thread: &Thread) -> bool {
         self.turns.wait(thread, self.number).await
     }
@@ -350,7 +351,7 @@ mod tests {
     use super::*;
 
     /// The number that is chosen, and all numbers that were tried. `qps` gives the throughput of a
-    /// number in flight on its `n`th trial.
+    /// number in the `n`th trial of the batch.
     fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
         let mut climb = Climb::new(most);
         for n in 0.. {
@@ -363,7 +364,8 @@ mod tests {
         (climb.best.unwrap().in_flight, tried)
     }
 
-    /// A device that answers after `latency`, where a query computes for 1.
+    /// The throughput on a device that answers after the time `latency`. A query computes for the
+    /// time 1.
     fn waits(latency: f64) -> impl Fn(usize, usize) -> f64 {
         move |in_flight, _| (in_flight as f64 / (1.0 + latency)).min(1.0)
     }
@@ -379,7 +381,7 @@ mod tests {
         assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
         assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
         assert_eq!(chosen(64, waits(1_000.0)).0, 64);
-        // No number beyond the memory's limit is tried. That limit need not be a power of two.
+        // No number beyond the limit of the memory is tried. This limit is no power of two.
         assert_eq!(chosen(6, waits(7.0)), (6, vec![1, 2, 4, 6, 4]));
         assert_eq!(chosen(1, waits(7.0)), (1, vec![1]));
     }
@@ -393,8 +395,8 @@ mod tests {
 
     #[test]
     fn what_only_came_later_is_not_better() {
-        // Each trial is faster than the one before, whatever the number, because pages come into
-        // memory.
+        // Each trial is faster than the trial before it, with any number, because more and more
+        // pages are in memory.
         let warms = |_, n| 1.0 - 0.6_f64.powi(n as i32 + 1);
         let (number, tried) = chosen(64, warms);
         assert_eq!(number, 1, "{tried:?}");
@@ -406,7 +408,7 @@ mod tests {
         assert_eq!(chosen(64, disturbed).0, 8);
     }
 
-    /// Queries finish one after the other, at a rate that the number in flight gives.
+    /// Tunes while queries finish one after the other. The number in flight gives the rate.
     fn tune(
         threads: usize,
         most: usize,
@@ -441,7 +443,8 @@ mod tests {
                 "{tried:?}, {expected}"
             );
         }
-        // If half of the batch is not enough, the best number so far is chosen.
+        // Half of this batch does not suffice for the measurement, so the best number so far is
+        // chosen.
         let (tuning, answers) = tune(1, 64, FROM, |in_flight| 100.0 * in_flight as f64);
         assert_eq!(
             (tuning.climb.best.unwrap().in_flight, answers),

@@ -8,11 +8,11 @@
 //!   grouped       the extent: its group, and numbers  the numbered vectors outside probed groups
 //! ```
 //!
-//! Changes since the build are in files of their own. If the members of a cluster changed, one of
-//! these files has a new posting list for it. If there are several, the last one is valid. New
-//! vectors are stored in these posting lists (replicated) or singly. In a grouped index, a new
-//! posting list has no group, so its members are read singly. The members of the old group are
-//! still next to each other.
+//! Changes after the build are in later files. If the members of a cluster changed, a later file
+//! has a new posting list for the cluster. If several files have one, the last file counts. New
+//! vectors are stored in these posting lists (replicated) or in a file of single vectors. In a
+//! grouped index, a new posting list has no group, so its members are read one by one. The members
+//! of the old group are still next to each other.
 //!
 //! The byte tables are in [`stratann_layout::clusters`].
 
@@ -69,13 +69,13 @@ pub(crate) const GROUPED: Composition = composition(
 
 /// The most bytes in one read of several single vectors. One vector may be longer.
 const MOST_BYTES: usize = 64 << 10;
-/// The largest gap between two vectors for which one read is made instead of two. By the device
-/// models, a request takes as long as this many bytes on an SSD, as two thirds of them on RDMA, and
-/// as almost none on CXL and NVM. But each request also costs CPU time, which limits searches on
-/// CXL and NVM.
+/// If the gap between two vectors has at most this many bytes, one read covers both vectors. By the
+/// device models, a request to an SSD takes as much time as the transfer of this many bytes. A
+/// request over RDMA takes two thirds of that, and a request to CXL or NVM almost no time. But each
+/// request also costs CPU time, which limits searches on CXL and NVM.
 const GAP: u64 = 1 << 10;
 
-/// A file that is read in units of bytes, not pages.
+/// A file that is read in units of bytes, and not of pages.
 pub(crate) struct ByteFile {
     pub(crate) tier: Arc<dyn Tier>,
     /// The file's name in the volume.
@@ -93,8 +93,8 @@ impl ByteFile {
         })
     }
 
-    /// The aligned read that covers some bytes. Returns its offset, its length, and the position of
-    /// the bytes in it.
+    /// Returns the offset and the length of the aligned read that covers some bytes, and the
+    /// position of these bytes in it.
     pub(crate) fn reach(&self, offset: u64, bytes: usize) -> (u64, usize, usize) {
         let alignment = u64::from(self.tier.alignment().max(1));
         let start = offset - offset % alignment;
@@ -103,26 +103,26 @@ impl ByteFile {
     }
 }
 
-/// Where a build stored its vectors.
+/// The place where a build stored its vectors.
 pub(crate) enum Vectors {
     /// Each vector, with its number, is in the posting lists of all its clusters.
     Replicated,
     /// Each vector is in one posting list, as a part of its group.
     Grouped(Groups),
-    /// The vectors are in a file of their own.
+    /// The vectors are in a file without posting lists.
     Addressed,
 }
 
-/// The groups of a build: ranges of node numbers. The vectors of each range are at the end of a
-/// posting list.
+/// The groups of a build. A group is a range of node numbers. The vectors of these nodes are at the
+/// end of a posting list.
 pub(crate) struct Groups {
-    /// The first number of each group, followed by the number after the last group.
+    /// The first number of each group, and then the number after the last group.
     firsts: Vec<u32>,
     /// The end of each group in the file of posting lists.
     ends: Vec<u64>,
 }
 
-/// A file of vectors that are read singly.
+/// A file of vectors that are read one by one, without posting lists.
 struct MemberFile {
     /// The index of this file in the list of all files.
     file: usize,
@@ -149,7 +149,7 @@ struct Packed {
     bytes: u32,
 }
 
-/// The place of a vector that is read singly.
+/// The place of a vector that is read without its posting list.
 #[derive(Clone, Copy)]
 pub(crate) struct MemberAt {
     /// The index of the vector's file.
@@ -160,7 +160,7 @@ pub(crate) struct MemberAt {
     pub(crate) bytes: usize,
 }
 
-/// Single vectors that are read together.
+/// Vectors near each other that one read returns, without their posting lists.
 #[derive(Clone, Copy)]
 pub(crate) struct Run {
     /// The index of their file.
@@ -174,8 +174,8 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The longest prefix of `places` that is worth one read. The places are in the order of node
-    /// numbers. `None` if there are no places.
+    /// Returns the longest prefix of `places` that is worth one read, or `None` if `places` is
+    /// empty. The places must be in the order of node numbers.
     pub(crate) fn of(places: &[MemberAt]) -> Option<Run> {
         let begin = places.first()?;
         let (mut vectors, mut end) = (1, begin.offset + begin.bytes as u64);
@@ -199,8 +199,8 @@ impl Run {
 pub(crate) struct ClusterStores {
     /// The abilities of its stores.
     pub(crate) composition: &'static Composition,
-    /// All files that searches read: the build's posting lists, then the build's members if these
-    /// are apart, then files written later.
+    /// All files that searches read: the posting lists of the build, then the vectors of the build
+    /// if these are apart from posting lists, then the files written after the build.
     pub(crate) files: Vec<ByteFile>,
     /// The shape of each file.
     shapes: Vec<ClusterShape>,
@@ -208,27 +208,28 @@ pub(crate) struct ClusterStores {
     /// The place of the posting list of each cluster.
     places: Vec<Packed>,
     pub(crate) vectors: Vectors,
-    /// Files of vectors that are read singly and are in no group.
+    /// The files of vectors that are in no group and are read without posting lists.
     members: Vec<MemberFile>,
     model: ListModel,
     /// The heads, with the graph over them. The position of a head is its cluster.
     pub(crate) heads: Navigation,
     /// The mean distance of a vector to the nearest head, as the build measured it.
     pub(crate) radius: f32,
-    /// The number of vectors of the build, and the number of all vectors.
+    /// The number of vectors of the build. The next field is the number of all vectors.
     built: u32,
     nodes: u32,
     /// The number of clusters of the build.
     clusters_built: u32,
     /// The changes since the build.
     amended: Option<AmendedFile>,
-    /// A sample of clusters with the places of their posting lists in the build, if vectors are in
-    /// groups.
+    /// A sample of clusters, with the places of their posting lists after the build. It is empty if
+    /// vectors are not in groups.
     built_sample: Vec<(u32, ExtentAt)>,
 }
 
 impl ClusterStores {
-    /// Opens the clusters that the manifest names. It reads heads and tables, but no other vectors.
+    /// Opens the clusters that the manifest names. The call reads heads and tables, but no other
+    /// vectors.
     ///
     /// # Errors
     /// A file is missing, damaged, of a later format or of another index.
@@ -287,8 +288,8 @@ impl ClusterStores {
         extents: FileKind,
         amended: AmendedFile,
     ) -> Result<(), Error> {
-        // Only replicated clusters are ever dissolved. In other layouts, vectors of the build stay
-        // in their groups. Otherwise no table would record the numbers that become free.
+        // Only replicated clusters are dissolved. In other layouts, the vectors of the build stay
+        // where the build put them, since no table records free node numbers.
         if self.kind != ExtentKind::Replicated && amended.clusters < self.clusters_built {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
@@ -298,7 +299,8 @@ impl ClusterStores {
                 ),
             });
         }
-        // A manifest with more nodes than a `u32` holds was refused when it was read.
+        // The cast is exact, since an earlier check refuses a manifest with more nodes than a `u32`
+        // can count.
         self.nodes = manifest.nodes() as u32;
         let mut later: Vec<Option<Packed>> = Vec::new();
         later.resize_with(amended.clusters as usize, || None);
@@ -309,7 +311,8 @@ impl ClusterStores {
             self.files.push(ByteFile::open(volume, entry)?);
             self.shapes.push(shape);
             for (extent, offset) in segment.extents.iter().zip(segment.offsets(self.kind)) {
-                // If a cluster was dissolved later, its posting list belongs to no cluster.
+                // If a cluster was dissolved after this file was written, its posting list belongs
+                // to no cluster.
                 if let Some(place) = later.get_mut(extent.cluster as usize) {
                     *place = Some(Packed {
                         offset,
@@ -377,12 +380,13 @@ impl ClusterStores {
         self.places.len() as u32
     }
 
-    /// The number of node numbers that were given out.
+    /// The number of node numbers in use, including the numbers of dead vectors.
     pub(crate) fn nodes(&self) -> u64 {
         self.nodes.into()
     }
 
-    /// The number of vectors in posting lists written since the build, counting each copy.
+    /// The number of vectors in the posting lists that were written after the build. Each copy of a
+    /// vector counts.
     pub(crate) fn records_since(&self) -> u64 {
         let segments = self.amended.iter().flat_map(|amended| &amended.extents);
         let extents = segments.flat_map(|segment| &segment.extents);
@@ -394,12 +398,12 @@ impl ClusterStores {
         self.amended.as_ref()
     }
 
-    /// Bytes of an id beside its vector, in the files of the build.
+    /// The bytes of an id beside its vector, in the files of the build.
     pub(crate) fn id_bytes(&self) -> usize {
         self.shapes[0].id_bytes
     }
 
-    /// The number of files of the build, which come first.
+    /// The number of files of the build. They are the first files.
     pub(crate) fn files_built(&self) -> usize {
         match self.vectors {
             Vectors::Replicated | Vectors::Grouped(_) => 1,
@@ -433,14 +437,14 @@ impl ClusterStores {
         self.heads.memory_bytes() + (places + groups + amended) as u64
     }
 
-    /// The share of all files of clusters and vectors that is garbage, since clusters were
-    /// rewritten in other files.
+    /// The share of garbage in all files of clusters and vectors: the old posting lists of clusters
+    /// that were rewritten in later files.
     pub(crate) fn garbage(&self) -> f64 {
         let all: u64 = self.files.iter().map(|file| file.tier.len()).sum();
         let alignment = self.kind.alignment();
         let live = |cluster| (self.place(cluster).bytes as u64).next_multiple_of(alignment);
         let mut counts: u64 = (0..self.clusters()).map(live).sum();
-        // This covers headers, and less than a block after the last posting list.
+        // A block in each file covers the header, and the space after the last posting list.
         counts += (self.files.len() * BLOCK) as u64;
         counts += self
             .members
@@ -448,7 +452,8 @@ impl ClusterStores {
             .map(|members| self.files[members.file].tier.len())
             .sum::<u64>();
         if let Vectors::Grouped(_) = &self.vectors {
-            // The vectors of a group are in use, even if its cluster was rewritten.
+            // The vectors of a group are in use, even if the posting list of its cluster was
+            // rewritten.
             let bytes = Members::new(self.shapes[0]).bytes() as u64;
             let changed = (0..self.clusters_built)
                 .filter(|&cluster| cluster >= self.clusters() || !self.is_as_built(cluster));
@@ -467,7 +472,7 @@ impl ClusterStores {
         let extent = largest.map_or(0, |place| {
             self.files[place.file].reach(place.offset, place.bytes).1
         });
-        // Single vectors are read in runs of up to this size.
+        // One read of vectors without posting lists has up to `MOST_BYTES` bytes.
         match &self.vectors {
             Vectors::Replicated => extent,
             Vectors::Grouped(_) | Vectors::Addressed => extent.max(MOST_BYTES),
@@ -484,13 +489,13 @@ impl ClusterStores {
         }
     }
 
-    /// Whether a cluster's posting list is still the one of the build.
+    /// Whether the current posting list of a cluster is from the build.
     pub(crate) fn is_as_built(&self, cluster: u32) -> bool {
         self.places[cluster as usize].file == 0
     }
 
-    /// Reads the posting list of a cluster in place. If the posting list has a checksum of its own,
-    /// `check` verifies it.
+    /// Returns a view of the posting list of a cluster on its bytes. `check` verifies the checksum
+    /// of the posting list, if it has one.
     ///
     /// # Errors
     /// The posting list is damaged.
@@ -503,7 +508,8 @@ impl ClusterStores {
         self.view_at(cluster, self.place(cluster), bytes, check)
     }
 
-    /// Does the same as [`view`](Self::view), for a current or former posting list of the cluster.
+    /// Does the same as [`view`](Self::view), for the posting list at the place `at`. It may be an
+    /// earlier posting list of the cluster.
     fn view_at<'b>(
         &'b self,
         cluster: u32,
@@ -538,7 +544,7 @@ impl ClusterStores {
     /// Calls `each` with the number, the id and the vector in some slots of a posting list.
     ///
     /// # Errors
-    /// A damaged vector.
+    /// A vector is damaged.
     pub(crate) fn each_in(
         &self,
         cluster: u32,
@@ -557,7 +563,7 @@ impl ClusterStores {
                     each(node, id, vector);
                 }
             }
-            // Only posting lists of the build have a group, which `view` has ensured.
+            // `view` has checked that only posting lists of the build have a group.
             Vectors::Grouped(groups) => {
                 for slot in slots {
                     let node = groups.numbers(cluster).start + slot;
@@ -570,7 +576,7 @@ impl ClusterStores {
         Ok(())
     }
 
-    /// The numbers of those members of a posting list whose vectors are not in it, ascending.
+    /// Decodes the numbers of the members whose vectors are not in the posting list. They ascend.
     ///
     /// # Errors
     /// The numbers do not decode.
@@ -602,7 +608,7 @@ impl ClusterStores {
         }
     }
 
-    /// The base number from which the numbers of a cluster's members are coded.
+    /// The base number: the numbers of a cluster's members are coded as differences from it.
     pub(crate) fn beside(&self, cluster: u32) -> u32 {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => {
@@ -612,8 +618,8 @@ impl ClusterStores {
         }
     }
 
-    /// The numbers of the vectors in the group that a cluster had in the build. Empty if there are
-    /// no groups.
+    /// The numbers of the vectors in the group that a cluster had after the build. The range is
+    /// empty if there was no group.
     pub(crate) fn group(&self, cluster: u32) -> Range<u32> {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => groups.numbers(cluster),
@@ -621,8 +627,8 @@ impl ClusterStores {
         }
     }
 
-    /// The place of a vector, if it can be read singly. The next vector is directly after it, or in
-    /// another group or file.
+    /// The place of a vector, if it can be read without its posting list. The vector of the next
+    /// node is directly after it, unless that is in another group or file.
     pub(crate) fn member_place(&self, node: u32) -> Option<MemberAt> {
         match &self.vectors {
             Vectors::Grouped(groups) if node < self.built => {
@@ -632,7 +638,8 @@ impl ClusterStores {
         }
     }
 
-    /// The places of vectors in ascending order, up to the first vector that cannot be read singly.
+    /// Puts the places of `nodes` into `out`, up to the first vector that cannot be read without
+    /// its posting list. `nodes` must ascend.
     pub(crate) fn member_places(&self, nodes: &[u32], out: &mut Vec<MemberAt>) {
         out.clear();
         let mut group = 0;
@@ -682,9 +689,9 @@ impl ClusterStores {
             .filter(|file| file.numbers.contains(&node))
     }
 
-    /// The vectors that can be read singly, in contiguous runs of at most `most` bytes. Each run
-    /// has the numbers of its vectors, and the place of the first one. Empty if vectors are stored
-    /// with each of their clusters.
+    /// Returns all vectors that can be read without posting lists, in contiguous runs of at most
+    /// `most` bytes. A run has the numbers of its vectors, and the place of its first vector. The
+    /// result is empty if vectors are stored with each of their clusters.
     pub(crate) fn member_runs(&self, most: usize) -> Vec<(Range<u32>, MemberAt)> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         if let Vectors::Grouped(_) = &self.vectors {
@@ -705,7 +712,8 @@ impl ClusterStores {
         runs
     }
 
-    /// The id and the vector of a member, from its bytes. `check` verifies its checksum.
+    /// Returns the id and the vector of a member, from its bytes. `check` verifies the checksum of
+    /// the member.
     ///
     /// # Errors
     /// The member is damaged.
@@ -742,7 +750,7 @@ impl Groups {
         let mut first = 0u32;
         firsts.push(first);
         for &records in &table.records {
-            // All groups together have all vectors, which are fewer than 2^32.
+            // All groups together have all vectors, and an index has fewer than 2^32 vectors.
             first = first.saturating_add(records);
             firsts.push(first);
         }
@@ -763,19 +771,20 @@ impl Groups {
         self.firsts[cluster as usize]..self.firsts[cluster as usize + 1]
     }
 
-    /// The group of a vector of the build. The search begins with group `from`.
+    /// The group of a vector of the build. The search for the group begins with group `from`.
     fn of_number(&self, node: u32, from: u32) -> u32 {
         let behind = &self.firsts[from as usize + 1..];
         from + behind.partition_point(|&first| first <= node) as u32
     }
 }
 
-/// The kind of posting lists in a file of this kind. No composition names a file of another kind.
+/// Returns the kind of the posting lists in a file of kind `kind`. No composition has a file of
+/// posting lists of another kind.
 pub(crate) fn extent_kind(kind: FileKind) -> ExtentKind {
     ExtentKind::of(kind).unwrap_or(ExtentKind::Postings)
 }
 
-/// The places of a build's posting lists.
+/// Returns the places of a build's posting lists.
 fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<Packed> {
     let offsets = table.offsets(kind).into_iter();
     offsets
@@ -788,7 +797,8 @@ fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<Packed> {
         .collect()
 }
 
-/// The model that codes the numbers of members. If there are no such numbers, it is an empty model.
+/// Returns the model that codes the numbers of members. If posting lists have no such numbers, the
+/// model is empty.
 pub(crate) fn model(
     table: &ClustersFile,
     kind: ExtentKind,

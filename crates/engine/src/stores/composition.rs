@@ -1,6 +1,5 @@
-//! The composition of a layout: its stores and their abilities. Once a layout is chosen, all code
-//! that depends on it uses the composition. A search uses the constants of the pages
-//! ([`NodePages`]) instead.
+//! The composition of a layout: its stores and their abilities. Code that depends on the layout
+//! uses the composition. Only a search uses the constants of the pages ([`NodePages`]) instead.
 
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
@@ -15,11 +14,11 @@ use crate::build::{Choices, Planned};
 pub(crate) struct Composition {
     /// One line about the layout, for users.
     pub(crate) about: &'static str,
-    /// The kind of the file of lists, whose name is the layout's name.
+    /// The kind of the file of lists. The name of this kind is the name of the layout.
     pub(crate) lists: FileKind,
     /// The form of the records of lists.
     pub(crate) records: Records,
-    /// The place of vectors. Ids are stored with them.
+    /// The place of vectors. The id of a vector is stored beside the vector.
     pub(crate) vectors: VectorsAt,
     /// The place of codes.
     pub(crate) codes: CodesAt,
@@ -34,8 +33,8 @@ pub(crate) enum Made {
     Graph {
         /// Opens the pages of lists. The function reads tables and models, but no pages.
         open: fn(&dyn Volume, &Manifest, &Placed) -> Result<Pages, Error>,
-        /// Decides, before the build begins, where each part of an index is stored, and how many
-        /// nodes a page is expected to have.
+        /// Decides before the build where each part of the index is stored. It also estimates the
+        /// number of nodes on a page.
         writer: fn(&Choices<'_>) -> Result<Planned, Error>,
     },
     /// Posting lists of clusters ([`clusters`](super::clusters)).
@@ -45,18 +44,18 @@ pub(crate) enum Made {
     },
 }
 
-/// Gives the format of fixed pages that a manifest describes.
+/// A function that returns the format of the fixed pages of a manifest's index.
 pub(crate) type FixedFormatOf = fn(&Manifest) -> Result<Box<dyn FixedFormat>, Error>;
 
-/// Gives the bytes that a fixed-size record takes on storage, including its share of unused space.
-/// The arguments are element type, dimension, degree, bytes of a neighbour's code and number of
-/// nodes.
+/// A function that returns the bytes on storage of a record of fixed size, including its share of
+/// unused space. The arguments are the element type, the dimension, the degree, the bytes of a
+/// neighbour's code and the number of nodes.
 pub(crate) type RecordBytes = fn(Element, usize, usize, usize, u64) -> f64;
 
 /// The form of the records on pages of lists.
 pub(crate) enum Records {
-    /// Records of one size, which are not encoded. A node's page follows from its number. The
-    /// format of pages follows from the manifest.
+    /// Records of one size, which are not encoded. The page of a node follows from the number of
+    /// the node, and the format of pages from the manifest.
     Fixed {
         /// The format of the pages.
         format: FixedFormatOf,
@@ -68,18 +67,18 @@ pub(crate) enum Records {
     /// Encoded records of different lengths. A directory maps nodes to pages, and the header of the
     /// file has the page size. Direct inserts write changed records to other pages.
     Slotted,
-    /// There are no lists. Uncompressed vectors are stored with their clusters.
+    /// The layout has no lists. Uncompressed vectors are stored with their clusters.
     Clustered,
 }
 
 /// The place where direct inserts write a changed record.
 pub(crate) enum Rewritten {
-    /// Another page, together with other records that change at the same time. A table has the page
-    /// of each node ([`RecordsMove`](super::RecordsMove)).
+    /// On another page, together with other changed records. A table has the page of each node
+    /// ([`RecordsMove`](super::RecordsMove)).
     Elsewhere,
-    /// The same place. The whole page is rewritten ([`PagesStay`](super::PagesStay)).
+    /// In the same place. The whole page is rewritten ([`PagesStay`](super::PagesStay)).
     InPlace,
-    /// No place: records never change ([`NothingChanges`](super::NothingChanges)).
+    /// Nowhere, since records never change ([`NothingChanges`](super::NothingChanges)).
     Nowhere,
 }
 
@@ -88,7 +87,7 @@ pub(crate) enum Rewritten {
 pub(crate) enum VectorsAt {
     /// Vectors are in the records, beside the lists.
     Records,
-    /// Vectors are in segments of their own.
+    /// Vectors are apart from lists, in segments.
     Segments,
     /// Vectors are stored in two parts. The leading part is in the record beside the list, and the
     /// trailing part is in a segment.
@@ -103,12 +102,12 @@ pub(crate) enum CodesAt {
     /// Codes of a node's neighbours are in its record, and only codes of the entry points are in
     /// memory.
     Records,
-    /// There are no codes.
+    /// The layout has no codes.
     Nowhere,
 }
 
 impl Records {
-    /// Records on fixed pages in this format.
+    /// The records of a layout with fixed pages. `format` returns the format of these pages.
     pub(crate) const fn fixed<N: NodePages>(format: FixedFormatOf, bytes: RecordBytes) -> Self {
         let rewritten = match N::MOVES {
             true => Rewritten::Elsewhere,
@@ -121,7 +120,8 @@ impl Records {
         }
     }
 
-    /// Records on fixed pages in this format, which takes no direct inserts.
+    /// The records of a layout with fixed pages that never change, so that it takes no direct
+    /// inserts.
     pub(crate) const fn unchanging(format: FixedFormatOf, bytes: RecordBytes) -> Self {
         Self::Fixed {
             format,
@@ -168,10 +168,11 @@ impl CodesAt {
 }
 
 impl Composition {
-    /// Opens the pages of lists of a graph. It reads tables and models, but no pages.
+    /// Opens the pages of lists of a graph index. The call reads tables and models, but no pages.
     ///
     /// # Errors
-    /// A file is missing, damaged, of a later format or of another index. The layout has clusters.
+    /// A file is missing, damaged, of a later format or of another index. The call also fails if
+    /// the layout has clusters.
     pub(crate) fn open(
         &self,
         volume: &dyn Volume,
@@ -204,7 +205,7 @@ impl Composition {
         }
     }
 
-    /// Gives the bytes of a record on storage, if all records have one size.
+    /// Returns the function for the bytes of a record on storage, if all records have one size.
     pub(crate) fn record_bytes(&self) -> Option<RecordBytes> {
         match self.records {
             Records::Slotted | Records::Clustered => None,
@@ -255,7 +256,8 @@ impl Composition {
         }
     }
 
-    /// The kind of the file that keeps changes which wait for their pages, after direct inserts.
+    /// The kind of the file that a checkpoint writes after direct inserts, for changes that wait
+    /// for their pages.
     pub(crate) fn waiting(&self) -> FileKind {
         match self.records_move() {
             true => FileKind::Pending,

@@ -1,5 +1,5 @@
-//! The stores of an open graph index: its topology, its vectors if these are apart, and the pages
-//! of both in memory.
+//! The stores of an open graph index: its topology, its vectors if these are apart from lists, and
+//! the pages of lists and vectors that are in memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub(crate) struct GraphStores {
     pub(crate) resident: Resident,
     /// The vectors, if they are apart from lists.
     pub(crate) segments: Option<Segments>,
-    /// The placement of nodes, once the index takes direct inserts or has taken some.
+    /// The placement of nodes. It is set if the index has taken direct inserts, or may take them.
     pub(crate) placement: Placed,
 }
 
@@ -78,7 +78,7 @@ impl GraphStores {
         directory + placement + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
     }
 
-    /// The pages of the graph, and the pages of all segments, as the build wrote them.
+    /// The pages of lists, and the pages of all segments, as the build wrote them.
     pub(crate) fn files(&self) -> (PageFile, PageFile) {
         let mut vectors = PageFile::default();
         for segment in self.segments.iter().flat_map(Segments::iter) {
@@ -89,8 +89,8 @@ impl GraphStores {
         (self.pages.file(self.nodes), vectors)
     }
 
-    /// The pages that could be kept in memory. They include pages that direct inserts added, and
-    /// exclude empty pages.
+    /// The pages that may be kept in memory: the pages of lists, and the pages of segments. They
+    /// include pages that direct inserts added, and exclude empty pages.
     pub(crate) fn keepable(&self) -> (PageFile, PageFile) {
         let (mut graph, mut vectors) = self.files();
         if let Some(placement) = self.placement.get() {
@@ -169,7 +169,7 @@ impl GraphStores {
                 return Err(Error::Damaged {
                     file: stored::file_of(volume, manifest, FileKind::Journal, None)?,
                     what: format!(
-                        "it has page {page}, and {} pages hold all {} nodes",
+                        "it has page {page}, but {} pages have all {} nodes",
                         placement.pages(),
                         file.nodes
                     ),
@@ -181,8 +181,8 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Loads the hottest pages into memory, as many as the memory plan allows. If `heat` is `None`,
-    /// it loads the first pages.
+    /// Loads the hottest pages into memory, up to the number that the memory plan allows. If `heat`
+    /// is `None`, the call loads the first pages.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -199,7 +199,7 @@ impl GraphStores {
             };
             let heat = heat.map(|heat| &*heat.graph);
             let mut hot = hottest(heat, &in_use, memory_plan.graph_share);
-            // A page that waits to be rewritten is not loaded either.
+            // A dirty page is not loaded either, since the bytes on storage are old.
             let mut wanted = |page: u64| {
                 let old = |placement: &Placement| placement.unwritten.get(page as u32).is_some();
                 hot(page) && !placement.is_some_and(old)
@@ -232,7 +232,7 @@ fn count(flags: &[bool]) -> u64 {
 }
 
 /// Returns a function that decides for each page, in order, whether it is among the hottest `share`
-/// of the pages in use. Pages added after the build have no counts, so each of them gets the mean
+/// of the pages in use. A page that was added after the build has no count, so it gets the mean
 /// count of the build's pages.
 pub(super) fn hottest(
     heat: Option<&[u16]>,

@@ -6,12 +6,12 @@
 //! ```
 //!
 //! Only the smallest and the largest id are in memory. If ids are row numbers, the file has only
-//! nodes, and the block of an id is computed.
+//! nodes, and the block of an id is computed from the id.
 //!
-//! Otherwise the block is guessed by interpolation. If ids are hashes or row numbers with gaps, the
-//! first guess is right, or off by a block or two. After some wrong guesses, every second guess is
-//! the middle of the range. So a look-up reads at most about twice the blocks of a binary search.
-//! The byte table is in [`stratann_layout::ids`].
+//! For other ids, a look-up guesses the block by interpolation. If ids are hashes or row numbers
+//! with gaps, the first guess is right, or wrong by a block or two. After some wrong guesses, every
+//! second guess is the middle of the range. So a look-up reads at most about twice as many blocks
+//! as a binary search. The byte table is in [`stratann_layout::ids`].
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use stratann_tier::{Volume, VolumeReader};
 
 use crate::{Error, stored};
 
-/// The most consecutive damaged blocks that are skipped. If more follow each other, the ids after
+/// A look-up skips at most this many consecutive damaged blocks. If there are more, the ids after
 /// them count as unreadable.
 const MOST_DAMAGED: usize = 64;
-/// The number of guesses that all interpolate. After them, every second guess is the middle of the
-/// range.
+/// The first guesses of a look-up, up to this number, interpolate. After them, every second guess
+/// is the middle of the range.
 const BY_IDS: u32 = 4;
 
 /// An open file of ids, which stays readable after its name is removed. Any number of threads may
@@ -41,8 +41,8 @@ pub(crate) struct IdTable {
     ends: (u64, u64),
 }
 
-/// The result of a look-up: the number and the node of an entry. If the id has no entry, the number
-/// of the entry before which it would be inserted.
+/// The result of a look-up. `Ok` has the number and the node of the id's entry. If the id has no
+/// entry, `Err` has the number of the entry before which the id would be inserted.
 pub(crate) type Found = Result<(u64, u32), u64>;
 
 /// The last block that was read, kept for look-ups nearby.
@@ -52,7 +52,7 @@ pub(crate) struct LastBlock {
 }
 
 impl LastBlock {
-    /// No block yet.
+    /// Returns the state before the first read: it has no block.
     pub(crate) fn none() -> Self {
         Self {
             number: None,
@@ -62,12 +62,12 @@ impl LastBlock {
 }
 
 impl IdTable {
-    /// Opens the file of ids that a manifest names. `None` if the manifest names no such file,
-    /// because ids are row numbers or an earlier version wrote the index.
+    /// Opens the file of ids that a manifest names. The manifest may name no such file, because ids
+    /// are row numbers, or because an earlier version wrote the index. The result is then `None`.
     ///
     /// # Errors
-    /// The file is missing, damaged or of another index. Its number of ids differs from the build's
-    /// number of vectors.
+    /// The file is missing, damaged or of another index. The call also fails if the number of ids
+    /// differs from the number of the build's vectors.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<Self>, Error> {
         let Some(entry) = manifest.file(FileKind::Ids.name()) else {
             return Ok(None);
@@ -140,7 +140,7 @@ impl IdTable {
         self.ends.1
     }
 
-    /// Block `block`, read and verified, unless it is in `last`.
+    /// Returns the block with the number `block`. If it is not in `last`, it is read and verified.
     pub(crate) fn block<'b>(
         &self,
         block: u64,
@@ -178,7 +178,7 @@ impl IdTable {
     /// The entry of an id. The block in `last` is tried first.
     ///
     /// # Errors
-    /// The only block that can have the id cannot be read or is damaged.
+    /// The block that may have the id cannot be read or is damaged.
     pub(crate) fn find(&self, id: u64, last: &mut LastBlock) -> Result<Found, Error> {
         let (mut least, mut most) = self.ends;
         if id < least {
@@ -196,7 +196,7 @@ impl IdTable {
         let (mut low, mut high) = (0, self.entries.blocks());
         let mut next = last.number.filter(|&number| number < high);
         let mut guesses = 0;
-        // A block that may have the id, but cannot be read.
+        // A block that may have the id but cannot be read, with its error.
         let mut damaged = None;
         while low < high {
             let block = next.take().unwrap_or_else(|| {
@@ -209,8 +209,8 @@ impl IdTable {
             let view = match self.block(block, last) {
                 Ok(view) => view,
                 Err(error) => {
-                    // The next readable block shows whether the id is after the damaged block. If
-                    // it is not, the damaged block may have the id.
+                    // If the id is at least the smallest id of the next readable block, it is not
+                    // in the damaged block. Otherwise the damaged block may have the id.
                     let (next_block, first) = self.readable(block + 1..high, last);
                     if first.is_some_and(|first| id >= first) {
                         (low, next) = (next_block, Some(next_block));
@@ -239,8 +239,8 @@ impl IdTable {
         }
     }
 
-    /// The first of these blocks that can be read, and its smallest id. `None` in place of the id
-    /// if too many blocks cannot be read.
+    /// Returns the first of `blocks` that can be read, and its smallest id. The id is `None` if too
+    /// many blocks cannot be read.
     fn readable(&self, blocks: Range<u64>, last: &mut LastBlock) -> (u64, Option<u64>) {
         let end = blocks.end;
         for block in blocks.take(MOST_DAMAGED) {
@@ -252,7 +252,8 @@ impl IdTable {
     }
 }
 
-/// The position of `id` among `count` places if ids from `least` to `most` were evenly spaced.
+/// The position that `id` would have among `count` entries, if their ids were evenly spaced from
+/// `least` to `most`.
 fn between(id: u64, least: u64, most: u64, count: u64) -> u64 {
     let span = u128::from(most.saturating_sub(least)) + 1;
     let at = u128::from(id.saturating_sub(least)) * u128::from(count) / span;
@@ -294,7 +295,7 @@ mod tests {
         written(volume, &stream::encode(FileKind::Ids, &payload, &[]))
     }
 
-    /// Does the same as `entry_of`, for ids that are row numbers. Their file has only nodes.
+    /// Does the same as `entry_of`, for ids that are row numbers. The file then has only nodes.
     fn entry_of_rows(volume: &SimVolume, count: u32) -> FileEntry {
         let file = IdsFile::nodes_alone(count.into());
         let (nodes, mut payload) = ((0..count).rev().collect::<Vec<u32>>(), Vec::new());
@@ -321,7 +322,7 @@ mod tests {
         }
     }
 
-    /// The table of some ascending ids, the last on node 0, and a counter of its reads.
+    /// Returns the table of some ascending ids, and a counter of its reads. The last id has node 0.
     fn table(ids: &[u64]) -> (IdTable, Arc<AtomicU64>) {
         let volume = SimVolume::new();
         opened(&volume, &entry_of(&volume, ids))
@@ -423,8 +424,8 @@ mod tests {
             };
             assert_eq!(found, expected, "{id}");
         }
-        // In ascending order every block is read once, and once more for each of four ids between
-        // two blocks.
+        // The look-ups are in ascending order, so every block is read once. Each of four ids
+        // between two blocks costs one more read.
         assert_eq!(reads.load(Ordering::Relaxed), 6 + 5 * 4);
         for id in [9, 10_006, u64::MAX] {
             assert_eq!(table.node_of(id).unwrap(), None);
@@ -461,7 +462,7 @@ mod tests {
                         assert_eq!(found.unwrap(), Ok(expected), "{damaged:?}: {at}");
                     }
                 }
-                // This id is missing, and no damaged block can have it.
+                // This id is missing, and it is not between the ids of a damaged block.
                 let beside = [at.saturating_sub(1), at + 1];
                 let whole = |at: usize| !damaged.contains(&((at / ENTRIES) as u64));
                 if whole(at) && beside.into_iter().all(whole) && id > 0 {

@@ -15,16 +15,18 @@
 //! [`Composition`] of a layout has the abilities of its stores, and the functions that open and
 //! write them. No other part of the engine depends on the name of a layout.
 //!
-//! - [`pages`]: [`NodePages`], the interface of a traversal to pages, whatever the layout
-//! - [`records`]: the interface of verify and repair to pages, whatever the format
+//! - [`pages`]: [`NodePages`], the interface through which a traversal uses the pages of every
+//!   layout
+//! - [`records`]: the interface through which verify and repair use pages of every format
 //! - [`graph`]: topology and vectors of an open graph index, and their pages in memory
 //! - [`clusters`]: the stores of an open cluster index
 //! - [`roles`]: assigns a volume, and so a tier, to each role
 //! - [`slotted`]: the common part of all files of slotted pages
-//! - [`source`]: the places of a page's bytes, in the order in which they are tried; [`resident`]:
-//!   pages that are kept in memory under the memory budget
+//! - [`source`]: the places of a page's bytes, in the order in which a reader tries them;
+//!   [`resident`]: pages that the memory budget allows to keep in memory
 //!
-//! A search is compiled once for each layout ([`on_pages`]), so a hop needs no dynamic dispatch.
+//! The compiler makes one version of a search for each layout ([`on_pages`]), so a hop needs no
+//! dynamic dispatch.
 
 pub(crate) mod clusters;
 pub(crate) mod codes;

@@ -1,4 +1,4 @@
-//! The sources of a page's bytes: one chain, tried in the same order by every reader.
+//! The sources of a page's bytes. Every reader tries them in the same order.
 //!
 //! ```text
 //!   held        by the walk or the re-ranking, from a page before, as long as it is current
@@ -9,17 +9,17 @@
 //!   storage     if pages are written in place, a read returns the dirty version if there is one
 //! ```
 //!
-//! "Unwritten" pages are dirty pages. A dirty page is tried before a resident page of the same
-//! number, since it is newer. This order is also right where pages never change, since the number
-//! of a resident page is not reused while the index is open.
+//! *Unwritten* pages are dirty pages. A reader tries a dirty page before the resident page with the
+//! same number, since the dirty page is newer. If pages never change, no page is both dirty and
+//! resident, since the number of a resident page is not reused while the index is open.
 //!
 //! Dirty and resident pages are shared by all queries. [`GraphStores::in_memory`] and
 //! [`Segments::in_memory`] find them. Held pages, and pages being read, belong to one query.
-//! [`Traversal::fetch`](crate::search) is the chain for lists, `Reranker::ask` the chain for
-//! vectors, and `Inserter::page_bytes` the chain for an insert.
+//! [`Traversal::fetch`](crate::search) tries the sources for pages of lists, `Reranker::ask` for
+//! vectors, and `Inserter::page_bytes` for an insert.
 //!
-//! A scan holds no pages. If it looks for a node again, it uses only pages in memory that are newer
-//! than the opening of the index. A merge reads whole files, and replaces pages by their dirty
+//! A scan keeps no pages. If it looks for a node a second time, it uses no pages that were loaded
+//! when the index was opened. A merge reads whole files, and replaces pages by their dirty
 //! versions.
 
 use std::ops::Deref;
@@ -75,7 +75,7 @@ impl Bytes<'_> {
 }
 
 impl GraphStores {
-    /// A page that needs no read.
+    /// Returns a page if it needs no read.
     #[inline]
     pub(crate) fn in_memory(&self, page: u64) -> Option<Bytes<'_>> {
         match self.unwritten(page) {
@@ -84,7 +84,7 @@ impl GraphStores {
         }
     }
 
-    /// A dirty page.
+    /// Returns a page if it is dirty.
     #[inline]
     pub(crate) fn unwritten(&self, page: u64) -> Option<PageBytes> {
         self.placement.get()?.unwritten.get(page as u32)
@@ -92,7 +92,7 @@ impl GraphStores {
 }
 
 impl Segments {
-    /// Pages of vectors that need no read.
+    /// Returns the pages of a vector if they need no read.
     #[inline]
     pub(crate) fn in_memory(&self, place: Extent) -> Option<Bytes<'_>> {
         match self.unwritten(place) {

@@ -1,4 +1,5 @@
-//! Pages of nodes: the interface that a traversal, an insert and a merge use, whatever the layout.
+//! Pages of nodes: the interface through which traversals, inserts and merges use the pages of
+//! every layout.
 //!
 //! ```text
 //!              page_of(node)    view(bytes of the page)           list, vector: decoded
@@ -22,22 +23,23 @@ use crate::plan::PageFile;
 /// A node's record on a page or in a cache, not decoded yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<'a> {
-    /// The id; 0 if the layout stores it elsewhere with the vector.
+    /// The id, or 0 if the layout stores the id and the vector elsewhere.
     pub(crate) id: u64,
     /// Bytes of the adjacency list.
     pub(crate) list: &'a [u8],
-    /// `list` and the bytes after it in memory, for a decoder that reads ahead.
+    /// `list`, and the bytes that follow it in memory, for a decoder that reads ahead.
     pub(crate) list_and_rest: &'a [u8],
-    /// The neighbours' codes in the order of the list; empty if codes are in memory.
+    /// The codes of the neighbours in the order of the list. It is empty if codes are in memory.
     pub(crate) codes: &'a [u8],
-    /// Bytes of the vector; empty if the layout stores it elsewhere.
+    /// The bytes of the vector. It is empty if the layout stores vectors elsewhere.
     pub(crate) vector: &'a [u8],
 }
 
-/// A placement that pages and graph share. It is empty if the index never took a direct insert.
+/// The placement of nodes, which the pages and the graph share. The cell is empty if the index
+/// never took a direct insert.
 pub(crate) type Placed = Arc<OnceLock<Placement>>;
 
-/// A page, read in place.
+/// A view of the records of a page, on the bytes of the page.
 pub(crate) trait PageView<'p>: Copy {
     /// The node of a record.
     fn node(self, slot: usize) -> Result<u32, Error>;
@@ -51,14 +53,14 @@ pub(crate) trait PageView<'p>: Copy {
 
 /// The pages of a graph's nodes in one layout.
 pub(crate) trait NodePages: Send + Sync {
-    /// Whether a node's vector is beside its list. If so, a node is ranked when its page has
-    /// arrived.
+    /// Whether the vector of a node is beside its list. If it is, a search ranks a node when its
+    /// page has arrived.
     const VECTORS: bool;
-    /// Whether only the leading part of the vector is beside the list. The leading part is exact
-    /// enough for ranking. The trailing part is in a segment.
+    /// Whether only the leading part of a vector is beside the list, and the trailing part is in a
+    /// segment. The leading part is exact enough for ranking.
     const PARTS: bool = false;
-    /// Whether the neighbours' codes are beside the list. If so, only codes of the entry points are
-    /// in memory.
+    /// Whether the codes of the neighbours are beside the list. If they are, only the codes of the
+    /// entry points are in memory.
     const CODES: bool;
     /// How direct inserts change the pages: [`RecordsMove`], [`PagesStay`] or [`NothingChanges`].
     type Changes: Changes;
@@ -81,14 +83,14 @@ pub(crate) trait NodePages: Send + Sync {
     /// The place of a page in the file: offset and length in bytes.
     fn place(&self, page: u64) -> (u64, usize);
 
-    /// Reads a page in place. `check` verifies its checksums.
+    /// Returns a view of a page on its bytes. `check` verifies the checksums of the page.
     fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool)
     -> Result<Self::View<'p>, Error>;
 
     /// The number of pages in a file of `nodes` nodes, and the bytes of a page.
     fn file(&self, nodes: u64) -> PageFile;
 
-    /// Bytes in memory of the tables that map nodes to pages.
+    /// The bytes in memory of the tables that map nodes to pages.
     fn table_bytes(&self) -> usize {
         0
     }
@@ -99,16 +101,17 @@ pub(crate) trait NodePages: Send + Sync {
         Placement::new((0..nodes).map(|node| self.page_of(node) as u32), pages)
     }
 
-    /// Bytes of the longest record in a cache.
+    /// The bytes of the longest record in a cache.
     fn cached_bytes(&self) -> usize;
 
-    /// Decodes the list of `node`. If the bytes are damaged, its ids may lie beyond the collection.
+    /// Decodes the list of `node`. If the bytes are damaged, the list may have nodes that the index
+    /// does not have.
     fn list(&self, node: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error>;
 
-    /// Decodes the vector of `node` into `scratch`, which has a vector's length, or returns the
-    /// bytes in the record. If vectors are in [parts](NodePages::PARTS), the vector is decoded from
-    /// its leading part. This default returns the bytes of the record, which are an uncompressed
-    /// vector, or empty.
+    /// Returns the vector of `node`. A layout with encoded vectors decodes it into `scratch`, which
+    /// has the length of a vector. If vectors are in [parts](NodePages::PARTS), the vector is
+    /// decoded from its leading part. By default, the method returns the bytes in the record: an
+    /// uncompressed vector, or no bytes.
     #[inline]
     fn vector<'s>(
         &'s self,
@@ -119,15 +122,15 @@ pub(crate) trait NodePages: Send + Sync {
         Ok(record.vector)
     }
 
-    /// Appends the leading part of the vector of a node that is on no page yet, in the form in
-    /// which it will be stored. If vectors are not in [parts](NodePages::PARTS), this appends
+    /// Appends the leading part of the vector of a node that is on no page yet. It has the form in
+    /// which it will be stored. If vectors are not in [parts](NodePages::PARTS), the method appends
     /// nothing.
     fn leading_part(&self, _node: u32, _vector: &[u8], _out: &mut Vec<u8>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The largest difference of an element from its value in the leading part; infinite if there
-    /// is no limit, and 0 if vectors are not in parts.
+    /// The largest difference of an element from its value in the leading part. It is infinite if
+    /// the difference has no limit, and 0 if vectors are not in parts.
     fn error(&self, _node: u32, _part: &[u8]) -> f32 {
         0.0
     }
@@ -145,8 +148,8 @@ pub(crate) struct RecordsMove;
 /// Pages are rewritten in place: the layout is [`Rewritable`].
 pub(crate) struct PagesStay;
 
-/// Pages never change: the layout takes no direct inserts, and new vectors wait for a merge.
-/// `MOVES` is true, since no page is rewritten in place.
+/// Pages never change: the layout takes no direct inserts, and new vectors wait for a merge. No
+/// page is rewritten in place, so `MOVES` is true.
 pub(crate) struct NothingChanges;
 
 impl Changes for NothingChanges {
@@ -179,12 +182,12 @@ pub(crate) trait Composable: NodePages {
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error>;
 }
 
-/// Builds a page of records of any nodes. Lists and vectors are given in the form in which pages
-/// store them.
+/// Builds a page of records of any nodes. The caller passes lists and vectors in the form in which
+/// pages store them.
 pub(crate) trait Composer {
     /// Empties the page.
     fn start(&mut self);
-    /// Adds a record. False if it does not fit.
+    /// Adds a record. Returns false if the record does not fit.
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool;
     /// The bytes of the page, which will be page `page` of its file.
     fn finish(&mut self, page: u32) -> &[u8];
@@ -207,15 +210,14 @@ pub(crate) trait Rewritable: NodePages {
 pub(crate) trait CodedComposer {
     /// Empties the page.
     fn start(&mut self);
-    /// Adds the record of the next node, whose list has at most the graph's degree of links. False
-    /// if the page is full.
+    /// Adds the record of the next node. Its list has at most as many links as the degree of the
+    /// graph. Returns false if the page is full.
     fn push(&mut self, id: u64, vector: &[u8], list: &[u32], codes: &[u8]) -> bool;
     /// The bytes of the page, which will be page `page` of its file.
     fn finish(&mut self, page: u32) -> &[u8];
 }
 
-/// The error of a list that is longer than the index allows. The list on storage must have been
-/// wrong.
+/// The error of a list that is longer than the index allows. Such a list is damaged on storage.
 #[cold]
 pub(crate) fn too_long(file: &str, node: u32, links: usize, most: usize) -> Error {
     Error::Damaged {
@@ -233,8 +235,8 @@ pub(crate) fn undecodable(file: &str, node: u32, error: &CodecError) -> Error {
     }
 }
 
-/// Bytes of the header of a cached record with a vector: its id, and the lengths of its list and of
-/// its codes.
+/// The bytes of the header of a cached record with a vector. The header has the id, and the lengths
+/// of the list and of the codes.
 const CACHED_HEADER: usize = 16;
 /// Zeros after a cached record, for decoders that read ahead.
 const SLACK: usize = 8;
@@ -252,8 +254,8 @@ impl<'a> Record<'a> {
     }
 
     /// The most bytes that [`cached`](Record::cached) writes for a record, given the largest sizes
-    /// of list, codes and vector. If `vector` is 0, a record has only its list. Such entries have
-    /// the size of the Elias–Fano bound, as in DecoupleVS §3.4.
+    /// of its list, codes and vector. If `vector` is 0, the record has only its list. A cache of
+    /// such records has entries of the size of the Elias–Fano bound, as in DecoupleVS §3.4.
     pub(crate) fn cached_bytes(list: usize, codes: usize, vector: usize) -> usize {
         match vector {
             0 => list,
@@ -274,8 +276,8 @@ impl<'a> Record<'a> {
         out.extend_from_slice(self.vector);
     }
 
-    /// Reads the bytes that [`cached`](Record::cached) wrote for a record with or without a vector,
-    /// and appends some zeros to them. `None` if the bytes are malformed.
+    /// Returns the record whose bytes [`cached`](Record::cached) wrote, or `None` if the bytes are
+    /// malformed. `vectors` says whether the record has a vector. Appends some zeros to the bytes.
     pub(crate) fn from_cached(bytes: &'a mut Vec<u8>, vectors: bool) -> Option<Record<'a>> {
         let end = bytes.len();
         bytes.resize(end + SLACK, 0);

@@ -1,4 +1,4 @@
-//! Records as stored on pages of any format. Verify and repair read them without any tables.
+//! The records on a page, in any format of pages. Verify and repair read them without tables.
 //!
 //! ```text
 //!   PageFormat::read    bytes of a whole page ─> PageRecords: for each slot a node, its id,
@@ -6,20 +6,20 @@
 //! ```
 //!
 //! The format does not show which records are valid. A record that moved leaves its old bytes on
-//! its old page, and a segment that a merge kept has garbage records. Only tables distinguish
-//! these. A traversal reads pages as [`NodePages`](super::NodePages) instead.
+//! its old page, and a segment that a merge kept has garbage records. Only tables say which records
+//! are valid. A traversal reads pages through [`NodePages`](super::NodePages) instead.
 
 use std::borrow::Cow;
 
 use stratann_layout::{FileHeader, LayoutError};
 
-/// The pages of a file in some format. Its shape follows from the manifest or from the header of
-/// the file.
+/// The format of the pages of a file. The shape of the pages follows from the manifest, or from the
+/// header of the file.
 pub(crate) trait PageFormat {
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
 
-    /// The most pages after its first page over which a record may continue.
+    /// A record may continue on at most this many pages after its first page.
     fn pages_behind(&self) -> usize {
         0
     }
@@ -34,7 +34,7 @@ pub(crate) trait PageFormat {
         0
     }
 
-    /// The bytes that a list takes on storage. `list` is its stored form.
+    /// The bytes of a list on storage. `list` is the list as it is stored.
     fn list_bytes(&self, list: &[u8]) -> usize;
 
     /// Whether a header belongs to a file of `nodes` nodes in this format.
@@ -43,8 +43,9 @@ pub(crate) trait PageFormat {
     /// Reads page `page` and verifies all its checksums.
     ///
     /// `bytes` may continue with following pages, which have the end of the last record. If that
-    /// record is incomplete, only it is refused. On a fixed page the number of nodes follows from
-    /// `nodes`, the number of nodes of the index. With `None`, any number is accepted.
+    /// record is incomplete, only this record is refused. `nodes` is the number of nodes of the
+    /// index. On a fixed page, the number of records must fit it. If `nodes` is `None`, any number
+    /// of records is accepted.
     fn read<'p>(
         &'p self,
         page: u64,
@@ -75,13 +76,13 @@ pub(crate) trait FixedFormat: PageFormat {
 
 /// A page that was read.
 pub(crate) struct PageRecords<'p> {
-    /// Whether the page names the node of each record, because it was written after the build.
+    /// Whether the page has the node number of each record, because it was written after the build.
     pub(crate) relocated: bool,
     /// The first node of the page, if the build wrote the page.
     pub(crate) first: u64,
-    /// Bytes at the start of the page that continue a record of the page before; and bytes of the
-    /// page's last record that are on following pages.
+    /// The bytes at the start of the page that continue a record of an earlier page.
     pub(crate) begun: u64,
+    /// The bytes of the page's last record that are on following pages.
     pub(crate) left: u64,
     /// The records of the page, by slot.
     pub(crate) records: Vec<Stored<'p>>,
@@ -91,7 +92,7 @@ pub(crate) struct PageRecords<'p> {
 pub(crate) struct Stored<'p> {
     /// The node to which the record belongs, according to the page.
     pub(crate) node: Result<u32, LayoutError>,
-    /// The id; 0 if ids are stored elsewhere.
+    /// The id, or 0 if ids are stored elsewhere.
     pub(crate) id: Result<u64, LayoutError>,
     /// The list and the vector.
     pub(crate) bytes: Result<StoredBytes<'p>, LayoutError>,
@@ -99,15 +100,15 @@ pub(crate) struct Stored<'p> {
 
 /// The bytes of a record, not decoded.
 pub(crate) struct StoredBytes<'p> {
-    /// The list; empty if it is stored elsewhere. A list that is not encoded has a word for each
-    /// link.
+    /// The list. It is empty if lists are stored elsewhere. A list that is not encoded has a word
+    /// for each link.
     pub(crate) list: Cow<'p, [u8]>,
-    /// The vector; empty if it is stored elsewhere.
+    /// The vector. It is empty if vectors are stored elsewhere.
     pub(crate) vector: Cow<'p, [u8]>,
 }
 
 impl<'p> Stored<'p> {
-    /// A record that is either readable as a whole or not at all.
+    /// Returns a record whose parts are either all readable or all not readable.
     pub(crate) fn whole(
         node: Result<u32, LayoutError>,
         record: Result<(u64, &'p [u8], &'p [u8]), LayoutError>,

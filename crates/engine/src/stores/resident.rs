@@ -1,4 +1,5 @@
-//! Pages that are kept in memory: all pages of a file, or the hottest ones that the budget allows.
+//! Pages that are kept in memory: all pages of a file, or as many of its hottest pages as the
+//! budget allows.
 //!
 //! These pages are read and verified once, when the index is opened. A search reads them in place.
 
@@ -6,22 +7,23 @@ use stratann_tier::{HugeBytes, Volume};
 
 use crate::Error;
 
-/// The page is not in memory.
+/// The entry of a page that is not in memory.
 const AWAY: u32 = u32::MAX;
-/// Bytes read at a time.
+/// The approximate bytes that are read at a time.
 const PIECE: usize = 1 << 20;
 
 /// The pages of one file that are in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Resident {
-    /// For each page of the file its position in `bytes`, counted in pages, or [`AWAY`]. Empty if
-    /// no page is resident, or if all pages are: the position of a page is then its number.
-    places: Vec<u32>,
+    /// For each page of the file, its position in `bytes`, counted in pages, or [`AWAY`]. The table
+    /// is empty if no page is resident, or if all pages are. In that case, the position of a page is
+    /// its number.    places: Vec<u32>,
     bytes: Option<HugeBytes>,
     page_bytes: usize,
 }
 
-/// A function that checks a page, given its number and bytes. It returns the error that it finds.
+/// A function that checks a page, given the page's number and bytes. It returns an error if the
+/// page is damaged.
 pub(crate) type Check<'a> = dyn Fn(u64, &[u8]) -> Result<(), Error> + 'a;
 
 /// A file of pages to load from.
@@ -37,8 +39,8 @@ pub(crate) struct Source<'a> {
 }
 
 impl Resident {
-    /// Loads the pages for which `wanted` returns true. `wanted` is called in page order. `check`
-    /// must accept each loaded page.
+    /// Loads the pages for which `wanted` returns true. The call asks `wanted` about each page, in
+    /// page order. `check` must accept each loaded page.
     pub(crate) fn load(
         source: &Source<'_>,
         wanted: &mut dyn FnMut(u64) -> bool,
@@ -64,8 +66,8 @@ impl Resident {
                 page += 1;
                 continue;
             }
-            // Consecutive pages in the file are consecutive in memory, so one read loads a run of
-            // them.
+            // Pages that follow each other in the file follow each other in memory, so one read
+            // loads several of them.
             let run = places[page..]
                 .iter()
                 .take(most)
@@ -90,7 +92,7 @@ impl Resident {
         })
     }
 
-    /// All pages of a file, one after the other.
+    /// Returns the pages of a file that is in memory as a whole, in the order of page numbers.
     pub(crate) fn whole(bytes: HugeBytes, page_bytes: usize) -> Self {
         Self {
             places: Vec::new(),
@@ -99,7 +101,7 @@ impl Resident {
         }
     }
 
-    /// A page, if it is in memory.
+    /// Returns a page if it is in memory.
     #[inline]
     pub(crate) fn get(&self, page: u64) -> Option<&[u8]> {
         let place = match self.places.is_empty() {
@@ -110,7 +112,7 @@ impl Resident {
         self.bytes.as_ref()?.get(at..at + self.page_bytes)
     }
 
-    /// One or more consecutive pages, if all of them are in memory.
+    /// Returns consecutive pages if all of them are in memory.
     #[inline]
     pub(crate) fn run(&self, page: u64, pages: u32) -> Option<&[u8]> {
         if pages == 1 {
@@ -123,8 +125,8 @@ impl Resident {
                 if places.contains(&AWAY) {
                     return None;
                 }
-                // Positions follow the order of pages, so consecutive pages are consecutive in
-                // memory.
+                // Pages are in memory in the order of their numbers. So consecutive pages that are
+                // all in memory are next to each other.
                 *places.first()? as usize
             }
         };

@@ -1,17 +1,17 @@
-//! Roles on volumes: each role of an index's files may be on a volume, and so on a tier, of its
-//! own.
+//! Assigns roles to volumes. The files of each role may be on another volume, and so on another
+//! tier.
 //!
-//! The kind of a file gives its role ([`FileKind::role`]), and the name of a file gives its kind.
-//! So code that builds, searches, changes, checks or repairs an index uses a single volume. That
-//! volume passes each operation on a file to the volume of the file's role.
+//! The name of a file gives its kind, and the kind gives its role ([`FileKind::role`]). So code
+//! that builds, searches, changes, checks or repairs an index uses a single volume. This volume
+//! passes each operation on a file to the volume of the file's role.
 
 use std::sync::Arc;
 
 use stratann_layout::{FileKind, Role};
 use stratann_tier::{SplitVolume, Volume};
 
-/// Joins the volumes of an index: its folder, and the volumes of some roles. One volume may serve
-/// several roles. The log and files without a role are always in the folder.
+/// Joins the volumes of an index into one: the index folder, and the volumes of some roles. One
+/// volume may serve several roles. The log and files without a role are always in the folder.
 #[cfg_attr(
     not(test),
     expect(
@@ -74,8 +74,8 @@ pub(crate) mod tests {
         })
     }
 
-    /// An index in a folder: topology mapped, vectors in memory, ids in a folder of their own, and
-    /// the rest in the index folder.
+    /// Returns the volume of an index: the topology is mapped, vectors are in memory, ids are in
+    /// another folder, and all other files are in the index folder.
     pub(crate) fn tiers(folder: &Path) -> Arc<dyn Volume> {
         let directory = |name: &str| Directory::create(folder.join(name)).unwrap();
         let mapped: Arc<dyn Volume> = Arc::new(MemoryVolume::mapped(directory("topology")));
@@ -113,7 +113,7 @@ pub(crate) mod tests {
         assert_eq!(volume.list().unwrap().len(), 2 * FileKind::ALL.len() + 5);
     }
 
-    /// Some rows whose distances are all different.
+    /// Returns `n` rows whose distances all differ.
     fn rows(n: usize, from: usize) -> Matrix {
         let bytes = (from * 48..(from + n) * 48).map(|i| (i * i % 251) as u8);
         Matrix::new(bytes.collect(), n, 48, stratann_vector::Element::U8).unwrap()
@@ -172,8 +172,8 @@ pub(crate) mod tests {
                         assert_eq!(one.distances, several.distances, "{layout}");
                         let mut counters = [one.counters, several.counters];
                         if layout == Layout::Csr || layout.has_clusters() {
-                            // From memory, exactly the needed bytes are read. From a disk, whole
-                            // blocks are read.
+                            // A read from memory returns exactly the needed bytes. A read from a
+                            // disk returns whole blocks.
                             assert!(counters[0].bytes_read > counters[1].bytes_read);
                             counters.iter_mut().for_each(|c| c.bytes_read = 0);
                         }
@@ -188,7 +188,7 @@ pub(crate) mod tests {
                     assert!(same * 10 >= all * 8, "{layout}: {same} of {all}");
                 }
             }
-            // Here the list is long enough for all vectors, so the search scans.
+            // This candidate list is long enough for all vectors, so the search scans.
             let options = SearchOptions {
                 k: 600,
                 list: 600,

@@ -1,5 +1,5 @@
-//! Slotted pages: the common part of packed pages, pages of lists and segments. A directory gives
-//! the page of a node.
+//! Slotted pages: the common part of the pages of packed and layered indexes, of pages of lists,
+//! and of segments. A directory gives the page of a node.
 
 use std::borrow::Cow;
 
@@ -63,7 +63,7 @@ impl SlottedPages {
         (self.shape.file_offset(page), self.shape.page_bytes())
     }
 
-    /// Reads a page in place. `check` verifies its checksums, and `ids` tells whether the page has
+    /// Reads a page in place. `check` verifies its checksums, and `ids` says whether the page has
     /// ids.
     #[inline]
     pub(crate) fn view<'p>(
@@ -205,7 +205,8 @@ impl Composer for SlottedComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // A page that names a node twice is damaged, so its records are not written again.
+        // If a node comes twice, the page that its records are from is damaged. So the second
+        // record is refused.
         if self.nodes.contains(&node) {
             return false;
         }

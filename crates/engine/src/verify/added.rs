@@ -1,9 +1,8 @@
-//! Pages of vectors that direct inserts added, if vectors are stored apart from lists.
+//! Checks pages of vectors that direct inserts added, if vectors are stored apart from lists.
 //!
-//! Added pages follow the pages of the build in the file of the last segment, and have the inserted
-//! nodes in order. The table records the first node of each added page. Pages after the last
-//! recorded page were written after the checkpoint, or by a writer that crashed. `verify` ignores
-//! them.
+//! In the file of the last segment, added pages follow the pages of the build. They have the
+//! inserted nodes in order. The table has the first node of each added page. Pages that are not in
+//! the table were written after the checkpoint, or by a writer that crashed. `verify` ignores them.
 
 use super::Check;
 use super::pages::{NodeAt, Pages};
@@ -77,8 +76,8 @@ impl Check<'_> {
         })
     }
 
-    /// Checks a node that waits for a page of the graph. Its pending vector must equal the vector
-    /// composed of its two parts.
+    /// Checks a node that waits for a page of the graph. The pending vector of the node must equal
+    /// the vector that is composed of its two parts.
     pub(super) fn waits_as(&mut self, place: NodeAt<'_>, node: u32, vector: &[u8]) {
         let Some(tables) = self.placement_tables else {
             return;
@@ -90,8 +89,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the ids of nodes on a page of vectors that still wait for a page of the graph. The
-    /// ids on the page must equal the pending ids.
+    /// Checks the ids of the nodes on a page of vectors that wait for a page of the graph. The ids
+    /// on the page must equal the pending ids.
     fn as_they_wait(
         &mut self,
         read: &PageRecords<'_>,
@@ -102,7 +101,7 @@ impl Check<'_> {
         for record in placement_tables.waiting_from(read.first, read.records.len()) {
             let slot = u64::from(record.node) - read.first;
             let found = read.records.get(slot as usize).map(|stored| &stored.id);
-            // An unreadable id has already been reported.
+            // Other code has reported an unreadable id.
             if let Some(Ok(id)) = found
                 && *id != record.id
             {

@@ -1,9 +1,9 @@
-//! The files of a cluster index. Every byte and the place of each vector are checked, and each
-//! vector must be in a cluster.
+//! Checks the files of a cluster index: every byte, and the place of each vector. Each vector must
+//! be in a cluster.
 //!
 //! If clusters changed after the build, all posting lists of each later segment are checked, even
-//! superseded ones. At the end, the current posting lists are checked together: each live vector
-//! must be in one of them.
+//! those that later lists have replaced. At the end, the current posting lists are checked
+//! together: each live vector must be in one of them.
 
 use stratann_codec::ListModel;
 use stratann_layout::{
@@ -24,10 +24,11 @@ const PIECE: usize = 1 << 20;
 
 /// The content of posting lists.
 struct Found {
-    /// The vectors that are stored as members of their own cluster, and the vectors in any cluster.
+    /// The vectors that are in their own cluster. The next field has the vectors in any cluster.
     own: Bits,
     members: Bits,
-    /// The number of members of all clusters, and of the largest cluster.
+    /// The number of members of all clusters. The next field is the number of members of the
+    /// largest cluster.
     total: u64,
     largest: u64,
     /// Whether all posting lists could be read.
@@ -44,7 +45,7 @@ struct Extents<'a> {
 }
 
 impl Check<'_> {
-    /// The kind of file that has the posting lists, if the index has clusters.
+    /// The kind of the file with the posting lists, if the index has clusters.
     pub(super) fn extents(&self) -> Option<FileKind> {
         match self.composition.made {
             Made::Clusters { extents } => Some(extents),
@@ -52,7 +53,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a file of clusters: posting lists, or members stored by themselves.
+    /// Checks a file of clusters: posting lists, or vectors without posting lists.
     pub(super) fn clustered(
         &mut self,
         entry: &FileEntry,
@@ -94,7 +95,7 @@ impl Check<'_> {
         }
     }
 
-    /// Whether changes after the build have written a file.
+    /// Whether a file was written by changes after the build.
     pub(super) fn amends(&self, kind: FileKind, n: Option<u32>) -> bool {
         let files = self.later_files();
         // If the table cannot be read, it is unknown whether the file belongs to the changes.
@@ -102,7 +103,7 @@ impl Check<'_> {
         files.contains(&(kind, n)) || unknown()
     }
 
-    /// The files of a cluster index that were written after its build, by its table.
+    /// The files of a cluster index that were written after its build, according to its table.
     pub(super) fn later_files(&self) -> Vec<(FileKind, Option<u32>)> {
         let Some(extents) = self.extents() else {
             return Vec::new();
@@ -176,7 +177,8 @@ impl Check<'_> {
     }
 
     /// Checks a cluster index that changed after its build. Every live vector must be in a cluster.
-    /// If vectors are stored in all of their clusters, each must have exactly one own cluster.
+    /// If vectors are stored in all of their clusters, each vector must have exactly one own
+    /// cluster.
     pub(super) fn current_clusters(&mut self) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let (Some(_), Some(facts), Some(tables)) =
@@ -325,8 +327,8 @@ impl Check<'_> {
         let (mut buffer, mut first) = (Vec::new(), 0u32);
         for (cluster, (&bytes, &records)) in (0u32..).zip(table.bytes.iter().zip(&table.records)) {
             let at = offsets[cluster as usize];
-            // Checks the zeros after a posting list. After the last posting list, they end with the
-            // file.
+            // The end of the zeros after a posting list. After the last posting list, it is the end
+            // of the file.
             let end = match cluster + 1 == extents.shape.clusters {
                 true => entry.length,
                 false => offsets[cluster as usize + 1],
@@ -340,7 +342,7 @@ impl Check<'_> {
                 found.complete = false;
                 self.report.refused(extents.name, &error);
             }
-            // A table whose total is out of range is refused.
+            // The sum does not overflow, since a table with too large a total is refused.
             first += match extents.kind {
                 ExtentKind::Grouped => records,
                 ExtentKind::Replicated | ExtentKind::Postings => 0,
@@ -430,7 +432,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a vector in the only or the first place where it is stored.
+    /// Checks a vector in its own cluster, or in the only place where it is stored.
     fn own_vector(
         &mut self,
         node: u32,
@@ -460,7 +462,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that all vectors exist, and are in as many clusters as the manifest says.
+    /// Checks that each vector exists and is in a cluster, and that the numbers of members in the
+    /// manifest are correct.
     fn add_up(&mut self, found: &Found, kind: ExtentKind, name: &str) {
         let Some(facts) = self.manifest.clusters() else {
             return;
@@ -487,8 +490,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a file of members that are stored by themselves. Its vectors have the numbers
-    /// `numbers`.
+    /// Checks a file of vectors without posting lists. Its vectors have the numbers `numbers`.
     fn members_alone(
         &mut self,
         entry: &FileEntry,

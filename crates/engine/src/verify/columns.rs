@@ -1,5 +1,5 @@
-//! Segments of columns. Rows must decode, each id must lead to its row, and the index part must
-//! agree with the rows.
+//! Checks segments of columns. Rows must decode, each id must lead to its row, and the index part
+//! must fit the rows.
 
 use stratann_layout::FileKind;
 
@@ -8,7 +8,7 @@ use crate::stores::columns::{PartReader, RowsReader, check};
 use crate::{Error, stored};
 
 impl Check<'_> {
-    /// Checks all segments whose files are whole.
+    /// Checks all segments whose two files have correct checksums.
     pub(super) fn columns(&mut self) -> Result<(), Error> {
         for number in self.manifest.column_segments() {
             let n = Some(number);

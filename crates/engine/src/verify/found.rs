@@ -1,6 +1,6 @@
-//! Checks whether searches find vectors inserted after the last build or merge as well as the
-//! vectors of that build. Inserted vectors may have drifted from the codes. Drift is no damage, but
-//! worth a warning.
+//! Checks whether searches find the vectors that were inserted after the last build or merge. The
+//! check compares their recall with the recall of older vectors. Inserted vectors may have drifted,
+//! so that their codes are inaccurate. Drift is no damage, so it causes only a warning.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use crate::progress::Progress;
 use crate::stores::codes::Codes;
 use crate::{Error, stored};
 
-/// The most bytes of codes with which the check runs, since `verify` uses little memory. `stats`
-/// checks indexes of any size.
+/// The check runs only if the index has at most this many bytes of codes, since `verify` uses
+/// little memory. `stats` checks indexes of every size.
 const MOST_CODES: u64 = 64 << 20;
 
 /// Warns if searches miss some vectors of an index, or if the check failed. `report` is the report
-/// about that index.
+/// about this index.
 ///
 /// # Errors
-/// The caller interrupted.
+/// The caller interrupts.
 pub(super) fn warn(
     home: &Arc<dyn Volume>,
     path: &Path,

@@ -1,9 +1,9 @@
-//! The file of ids. Ids must be ascending, and each record of the build must have an entry with its
-//! id and its node.
+//! Checks the file of ids. Ids must ascend. For each record of the build, the file must have an
+//! entry with the id and the node of the record.
 //!
-//! Records are looked up in batches sorted by id, so each block is read about once for each batch.
-//! A bit for each entry shows whether a record has its id. After all records were read, an entry
-//! without a record is superfluous.
+//! The check looks up records in batches, sorted by id. So it reads each block about once for each
+//! batch. A bit for each entry shows whether a record has its id. After all records were read, an
+//! entry without a record is superfluous.
 
 use stratann_layout::Manifest;
 use stratann_tier::Volume;
@@ -14,22 +14,21 @@ use crate::Error;
 use crate::bits::Bits;
 use crate::stores::ids::{IdTable, LastBlock};
 
-/// The number of records that are looked up together.
+/// The number of records in a batch.
 const BATCH: usize = 1 << 16;
-/// The number of blocks between two checks for an interruption.
+/// The check looks for an interruption after this many blocks.
 const BETWEEN_LOOKS: u64 = 256;
 
 /// The results of the checks against the file of ids.
 pub(super) struct IdFile {
     ids: IdTable,
-    /// Ids and nodes of records that are still to be looked up.
+    /// The ids and nodes of records that wait for the look-up.
     waiting: Vec<(u64, u32)>,
     /// The number of records that were read.
     records: u64,
     /// For each entry, whether a record has its id.
     found: Bits,
-    /// Whether a look-up failed to read a block. If it failed, it is unknown which entries have no
-    /// record.
+    /// Whether a look-up could not read a block. If so, it is unknown which entries have no record.
     unread: bool,
 }
 
@@ -53,7 +52,7 @@ impl IdFile {
         self.waiting.sort_unstable();
         let mut last = LastBlock::none();
         for (id, node) in self.waiting.drain(..) {
-            // An unreadable block has already been reported.
+            // An unreadable block is reported by the check of the file.
             let Ok(found) = self.ids.find(id, &mut last) else {
                 self.unread = true;
                 continue;
@@ -105,7 +104,7 @@ impl IdFile {
 }
 
 impl Check<'_> {
-    /// Checks the file of ids by itself.
+    /// Checks the file of ids without the records.
     pub(super) fn id_file(&mut self, name: &str) -> Result<(), Error> {
         let Some(table) = IdTable::open(self.volume, self.manifest)? else {
             return Ok(());

@@ -1,8 +1,8 @@
-//! External ids that occur twice.
+//! Finds external ids that occur twice.
 //!
-//! Ids are usually row numbers. So each id below twice the number of vectors takes one bit. These
-//! bits together take a quarter of a byte for each vector. Other ids take eight bytes each, and are
-//! sorted at the end.
+//! Ids are usually row numbers. So the set has a bit for each number below twice the number of
+//! vectors, which is two bits for each vector. Larger ids take eight bytes each, and are sorted at
+//! the end.
 
 use crate::bits::Bits;
 
@@ -33,8 +33,8 @@ impl Ids {
         true
     }
 
-    /// Returns the large ids that were added more than once, each as often as it was repeated, and
-    /// removes all large ids.
+    /// Removes all large ids. Returns those that were added more than once, each as often as it was
+    /// repeated.
     pub(super) fn repeated(&mut self) -> Vec<u64> {
         let mut large = std::mem::take(&mut self.large);
         large.sort_unstable();

@@ -1,6 +1,6 @@
-//! Pages of an inline index that took direct inserts. The place of each page follows from the
-//! numbers of its nodes. If a page was still to be written in place after the last checkpoint, the
-//! journal of this checkpoint has the page as well.
+//! Checks pages of an inline index that took direct inserts. The place of each page follows from
+//! the numbers of its nodes. If a page was to be written in place after the last checkpoint, the
+//! journal of this checkpoint has the page too.
 //!
 //! ```text
 //!   journal   page -> bytes     these count: in the file the page may be old, torn, or missing
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! If the journal cannot be read, this is reported, and the pages in the file count. Pages that are
-//! not whole in the file are lost, and are reported too.
+//! damaged in the file are lost, and are reported too.
 
 use stratann_layout::{FileEntry, FileKind, JournalFile};
 
@@ -28,7 +28,7 @@ impl Check<'_> {
         name: &str,
     ) -> Result<(), Error> {
         let (volume, manifest, nodes) = (self.volume, self.manifest, self.nodes());
-        // The header is checked first.
+        // The header of the file is checked first.
         stored::pages(volume, manifest, self.composition.lists, None)?;
         let format = format(manifest)?;
         let count = format.pages(nodes);
@@ -49,7 +49,7 @@ impl Check<'_> {
         let stored = volume.len(&entry.name)?.saturating_sub(pages.start);
         let stored = stored / pages.page_bytes as u64;
         pages.count = stored.min(count);
-        // A page that is in the journal is not read from the file, where it may be unreadable.
+        // A page of the journal is not read from the file, since it may be unreadable there.
         let wanted = |page: u64| !has(page);
         self.each_page_of(
             entry,
@@ -104,8 +104,8 @@ impl Check<'_> {
     pub(super) fn journal(&mut self, payload: Vec<u8>, name: &str) -> Result<(), Error> {
         let (manifest, nodes) = (self.manifest, self.nodes());
         let Some(format) = self.composition.fixed_format(manifest)? else {
-            // This layout has no journal. If the manifest names a journal, the fault is reported
-            // for the manifest.
+            // This layout has no journal. If the manifest names a journal, this is reported as a
+            // fault of the manifest.
             return Ok(());
         };
         let count = format.pages(nodes);
@@ -117,7 +117,8 @@ impl Check<'_> {
                 self.report.problem(name, None, what);
                 continue;
             }
-            // The offset of the page in its file, not in the journal.
+            // The offset of a problem is the offset of the page in the file of pages, and not in
+            // the journal.
             let place = format!(
                 "{name}, for page {page} of {}",
                 self.composition.lists.name()

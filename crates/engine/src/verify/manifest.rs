@@ -1,5 +1,5 @@
-//! The statements of the manifest: the files of the index, the division of nodes into segments, and
-//! the sums over all lists and vectors.
+//! Checks the statements of the manifest: the files of the index, the division of nodes into
+//! segments, and the sums over all lists and vectors.
 
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, IDS};
 use stratann_layout::{FileEntry, FileKind, Form, SegmentFacts};
@@ -11,14 +11,14 @@ use crate::stores::VectorsAt;
 /// The sums over the lists and vectors that were read so far.
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// The number of lists that were read, and of their links.
+    /// The number of lists that were read. The next field is the number of their links.
     pub(super) lists: u64,
     pub(super) edges: u64,
     /// The number of links of the longest list.
     pub(super) degree_max: u32,
-    /// The bytes of the lists on disk.
+    /// The bytes of the lists on storage.
     pub(super) list_bytes: u64,
-    /// The number of vectors that were read, and their bytes on disk.
+    /// The number of vectors that were read. The next field is their bytes on storage.
     pub(super) vectors: u64,
     pub(super) vector_bytes: u64,
 }
@@ -50,14 +50,15 @@ impl Check<'_> {
                 Form::Segment => of_segment(),
                 Form::Clusters(_) if n.is_some() => self.amends(kind, n),
                 Form::Clusters(_) => kind == self.composition.lists || Some(kind) == self.extents(),
-                // A MANIFEST names no log file, and only the tables that are listed above.
+                // A MANIFEST names no log file, and no tables except those that are listed above.
                 Form::Log | Form::Stream => false,
             },
         }
     }
 
-    /// Checks that the manifest names all files that the layout needs, and that a division by the
-    /// segment size gives the segment of each node.
+    /// Checks that the manifest names all files that the layout needs. Checks also that all
+    /// segments except the last have the same number of records, since the segment of a node
+    /// follows by division.
     pub(super) fn claims(&mut self) {
         let mut needed = vec![(self.composition.lists, None)];
         needed.extend(self.composition.codes.file().map(|kind| (kind, None)));
@@ -102,7 +103,7 @@ impl Check<'_> {
             return;
         };
         // The garbage of a kept segment counts too, since all segments except the last were full
-        // when they were written.
+        // when they were written. With it, their numbers of records are equal.
         let records = |segment: &SegmentFacts| segment.stored().1;
         let capacity = records(&segments[0]);
         let wrong = |&n: &usize| match others.get(n) {
@@ -123,7 +124,7 @@ impl Check<'_> {
     }
 
     /// Checks the sums over all lists and vectors of the build, if all of them could be read. The
-    /// sums do not include later inserts.
+    /// sums do not include inserts after the build.
     pub(super) fn sums(&mut self) {
         if self.manifest.placement.is_some() {
             return;
@@ -139,7 +140,7 @@ impl Check<'_> {
                 ));
             }
         }
-        // An index written before the layouts with codes has no sums of bytes.
+        // A version of StratANN before the layouts with codes wrote no sums of bytes.
         let silent = !self.composition.is_encoded() && !self.composition.has_codes_in_records();
         for (what, complete, claimed, found) in [
             ("lists", found.lists, manifest.list_bytes, found.list_bytes),
@@ -161,14 +162,13 @@ impl Check<'_> {
         }
     }
 
-    /// Reports repeated external ids that are found only after all ids are sorted.
+    /// Reports repeated external ids that were found only after all ids were sorted.
     pub(super) fn repeated_ids(&mut self) {
         let (kind, n) = match self.composition.vectors {
             VectorsAt::Records | VectorsAt::Parts => (self.composition.lists, None),
             VectorsAt::Segments => (FileKind::Vectors, Some(0)),
         };
-        // Equal ids may be in different segments, and the check does not record the segment of an
-        // id.
+        // Equal ids may be in different segments, and the check does not know the segment of an id.
         let file = match self.manifest.segments.len() {
             0 | 1 => stored::file_of(self.volume, self.manifest, kind, n).ok(),
             _ => None,

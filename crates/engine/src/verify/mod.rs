@@ -1,4 +1,4 @@
-//! `verify`: reads every byte of an index and reports all damage and all inconsistencies.
+//! `verify`: reads every byte of an index, and reports all damage and all inconsistencies.
 //!
 //! ```text
 //!   manifest.rs   the claims of the MANIFEST: files that the layout needs, segments, sums
@@ -16,20 +16,22 @@
 //!   found.rs      whether searches find vectors inserted since the build: only a warning
 //! ```
 //!
-//! The checks cover the manifest, and the length, header and block checksums of each file. Pages
-//! must have the nodes that the directory and the chunks name. Each list and each vector must
-//! decode, and the degree and links of each node must be valid. External ids must be unique, and
-//! the sums in the manifest correct. Files that the manifest does not name are reported.
+//! The checks cover the manifest, and the length, the header and the checksums of the blocks of
+//! each file. A page must have the nodes that the directory or the chunks name. Each list and each
+//! vector must decode, and the degree and the links of each node must be valid. External ids must
+//! be unique, and the sums in the manifest must be correct. Files that the manifest does not name
+//! are reported too.
 //!
-//! The index is not changed. Damaged parts are skipped, so that one report names all damage. If a
-//! table is damaged, the checksums of the data that needs it are still checked.
+//! `verify` does not change the index. It continues after a damaged part, so that one report has
+//! all damage. If a table is damaged, the checksums of the data that needs this table are still
+//! checked.
 //!
-//! Memory is used for a megabyte of pages, the tables of one file, and the ids. Ids take two bits
-//! for each vector if they are row numbers. The check of a file of ids takes another bit for each
-//! vector, and a megabyte. If the index took direct inserts, the table of nodes and pages stays in
-//! memory with 4 bytes a node, and so do the pending changes. If an index has changed since its
-//! build, is whole, and has up to 64 MiB of codes, it is opened at the end to see how well searches
-//! find new vectors.
+//! `verify` needs memory for a megabyte of pages, the tables of one file, and the ids. If ids are
+//! row numbers, they take two bits for each vector. The check of a file of ids takes one more bit
+//! for each vector, and a megabyte. If the index took direct inserts, the table of nodes and pages
+//! is in memory with 4 bytes a node, together with the pending changes. At the end, an index may be
+//! opened to check how well searches find new vectors. This happens if the index has changed since
+//! its build, has no damage, and has up to 64 MiB of codes.
 
 mod added;
 mod clusters;
@@ -73,42 +75,42 @@ use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
 use crate::{Error, ErrorKind, Layout, stored};
 
-/// The most problems that are listed, apart from the first problem of each file. Without a limit, a
+/// The most problems in a report, in addition to the first problem of each file. Without a limit, a
 /// file that is damaged everywhere would fill the terminal.
 const MOST: usize = 100;
 
-/// About how many bytes of memory a check takes: pages, the tables of a file, and a megabyte of
-/// ids.
+/// The approximate bytes of memory of a check: pages, the tables of a file, and a megabyte of ids.
 const MEMORY: u64 = 3 << 20;
-/// The number of vectors whose bits fit a byte. The ids take at most four bits for each vector.
+/// The number of vectors whose bits fit into a byte. The ids take at most four bits for each
+/// vector.
 const NODES_A_BYTE: u64 = 2;
 
 /// A fault in an index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The file.
+    /// The name of the file.
     pub file: String,
     /// The offset in the file, in bytes, if the fault is at one place.
     pub offset: Option<u64>,
-    /// The fault, and how to repair it.
+    /// The fault, and the remedy.
     pub what: String,
 }
 
 /// The amount of data that `verify` read, and the problems that it found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
-    /// The layout of the index; empty if its MANIFEST cannot be read.
+    /// The layout of the index. It is empty if the MANIFEST cannot be read.
     pub layout: String,
     /// The number of files that were read to their end.
     pub files: u64,
     /// The bytes of the files that were read to their end.
     pub bytes: u64,
     /// The number of pages with nodes: pages of lists, of vectors, or of both. In the layout csr,
-    /// pieces of rows; in a cluster index, posting lists.
+    /// it is the number of pieces of rows. In a cluster index, it is the number of posting lists.
     pub pages: u64,
-    /// The number of nodes whose lists were read; in a cluster index, the number of vectors.
+    /// The number of nodes whose lists were read. In a cluster index, it is the number of vectors.
     pub nodes: u64,
-    /// The number of links; 0 in a cluster index, which has no links.
+    /// The number of links. It is 0 in a cluster index, which has no links.
     pub edges: u64,
     /// The number of records in the log after the checkpoint.
     pub log_records: u64,
@@ -116,11 +118,11 @@ pub struct VerifyReport {
     pub problems: Vec<Problem>,
     /// The number of all problems.
     pub problem_count: u64,
-    /// The number of problems that are not damage. Such a problem is a file that this user may not
-    /// read, or whose read failed for a reason outside the file.
+    /// The number of problems that are no damage. Such a problem is a file that this user may not
+    /// read, or a read that failed for a reason outside the file.
     pub unread: u64,
-    /// If copies were read and a problem was found, the number of problems of the index itself. 0
-    /// means that only the copies are damaged.
+    /// The number of problems of the index itself, if copies were read and a problem was found. If
+    /// it is 0, only the copies are damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_problems: Option<u64>,
 }
@@ -145,7 +147,7 @@ impl VerifyReport {
 
     fn refused(&mut self, file: &str, error: &Error) {
         let unread = match error {
-            // The manifest names bytes that are missing.
+            // Missing bytes that the manifest names are damage.
             Error::Tier(error) => !matches!(
                 error,
                 TierError::Missing { .. } | TierError::Short { .. } | TierError::OutOfRange { .. }
@@ -165,7 +167,7 @@ impl VerifyReport {
 ///
 /// # Errors
 /// There is no index, its manifest cannot be read, the machine is out of memory or handles, or the
-/// caller interrupts. Damage is no error: it is in the report.
+/// caller interrupts. Damage is in the report, and is no error.
 pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyReport, Error> {
     let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
     let report = verify_in(&*home, progress)?;
@@ -174,14 +176,14 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
     Ok(report)
 }
 
-/// Checks like [`verify`], but reads copies. For the roles that searches read at `places`, it reads
-/// the copies there. For other roles, it reads the index folder. Missing copies are made first. If
-/// there is a problem, the index itself is read as well, since a copy of a damaged file is damaged
-/// too.
+/// Does the same as [`verify`], but reads copies. For each role that has a place in `places`, it
+/// reads the copy at this place. For other roles, it reads the index folder. Missing copies are
+/// made first. If there is a problem, it reads the index itself too, since a copy of a damaged file
+/// is damaged.
 ///
 /// # Errors
-/// Fails as [`verify`] does. Other errors: a place is in memory, which cannot be checked. The index
-/// does not have one of the roles.
+/// Fails as [`verify`] does. It also fails if a place is in memory, which cannot be checked, or if
+/// the index does not have one of the roles.
 pub fn verify_placed(
     path: impl AsRef<Path>,
     places: &Places,
@@ -227,7 +229,7 @@ pub(crate) fn verify_in(
     let lengths = manifest.files.iter().map(|entry| entry.length);
     let total = lengths.fold(0, u64::saturating_add);
     let _stage = Stage::begin(progress, "verifying", total);
-    // Tables that cannot be read are reported when their own files are checked.
+    // A table that cannot be read is reported when its file is checked.
     let placement_tables = Tables::read(volume, &manifest);
     let id_file = IdFile::open(volume, &manifest);
     let mut check = Check {
@@ -270,22 +272,22 @@ struct Check<'a> {
     volume: &'a dyn Volume,
     manifest: &'a Manifest,
     layout: Layout,
-    /// The properties of its stores.
+    /// The composition of the layout, with the abilities of its stores.
     composition: &'static Composition,
     report: VerifyReport,
     sums: Sums,
-    /// The table of nodes and pages, if direct inserts were made and it can be read.
+    /// The table of nodes and pages, if the index took direct inserts and the table can be read.
     placement_tables: Option<&'a Tables>,
-    /// The same table for readers of pages, after its first use.
+    /// The same table, in the form for readers of pages. It is made at its first use.
     placed: OnceCell<Placed>,
     counts: Counts,
     ids: Ids,
-    /// In a cluster index that changed since its build: the live vectors that are stored by
-    /// themselves.
+    /// In a cluster index that changed since its build, the live vectors that are stored without
+    /// posting lists.
     live: Bits,
     /// The file of ids, if it exists and can be opened.
     id_file: Option<IdFile>,
-    /// The files of columns whose checksums are correct.
+    /// The files of columns whose checksums were found to be correct.
     whole_columns: HashSet<(FileKind, Option<u32>)>,
     progress: &'a dyn Progress,
 }
@@ -325,7 +327,8 @@ impl Check<'_> {
                 Ok(())
             }
             Err(Error::Interrupted) => Err(Error::Interrupted),
-            // The machine lacks memory or handles, so it is unknown whether the file is whole.
+            // The machine is out of memory or handles, so it is unknown whether the file is
+            // damaged.
             Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
             Err(error) => {
                 self.report.refused(&name, &error);
@@ -344,9 +347,10 @@ impl Check<'_> {
         stored::check_file(self.volume, entry, kind)?;
         let may_grow = match kind {
             FileKind::Vectors => self.may_grow(n),
-            // Files of clusters are never written to later.
+            // A file of clusters does not grow after it was written.
             _ if self.extents().is_some() => false,
-            // If pages stay in place, pages are added only after a checkpoint was committed.
+            // If pages are rewritten in place, pages are added only if a checkpoint has direct
+            // inserts.
             _ => self.composition.records_move() || self.manifest.placement.is_some(),
         };
         if !may_grow {
@@ -375,8 +379,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the records of the log. Their vectors must be valid, and the log may be torn at its
-    /// end only.
+    /// Checks the records of the log. Their vectors must be valid, and only the end of the log may
+    /// be torn.
     fn log(&mut self) {
         let (volume, manifest) = (self.volume, self.manifest);
         let shape = LogShape::new(manifest.element, manifest.dimension as usize);
@@ -424,7 +428,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the record of interrupted inserts.
+    /// Checks the file about interrupted inserts.
     fn inserts(&mut self) -> Result<(), Error> {
         let Some(text) = durable::inserts::text(self.volume)? else {
             return Ok(());
@@ -460,8 +464,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Reports files that the manifest does not name. Such files are harmless, but the user should
-    /// know of them.
+    /// Warns about files that the manifest does not name. These files do no harm.
     fn strays(&mut self) -> Result<(), Error> {
         for name in self.volume.list()? {
             let known = name == MANIFEST

@@ -1,4 +1,4 @@
-//! Reads files of pages piece by piece, and checks nodes as far as the layout does not matter.
+//! Reads files of pages piece by piece. Makes the checks of nodes that do not depend on the layout.
 
 use stratann_layout::{BLOCK, FileEntry};
 use stratann_vector::first_invalid;
@@ -7,7 +7,7 @@ use super::Check;
 use crate::Error;
 use crate::stores::records::PageFormat;
 
-/// About how many bytes of pages are read with one read.
+/// The approximate bytes of one read.
 const PIECE: u64 = 1 << 20;
 
 /// The pages of a file.
@@ -18,7 +18,7 @@ pub(super) struct Pages {
     pub(super) page_bytes: usize,
     /// The offset of the first page in the file.
     pub(super) start: u64,
-    /// The most pages that a record may take after its first page.
+    /// The most pages onto which a record may continue after its first page.
     pub(super) behind: u64,
 }
 
@@ -39,7 +39,7 @@ impl Pages {
 pub(super) struct NodeAt<'a> {
     /// The file, as it is named in problem reports.
     pub(super) file: &'a str,
-    /// The offset of the node's page. `None` if the node is still pending.
+    /// The offset of the page of the node, or `None` if the node is pending.
     pub(super) offset: Option<u64>,
     /// The number of the node.
     pub(super) node: u64,
@@ -57,7 +57,8 @@ impl Check<'_> {
         self.each_page_of(entry, pages, |_| true, each)
     }
 
-    /// Like [`each_page`](Check::each_page), but reads only the pages that are `wanted`.
+    /// Does the same as [`each_page`](Check::each_page), for the pages for which `wanted` returns
+    /// true.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,
@@ -97,7 +98,7 @@ impl Check<'_> {
         placement.map_or(self.manifest.vectors, |facts| facts.nodes)
     }
 
-    /// Reports a page of rewritten records in an index whose pages are never rewritten.
+    /// Reports a page with rewritten records, in an index whose pages are never rewritten.
     pub(super) fn no_relocated(&mut self, page: u64, offset: u64, file: &str) {
         let what =
             format!("page {page} has rewritten records, but the MANIFEST says that there are none");
@@ -110,7 +111,7 @@ impl Check<'_> {
         self.report.problem(place.file, place.offset, what);
     }
 
-    /// Checks the links of a node, whose list takes `bytes` bytes on disk.
+    /// Checks the links of a node. Its list takes `bytes` bytes on storage.
     pub(super) fn links(&mut self, place: NodeAt<'_>, links: &[u32], bytes: usize) {
         let (nodes, degree) = (self.nodes(), self.manifest.graph().degree);
         self.sums.lists += 1;
@@ -130,7 +131,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the vector of a node, which takes `bytes` bytes on disk.
+    /// Checks the vector of a node. The vector takes `bytes` bytes on storage.
     pub(super) fn vector(&mut self, place: NodeAt<'_>, vector: &[u8], bytes: usize) {
         self.sums.vectors += 1;
         self.sums.vector_bytes += bytes as u64;

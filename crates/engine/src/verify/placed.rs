@@ -1,5 +1,5 @@
-//! Pages of an index that took direct inserts. A table records the page of each node. Some new
-//! nodes and changes are pending: they are on no page.
+//! Checks pages of an index that took direct inserts. A table has the page of each node. Some new
+//! nodes and changes are pending, and are on no page.
 //!
 //! ```text
 //!   placement   node -> page      pages without a node are not read: their content does not count
@@ -7,9 +7,9 @@
 //!   pending     changes, records  a list counts as it will be when its page is written
 //! ```
 //!
-//! Every node is either on the page in the table or among the pending changes. If vectors are
-//! stored apart, these pages have neither vectors nor ids. Such vectors are never pending, and are
-//! on pages of their own ([`super::added`]). If vectors are in two parts, these pages have the
+//! Every node is either on the page that the table has for it, or pending. If vectors are stored
+//! apart from lists, the pages have neither vectors nor ids. Such vectors are never pending, and
+//! are on pages of segments ([`super::added`]). If vectors are in two parts, the pages have the
 //! leading parts and the ids.
 
 use stratann_layout::{FileEntry, FileKind, LayoutError};
@@ -51,8 +51,8 @@ impl Check<'_> {
         let file = stored::pages(self.volume, self.manifest, kind, None)?;
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // Without the table it is unknown which pages count. An unreadable table is reported when
-        // its own file is checked.
+        // Without the table, it is unknown which pages count. An unreadable table is reported when
+        // its file is checked.
         let Some(placement_tables) = self.placement_tables else {
             return self.advance(entry.length);
         };
@@ -149,14 +149,14 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a page that has nodes and cannot be read.
+    /// Reports a page with nodes that cannot be read.
     fn passed_over(&mut self, walk: &mut Walk<'_>, page: u64, name: &str, error: &Error) {
         walk.damaged.add(page);
         self.report.refused(name, error);
     }
 
-    /// Returns the place and the node of a record if the record is current. It is current if the
-    /// table has this page for the node.
+    /// Returns the place and the node of a record, if the record is current. A record is current if
+    /// the table has its page for its node.
     fn is_here<'n>(
         &mut self,
         walk: &mut Walk<'_>,
@@ -185,8 +185,8 @@ impl Check<'_> {
             );
             return None;
         };
-        // Otherwise the record has moved to another page, and this page still has its old bytes. No
-        // page has a node twice.
+        // If the table has another page, the record has moved there, and this page still has its
+        // old bytes. A second record of the same node on a page does not count.
         if u64::from(here) != page.number || !walk.found.add(node.into()) {
             return None;
         }
@@ -201,14 +201,14 @@ impl Check<'_> {
         if !changes.is_empty() {
             let most = walk.links.len().max(degree);
             apply(changes, node, &mut walk.links);
-            // Two concurrent inserts may both have used the last free slot. Only the first link is
-            // written to the page, and this is no damage.
+            // Two concurrent inserts may both have used the last free place of a list. Only the
+            // first link will be written to the page. This is no damage.
             walk.links.truncate(most);
         }
         self.links(place, &walk.links, bytes);
     }
 
-    /// Checks the pending nodes, which are on no page.
+    /// Checks the pending nodes. They are on no page.
     fn waiting(&mut self, walk: &mut Walk<'_>) {
         let tables = walk.tables;
         let Some(pending) = &tables.pending else {

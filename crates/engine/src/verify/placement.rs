@@ -1,13 +1,13 @@
-//! The table of nodes and pages in an index that took direct inserts, and the live ids.
+//! Checks the table of nodes and pages of an index that took direct inserts, and the live ids.
 //!
 //! ```text
 //!   placement   node -> page; first nodes of added pages of vectors; dead ids, and later ids
 //!   pending     nodes and changes that are on no page yet
 //! ```
 //!
-//! Ids must be unique among live records only. If an id was deleted or replaced, its records below
-//! a bound are dead. Another record may then have the same id. The records of an index may be in
-//! several files, so their totals are checked after all files were read.
+//! Ids must be unique only among live records. If an id was deleted or replaced, its records on
+//! nodes below a bound are dead, and another record may have the same id. The records of an index
+//! may be in several files, so their totals are checked after all files were read.
 
 use stratann_layout::{FileKind, Manifest, PendingFile, PendingRecord, PlacementFile};
 use stratann_tier::Volume;
@@ -25,7 +25,7 @@ pub(super) struct Tables {
     pub(super) placement: PlacementFile,
     /// The file, as it is named in problem reports.
     pub(super) name: String,
-    /// The pending changes and new nodes, ordered by node; `None` if they cannot be read.
+    /// The pending changes and new nodes, ordered by node, or `None` if they cannot be read.
     pub(super) pending: Option<Waiting>,
 }
 
@@ -54,7 +54,7 @@ impl Tables {
             let mut changes: Vec<_> = changes
                 .map(|[node, add, remove]| Change { node, add, remove })
                 .collect();
-            // The changes of one node stay in their order.
+            // The sort is stable, so the changes of one node keep their order.
             changes.sort_by_key(|change| change.node);
             records.sort_by_key(|record| record.node);
             Some(Waiting {
@@ -106,13 +106,15 @@ impl Tables {
 pub(super) struct Counts {
     /// The number of records with an id.
     records: u64,
-    /// The number of dead records among the records with an id. And the number of live records that
-    /// were inserted after the build and whose id is recorded as inserted.
+    /// The number of dead records among the records with an id. The next field is the number of
+    /// live records that were inserted after the build, and whose id is in the table of inserted
+    /// ids.
     dead: u64,
     later: u64,
 }
 
-/// Returns the fault in the table's list of added pages of vectors, if this layout shows one.
+/// Returns the fault in the table's list of added pages of vectors, if this list does not fit the
+/// layout.
 pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<String> {
     let added = placement.added.len();
     let later = placement.nodes.saturating_sub(placement.built);
@@ -135,9 +137,9 @@ impl Check<'_> {
         behind == Some(self.manifest.segments.len())
     }
 
-    /// The table of nodes and pages, for readers of pages. If the index had no direct inserts, or
-    /// the table cannot be read, the returned table is empty. If the pending changes cannot be
-    /// read, the table has none of them.
+    /// Returns the table of nodes and pages, for readers of pages. If the index took no direct
+    /// inserts, or if the table cannot be read, the returned table is empty. If the pending changes
+    /// cannot be read, the table has no pending changes.
     pub(super) fn where_nodes_are(&self) -> Placed {
         let made = self.placed.get_or_init(|| {
             let placed = Placed::default();

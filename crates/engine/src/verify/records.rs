@@ -1,12 +1,12 @@
-//! Files of pages as their build left them, whatever their format: lists, vectors, or both.
+//! Checks files of pages that were not changed after their build. The pages have lists, vectors, or
+//! both, in any format.
 //!
-//! Records may be encoded. Then a directory, or the chunks of a segment, record how many records
-//! each page has and how to decode them. If that table is damaged, the problem is reported for its
-//! own file, and pages are checked as far as possible without the table.
+//! If records are encoded, a directory or the chunks of a segment have the number of records on
+//! each page, and the parameters to decode them. If such a table is damaged, the problem is
+//! reported for the file of the table. Pages are then checked as far as possible without the table.
 //!
 //! Codes that are stored beside lists are not compared with the codes of the neighbours. A checksum
-//! covers them. If a code is wrong, it misleads a search, but the search still ranks by the
-//! vectors.
+//! covers these codes. A wrong code misleads a search, but the search still ranks by the vectors.
 
 use stratann_codec::ListModel;
 use stratann_layout::{DeadSlots, FileKind, LayoutError, PageDirectory, RunsOn};
@@ -27,34 +27,39 @@ pub(super) struct Tables {
     raw: bool,
     /// The number of records that start on each page.
     counts: Option<Vec<u16>>,
-    /// The pages whose last record continues on the next page; empty if `counts` are unknown.
+    /// The pages whose last record continues on the next page. The set is empty if `counts` is
+    /// unknown.
     runs: RunsOn,
     lists: Option<ListModel>,
-    /// The models of the vectors, as far as they decode. Each model covers `model_nodes` nodes.
+    /// The models of the vectors. A model that does not decode is `None`. Each model covers
+    /// `model_nodes` nodes.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// The bases that vectors were encoded against. Each base covers `base_nodes` nodes.
+    /// The bases of the vectors. A vector is encoded as the difference from its base. Each base
+    /// covers `base_nodes` nodes.
     bases: Vec<Option<Vec<u8>>>,
     base_nodes: u32,
-    /// The number of nodes of the build. Only these may have a base.
+    /// The number of nodes of the build. Only the vectors of these nodes may have a base.
     based: u64,
     numbers: Numbers,
 }
 
-/// How the records of a page are assigned to nodes.
+/// The rule that assigns the records of a page to nodes.
 #[derive(Default)]
 enum Numbers {
     /// By the node numbers on the page.
     #[default]
     Stored,
-    /// For a segment that a merge kept: by the present numbers of its nodes, without its garbage.
+    /// By the current numbers of nodes, without garbage records. This is for a segment that a merge
+    /// kept.
     Anew(PageDirectory, DeadSlots),
-    /// The assignment is unknown: the chunks of a segment that a merge kept cannot be read.
+    /// The assignment is unknown, since the chunks of a segment that a merge kept cannot be read.
     Unknown,
 }
 
 impl Numbers {
-    /// The node of each record on page `page` of a file, by slot; `None` for garbage.
+    /// The node of each record on page `page` of a file, by slot. It is `None` for a garbage
+    /// record.
     fn of_page<'a>(
         &'a self,
         page: u64,
@@ -80,7 +85,7 @@ impl Numbers {
 }
 
 impl Tables {
-    /// The model and base of the vector at position `at` of the file, if known.
+    /// The model and the base of the vector at position `at` of the file, if they are known.
     fn vector_code(&self, at: u64) -> Option<(&VectorModel, Option<&[u8]>)> {
         let place = |nodes: u32| at.checked_div(u64::from(nodes)).map(|place| place as usize);
         // Nodes inserted after the build use the model of its last segment.
@@ -142,8 +147,8 @@ impl Check<'_> {
             let said = count.map(|_| tables.runs.has(page));
             runs.check(check, &read, said, (page, offset), name);
             match expected {
-                // No look-up would find the nodes of this page, and decoding depends on their
-                // numbers.
+                // No look-up would find the nodes of this page, and their numbers decide how
+                // records decode. So the page is not checked further.
                 Some(expected) if expected != found => {
                     let what =
                         format!("page {page} begins with node {found}; node {expected} is next");
@@ -162,7 +167,7 @@ impl Check<'_> {
                 self.report.problem(name, Some(offset), what);
             }
         }
-        // If a page was skipped, that was reported already.
+        // A page that was skipped is already reported.
         if let Some(found) = next.filter(|&next| next != end) {
             let what =
                 format!("its last page ends before node {found}; it should end before {end}");
@@ -192,7 +197,7 @@ impl Check<'_> {
         let parts = (in_parts && !lists).then(|| {
             let placement = self.where_nodes_are();
             Parts {
-                // If they cannot be opened, that is reported for their own file.
+                // If the pages cannot be opened, this is reported for their file.
                 pages: composition
                     .open(self.volume, self.manifest, &placement)
                     .ok(),
@@ -215,8 +220,8 @@ impl Check<'_> {
         }
     }
 
-    /// Reads the parameters for decoding a file of pages, as far as possible. `n` is the number of
-    /// the file, as in [`stored::entry`].
+    /// Reads the parameters for decoding a file of pages, as far as they are readable. `n` is the
+    /// number of the file, as in [`stored::entry`].
     pub(super) fn tables(&self, n: Option<u32>) -> Tables {
         let (volume, manifest) = (self.volume, self.manifest);
         let at = self.composition.vectors;
@@ -270,7 +275,7 @@ impl Check<'_> {
     }
 }
 
-/// Tracks records that span pages of a file.
+/// Follows records that span pages of a file.
 #[derive(Default)]
 pub(super) struct Runs {
     /// The bytes of a spanning record with which the next page must begin, if known.
@@ -278,8 +283,9 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Checks that the next page begins with the end of the spanning record. If a table has `said`
-    /// so, the last record of the page must span pages too.
+    /// Checks that the next page begins with the end of the spanning record. If `said` is known, it
+    /// comes from a table. Then the last record of the page must continue on the next page exactly
+    /// if `said` is true.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -318,7 +324,8 @@ struct Parts {
 
 /// Checks the records of one page after another.
 pub(super) struct Records<'a> {
-    /// Whether the file has lists, and whether it has vectors with their external ids.
+    /// Whether the file has lists. The next field says whether it has vectors with their external
+    /// ids.
     lists: bool,
     pub(super) vectors: bool,
     /// Whether the file has the leading parts of vectors, with the external ids.
@@ -335,8 +342,8 @@ pub(super) struct Records<'a> {
 }
 
 impl Records<'_> {
-    /// Checks all records of page `page`, which should be at `offset` if that is in the same file.
-    /// Garbage records must exist, and are not checked further.
+    /// Checks all records of page `page`. `offset` is the offset of the page, if the page is in the
+    /// same file. Garbage records must exist, and are not checked further.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -349,7 +356,8 @@ impl Records<'_> {
         for ((slot, stored), node) in read.records.iter().enumerate().zip(nodes) {
             let bytes = match (&stored.bytes, node) {
                 (Ok(bytes), _) => bytes,
-                // The fault is on a later page, and is reported for that page too.
+                // The record continues on a later page. The fault is on that page, and is reported
+                // for it too.
                 (Err(error), Some(node)) if read.left > 0 && slot + 1 == read.records.len() => {
                     let place = NodeAt { file, offset, node };
                     check.node_problem(
@@ -386,7 +394,7 @@ impl Records<'_> {
                 let at = (read.first + slot as u64).saturating_sub(u64::from(self.first));
                 self.leading(check, place, at, &bytes.vector);
             }
-            // If vectors are in two parts, the id beside the leading part is the valid one.
+            // If vectors are in two parts, the id beside the leading part counts.
             if self.leading || (self.vectors && self.parts.is_none()) {
                 match &stored.id {
                     Ok(id) => check.counted(place, *id),
@@ -402,8 +410,8 @@ impl Records<'_> {
         }
     }
 
-    /// Decodes a list into `links`. Returns `false` if the list does not decode, which is reported,
-    /// or if the model is unknown.
+    /// Decodes a list into `links`. Returns `false` if the list does not decode, or if the model is
+    /// unknown. A list that does not decode is reported.
     pub(super) fn decode_list(
         &mut self,
         check: &mut Check<'_>,
@@ -433,7 +441,7 @@ impl Records<'_> {
                 );
                 false
             }
-            // The links are ascending: the codec decodes any bytes to ascending links.
+            // The links ascend, since the codec decodes all bytes to ascending links.
             Ok(_) => true,
         }
     }
@@ -505,7 +513,7 @@ impl Records<'_> {
         let Ok(node) = u32::try_from(place.node) else {
             return;
         };
-        // If the leading part is missing, that is reported for the page that should have it.
+        // A missing leading part is reported for the page that should have it.
         let file = LeadingFile {
             volume: check.volume,
             name,
@@ -514,7 +522,8 @@ impl Records<'_> {
         };
         let (leading_id, part) = match leading.of(&file, node) {
             Ok(found) => found,
-            // If a device fails only sometimes, no other check may report the error.
+            // If a device fails only sometimes, the other checks may not meet the error. So it is
+            // reported here.
             Err(error @ Error::Tier(_)) => return check.report.refused(place.file, &error),
             Err(_) => return,
         };

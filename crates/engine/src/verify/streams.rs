@@ -1,4 +1,4 @@
-//! Byte strings: their checksums and lengths, and the content of tables.
+//! Checks byte strings: their checksums and lengths, and the content of tables.
 
 use stratann_codec::ListModel;
 use stratann_layout::{
@@ -28,8 +28,8 @@ impl Check<'_> {
             return self.advance(entry.length);
         }
         if matches!(kind, FileKind::Rows | FileKind::Columns) {
-            // Their content is checked in pairs, after the checksums of both files were found
-            // correct.
+            // The contents of both files of a segment are checked together, after the checksums of
+            // both files were found to be correct.
             stored::check_stream(volume, manifest, kind, n)?;
             self.whole_columns.insert((kind, n));
             return self.advance(entry.length);
@@ -59,8 +59,8 @@ impl Check<'_> {
         self.advance(entry.length)
     }
 
-    /// Checks that the codebook is the one whose content the MANIFEST names. Codes have no meaning
-    /// under another codebook.
+    /// Checks that the content of the codebook has the hash that the MANIFEST names. With another
+    /// codebook, codes have no meaning.
     fn codebook(&mut self, name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         if manifest.codebook.is_empty() {
@@ -135,8 +135,8 @@ impl Check<'_> {
                 }
             }
             FileKind::Journal => self.journal(payload, name)?,
-            // Codes, codebooks and ids are checked above, and files of other forms elsewhere. A
-            // table of any other kind would be one without a check.
+            // Codes, codebooks and ids are checked above, and files of other forms in other code.
+            // So this program has no check for a table of this kind.
             _ => self.report.problem(
                 name,
                 None,
@@ -146,11 +146,11 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the directory of the pages with lists. It must fit their file, and all its models
-    /// must decode.
+    /// Checks the directory of the pages with lists. The directory must fit the file of lists, and
+    /// all its models must decode.
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
-        // If that file has no valid header, which is reported separately, the right size is
-        // unknown.
+        // If the file of lists has no valid header, the right size is unknown. The header is
+        // reported separately.
         let Ok(pages) = stored::pages(self.volume, self.manifest, self.composition.lists, None)
         else {
             return Ok(());
@@ -203,7 +203,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the counts of reads: there must be one for each page.
+    /// Checks the counts of reads. There must be one count for each page.
     fn heat(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let pages = stored::pages_of(volume, manifest, self.composition.lists, None);

@@ -1,7 +1,6 @@
-//! Indexes that the tests write by hand, without a fault except one. `verify` reports exactly this
-//! fault.
+//! The tests write indexes by hand, each with one fault. `verify` must report exactly this fault.
 //!
-//! All checksums are correct, so that faults are found by reading.
+//! All checksums are correct, so `verify` must find the fault in the content.
 
 use stratann_codec::{
     Element as CodecElement, ListTrainer, NestedModel, SegmentModel, Shape, VectorCodec, xor_delta,
@@ -59,7 +58,7 @@ struct Node {
 /// The parts that a test may change.
 enum Part<'a> {
     Nodes(&'a mut [Node]),
-    /// The number of a slotted page, and the number of its first node as its header has it.
+    /// The number of a slotted page, and the number of the first node in the header of the page.
     Page(FileKind, u64, &'a mut u32),
     /// The external id of a node in a file of slotted pages.
     Id(FileKind, u32, &'a mut u64),
@@ -95,7 +94,7 @@ fn nodes() -> Vec<Node> {
     (0..NODES).map(node).collect()
 }
 
-/// Puts files into a volume.
+/// Writes files into a volume.
 struct Writer {
     volume: SimVolume,
     entries: Vec<FileEntry>,
@@ -136,7 +135,8 @@ impl Writer {
         let shape = SlottedShape::new(kind, Element::F32, DIM, DEGREE, 100).unwrap();
         let (mut pages, mut counts, mut next) = (Vec::new(), Vec::new(), first);
         let mut builder = SlottedBuilder::new(shape);
-        // A chunk begins on a new page. Packed pages and pages of lists do not depend on chunks.
+        // In a segment, a chunk begins on a new page. Packed pages and pages of lists do not depend
+        // on chunks.
         let run = match kind {
             FileKind::Vectors => CHUNK as usize,
             _ => records.len(),
@@ -164,7 +164,7 @@ fn write(volume: &SimVolume, name: &str, bytes: &[u8]) {
     volume.create(name).unwrap().write_at(0, bytes).unwrap();
 }
 
-/// An index of [`nodes`] in a layout.
+/// Returns an index of [`nodes`] in a layout. `change` changes one part.
 fn index(layout: Layout, change: Change<'_>) -> SimVolume {
     let mut nodes = nodes();
     let mut edges = 0;
@@ -328,7 +328,7 @@ fn index(layout: Layout, change: Change<'_>) -> SimVolume {
     writer.volume
 }
 
-/// Writes coupled pages. Returns the number of nodes of each.
+/// Writes coupled pages. Returns the number of nodes of each page.
 fn coupled(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     let shape = CoupledShape::new(Element::F32, DIM, DEGREE).unwrap();
     let mut file = shape.header(u64::from(NODES)).encode().to_vec();
@@ -365,7 +365,7 @@ const FIXED_BYTES: (u64, u64) = (
     NODES as u64 * 4 * DIM as u64,
 );
 
-/// Writes inline pages. Returns the number of nodes of each.
+/// Writes inline pages. Returns the number of nodes of each page.
 fn inline(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     let shape = InlineShape::new(Element::F32, DIM, DEGREE, CODE).unwrap();
     assert_eq!(shape.nodes_per_page(), INLINE_PAGE);
@@ -385,9 +385,9 @@ fn inline(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
     counts
 }
 
-/// The model of the lists, and the code of each list.
+/// Returns the model of the lists, and the code of each list.
 fn list_codes(nodes: &[Node]) -> (Vec<u8>, Vec<Vec<u8>>) {
-    // Lists longer than the format allows are encoded too.
+    // Lists that are longer than the format allows are encoded too.
     let mut trainer = ListTrainer::new(NODES, DEGREE as u32);
     for (number, node) in (0..).zip(nodes) {
         trainer.add(number, &node.links).unwrap();
@@ -402,12 +402,12 @@ fn list_codes(nodes: &[Node]) -> (Vec<u8>, Vec<Vec<u8>>) {
     (model.to_bytes(), (0..).zip(nodes).map(code).collect())
 }
 
-/// The base of the first chunk of the first segment of the decoupled layout.
+/// Returns the base of the first chunk of the first segment in the decoupled layout.
 fn base(nodes: &[Node]) -> Vec<u8> {
     nodes[0].vector.clone()
 }
 
-/// The leading parts of vectors, encoded by the models of their segments.
+/// Returns the leading parts of vectors, encoded with the models of their segments.
 fn leading_parts(nodes: &[Node], models: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let models = models
         .iter()
@@ -424,8 +424,8 @@ fn leading_parts(nodes: &[Node], models: &[Vec<u8>]) -> Vec<Vec<u8>> {
     parts.collect()
 }
 
-/// The models of the segments, and the code of each vector or of its trailing part. The first model
-/// uses the paper's codec.
+/// Returns the models of the segments, and the code of each vector or of its trailing part. The
+/// first model uses the paper's codec.
 fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let shape = Shape::new(CodecElement::F32, DIM).unwrap();
     if layout == Layout::Layered {
@@ -470,7 +470,7 @@ fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) 
     (models, codes)
 }
 
-/// The chunks of a segment whose pages have these numbers of nodes.
+/// Returns the chunks of a segment. Its pages have these numbers of nodes.
 fn chunks(
     counts: &[u16],
     segment: std::ops::Range<u32>,
@@ -505,7 +505,7 @@ fn report(volume: &SimVolume) -> VerifyReport {
     verify_in(volume, &Silent).unwrap()
 }
 
-/// The problems in the form in which they are printed.
+/// Returns the problems in the form in which they are printed.
 fn lines(volume: &SimVolume) -> Vec<String> {
     let place = |problem: &Problem| match problem.offset {
         Some(offset) => format!("{}, {offset}: {}", problem.file, problem.what),
@@ -528,7 +528,8 @@ fn says(layout: Layout, change: Change<'_>, file: &str, words: &[&str]) {
     }
 }
 
-/// The file with lists. The next function returns the file with the vector of a node.
+/// Returns the name of the file with lists. The next function returns the name of the file with the
+/// vector of a node.
 fn list_file(layout: Layout) -> &'static str {
     layout.composition().lists.name()
 }
@@ -553,8 +554,8 @@ fn a_whole_index_is_clean_and_counted() {
             Layout::Inline => (6, 2),
             Layout::Csr => (6, 60),
             Layout::Packed => (7, 9),
-            // 9 pages of lists; 2 for each of 3 chunks in 2 segments, 2 for one more chunk, and 1
-            // for the remainder.
+            // There are 9 pages of lists. Two segments have 3 chunks of 2 pages each. The last
+            // segment has a chunk of 2 pages, and a chunk of 1 page.
             Layout::Decoupled | Layout::Layered => (13, 9 + 6 + 6 + 3),
             Layout::Replicated | Layout::Addressed | Layout::Grouped => {
                 unreachable!("the layout is not one of these")
@@ -590,7 +591,7 @@ fn what_is_wrong_with_a_node_is_named() {
         );
         // Node 7 already has this id.
         let change = of(|node| node.id = 49);
-        // If both parts have ids, the id of the leading part counts.
+        // If both parts of a vector have an id, the id of the leading part counts.
         let ids = if layout == Layout::Layered {
             list
         } else {
@@ -614,7 +615,7 @@ fn what_is_wrong_with_a_node_is_named() {
             found[0].ends_with(&text) && found[0].contains(index),
             "{found:?}"
         );
-        // Unencoded bytes always decode, and have no space for more links.
+        // Lists that are not encoded always decode, and have no space for more links.
         if matches!(layout, Layout::Coupled | Layout::Inline | Layout::Csr) {
             continue;
         }
@@ -696,8 +697,8 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
 
 #[test]
 fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
-    // Without the base the codes decode to other vectors, and `verify` does not know the original
-    // vectors. It does find a base that the codec does not use.
+    // Without the base, the codes decode to other vectors. `verify` cannot find this fault, since
+    // it does not know the original vectors. But it finds a base that the codec does not use.
     let change = |part: Part<'_>| {
         if let Part::Chunks(1, file) = part {
             file.chunks[2].base = Some(vec![0; 4 * DIM]);
@@ -746,7 +747,8 @@ fn pages_hold_what_the_tables_say() {
             list,
             &["12288: page 2 begins with node 15; node 14 is next"],
         );
-        // A page leaves one of its nodes to the next page.
+        // In the next case, the table has one node less for a page, and one node more for the next
+        // page.
         let change = |part: Part<'_>| {
             if let Part::Directory(file) = part {
                 file.counts[2] -= 1;
@@ -956,7 +958,8 @@ fn the_manifest_claims_what_is_there() {
             &["/codebook, 0: its header is not the one that the MANIFEST names"],
         );
     }
-    // If the layout encodes nothing, a manifest may omit these sizes. In other layouts it may not.
+    // If the layout has no encoded data, a manifest may leave out these sizes. In other layouts, it
+    // may not.
     let bytes = |m: &mut Manifest| (m.list_bytes, m.vector_bytes) = FIXED_BYTES;
     let stated = |part: Part<'_>| {
         if let Part::Manifest(manifest) = part {
@@ -984,7 +987,8 @@ fn the_manifest_claims_what_is_there() {
         |m| m.vector_bytes = 0,
         &["all vectors take 0 bytes; they take 1200"],
     );
-    // A search finds a segment by a division.
+    // A search finds the segment of a node by division, so all segments except the last must have
+    // the same number of vectors.
     for (vectors, text) in [
         ([23, 25, 12], "segment 1 has 25 vectors; the first has 23"),
         ([18, 18, 24], "segment 2 has 24 vectors; the first has 18"),
@@ -1031,14 +1035,15 @@ fn every_file_that_the_layout_needs_is_named() {
             let found = lines(&index(layout, &forget));
             let text = format!("/MANIFEST: it names no {role} file");
             assert!(found[0].contains(&text), "{layout}, {role}: {found:#?}");
-            // Without the pages of lists, `verify` may report problems in the tables for them too.
+            // If the file of lists is not named, `verify` may also report problems of the tables
+            // for this file.
             let others = found.len() - 1;
             assert!(
                 role == list_file(layout) || others == 0,
                 "{layout}, {role}: {found:#?}"
             );
         }
-        // The manifest names a file that does not exist.
+        // In the next case, the manifest names a file that does not exist.
         let volume = index(layout, &nothing);
         volume.remove(codes).unwrap();
         let found = lines(&volume);
@@ -1101,7 +1106,7 @@ fn codes_stand_in_one_place() {
 
 #[test]
 fn codes_are_of_the_length_that_the_manifest_says() {
-    // The length of codes determines the position of all other data.
+    // The positions of all other data follow from the length of codes.
     let longer = in_manifest(|m| m.code_bytes += 1);
     let found = lines(&index(Layout::Inline, &longer));
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -1145,7 +1150,7 @@ fn the_codebook_is_the_one_whose_hash_the_manifest_names() {
         let volume = index(layout, &nothing);
         let whole = volume.read("codebook").unwrap();
         let hash = stored::manifest(&volume).unwrap().codebook;
-        // The first and the last centroid, under correct checksums.
+        // The changed bytes are in the first and in the last centroid. The checksums are correct.
         for at in [
             BLOCK + 4,
             whole.len() - BLOCK + 4 + (4 * 256 * DIM - 1) % (BLOCK - 4),
@@ -1190,7 +1195,8 @@ fn a_damaged_page_does_not_hide_the_others() {
             for page in [1, 3] {
                 bytes[4096 * page + 100] ^= 4;
             }
-            // A record that does not decode is still found on the page between them.
+            // `verify` also finds a record that does not decode, on the page between the damaged
+            // pages.
             let at = 4096 * 3 - 1;
             bytes[at] = 1;
             seal(&mut bytes[4096 * 2..4096 * 3], 2);
@@ -1233,8 +1239,8 @@ fn damage_on_an_inline_page_is_named_and_does_not_hide_the_other() {
         assert_eq!((found.len(), pages, nodes), (1, 1, others), "{found:#?}");
         assert!(found[0].contains("count of records"), "{found:#?}");
     }
-    // The degree of node 1. After a checksum and a count, a record consists of the id, the vector,
-    // the degree, links and codes.
+    // The next case changes the degree of node 1. A page begins with a checksum and a count. A
+    // record has the id, the vector, the degree, the links and the codes.
     let record = 8 + 4 * DIM + 4 + 4 * DEGREE + CODE * DEGREE;
     let degree = 8 + record + 8 + 4 * DIM;
     let (found, pages, nodes) = damaged(&|page| page[degree] = DEGREE as u8 + 1, 0, true);
@@ -1279,7 +1285,7 @@ fn a_damaged_table_does_not_hide_its_pages() {
                 .iter()
                 .any(|line| line.contains(&format!("/{file}, 8192: ")))
         );
-        // Conversely, an unreadable file of pages is no evidence about its table.
+        // If the file of pages cannot be read, `verify` must not report a problem of its table.
         let volume = index(layout, &nothing);
         let mut bytes = volume.read(file).unwrap();
         bytes[0] ^= 1;
@@ -1290,8 +1296,8 @@ fn a_damaged_table_does_not_hide_its_pages() {
     }
 }
 
-/// A page with a correct checksum may have any content. `verify` must not panic, and its reports
-/// name the file.
+/// A page with a correct checksum may have any content. `verify` must not panic, and each problem
+/// must have the name of the file.
 #[test]
 fn any_bytes_under_a_right_checksum_never_panic() {
     for layout in LAYOUTS {
@@ -1316,7 +1322,7 @@ fn any_bytes_under_a_right_checksum_never_panic() {
             write(&volume, file, &whole);
         }
         assert!(report(&volume).clean(), "{layout}");
-        // Only the writer knows the correct values of most bytes.
+        // Most bytes may have any value, so `verify` finds only a part of the changes.
         assert!(found > damaged / 20, "{layout}: {found} of {damaged}");
     }
 }

@@ -1,5 +1,5 @@
-//! The background thread that measures live recall whenever a sample is full, and pauses in
-//! between.
+//! The background thread that measures live recall. It measures whenever a sample is full, and
+//! pauses after each measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,10 +12,10 @@ use super::RecallWatch;
 use crate::Error;
 use crate::progress::Progress;
 
-/// The length of the pause, as a multiple of the time of the last measurement. So the thread
-/// computes and reads for a twentieth of the time.
+/// The pause is this many times as long as the last measurement. So the thread computes and reads
+/// for a twentieth of the time.
 const REST: u32 = 19;
-/// The shortest pause, for measurements that end at once in an error.
+/// The shortest pause. It applies to a measurement that fails at once.
 const LEAST_REST: Duration = Duration::from_secs(1);
 
 /// The pause after a measurement that took `took`.
@@ -23,11 +23,11 @@ fn rest_after(took: Duration) -> Duration {
     LEAST_REST.max(took.saturating_mul(REST))
 }
 
-/// Measures in its thread until it is dropped, in the process that started it. A process forked
-/// from that one has no such thread.
+/// A thread that measures until this value is dropped, in the process that started the thread. A
+/// process that was forked from it has no such thread.
 pub(crate) struct Measurer {
     watch: RecallWatch,
-    /// The number of its thread among all threads that have measured by the watch.
+    /// The number of this thread among all threads that have measured by the watch.
     turn: u64,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -43,7 +43,8 @@ impl Stop {
         self.0.load(Ordering::Acquire)
     }
 
-    /// A progress that interrupts a pass if the thread must end, or if `also` returns true.
+    /// Returns a [`Progress`] that interrupts a pass if the thread must end, or if `also` returns
+    /// true.
     pub(super) fn or<'a>(&'a self, also: &'a (dyn Fn() -> bool + Sync)) -> Until<'a> {
         Until { stop: self, also }
     }
@@ -68,10 +69,10 @@ impl Progress for Until<'_> {
 
 impl Measurer {
     /// Starts a thread that calls `measure` whenever a sample is full. `measure` returns `None` if
-    /// the index is gone.
+    /// the index was dropped.
     ///
     /// # Errors
-    /// The system has no thread left.
+    /// The system cannot start a thread.
     pub(super) fn start(
         watch: RecallWatch,
         measure: impl Fn(&Stop) -> Option<Result<(), Error>> + Send + 'static,
@@ -88,7 +89,7 @@ impl Measurer {
         let stop = Arc::<Stop>::default();
         let (told, of_thread) = (stop.clone(), watch.clone());
         let turn = watch.0.turn.fetch_add(1, Ordering::AcqRel) + 1;
-        // Wakes the thread that measured before, which ends.
+        // An earlier thread of this watch wakes up, and ends.
         watch.wake();
         let named = Builder::new().name("stratann-recall".into());
         let thread = stratann_tier::start(named, move || {
@@ -122,7 +123,8 @@ impl Measurer {
         self.watch == *watch
     }
 
-    /// Whether its thread still measures: none was started since by the same watch.
+    /// Whether the thread still measures. It does until another thread of the same watch is
+    /// started.
     pub(super) fn measures(&self) -> bool {
         self.watch.0.turn.load(Ordering::Acquire) == self.turn
     }
@@ -141,7 +143,8 @@ impl Drop for Measurer {
         }
         self.stop.0.store(true, Ordering::Release);
         self.watch.wake();
-        // This thread itself may drop the last reference to the index.
+        // The measuring thread itself may run this drop, if it drops the last reference to the
+        // index. It must not wait for itself.
         let is_here = self.id() == Some(std::thread::current().id());
         if let Some(thread) = self.thread.take().filter(|_| !is_here)
             && thread.join().is_err()
@@ -154,7 +157,8 @@ impl Drop for Measurer {
 impl RecallWatch {
     /// Wakes waiting threads, so that they check whether they must end.
     fn wake(&self) {
-        // With the lock, each thread either waits already and is woken, or checks after this call.
+        // Because of the lock, each thread either waits already, so that it is woken, or checks
+        // after this call.
         let _sample = self.0.sample.lock();
         self.0.changed.notify_all();
     }
@@ -163,7 +167,7 @@ impl RecallWatch {
         stop.is_told() || self.0.turn.load(Ordering::Acquire) != turn
     }
 
-    /// Waits until a sample is full. False if the thread must end.
+    /// Waits until a sample is full. Returns false if the thread must end.
     fn wait(&self, stop: &Stop, turn: u64) -> bool {
         let mut sample = self.0.sample.lock();
         while !self.ends(stop, turn) {
@@ -195,7 +199,7 @@ mod tests {
     use crate::SearchOptions;
     use crate::data::Matrix;
 
-    /// Longer than any step here takes, unless the step hangs.
+    /// A time that no step of this test exceeds, unless the step hangs.
     const LONG: Duration = Duration::from_secs(300);
 
     fn serve(watch: &RecallWatch) {
@@ -212,7 +216,8 @@ mod tests {
         assert_eq!(rest_after(Duration::MAX), Duration::MAX);
     }
 
-    /// Each pause waits for the test. A full sample does not end a pause. It is measured after it.
+    /// Each pause waits for the test. A full sample does not end a pause, and is measured after the
+    /// pause.
     #[test]
     fn a_full_sample_is_measured_after_the_rest_and_an_error_ends_nothing() {
         let watch = RecallWatch::new(1).unwrap();
@@ -247,7 +252,7 @@ mod tests {
             wake.send(if times < 3 { Duration::ZERO } else { LONG * 12 })
                 .unwrap();
         }
-        // A full sample does not end that pause. The drop ends it.
+        // A full sample does not end the last pause. The drop ends it.
         drop(measurer);
         assert_eq!(measured.load(Ordering::Acquire), 3);
         assert_eq!(watch.found().waiting, 1);

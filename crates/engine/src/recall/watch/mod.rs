@@ -1,5 +1,5 @@
-//! Live recall: the recall of served queries, measured on a sample whose true nearest vectors are
-//! computed.
+//! Live recall: the recall of served queries. It is measured on a sample of these queries. For each
+//! query of the sample, the true nearest vectors are computed.
 //!
 //! ```text
 //!   searches ── one in so many ──> sample ── full, or asked ──> one moment of the index
@@ -8,23 +8,23 @@
 //!                                                             └──> recall ──> `Stats::live_recall`
 //! ```
 //!
-//! Queries are searched again at the read timestamp (*moment*) at which the true nearest are
-//! computed. So an insert, delete or merge in between cannot make a result wrong or right. A result
-//! counts as found if it is no farther than the k-th true nearest.
+//! A measurement searches each query again, at the same read timestamp (*moment*) at which it
+//! computes the true nearest vectors. So inserts, deletes and merges cannot make a result wrong or
+//! right. A result counts as found if it is at most as far as the k-th true nearest vector.
 //!
-//! A vector that was inserted after that moment may still be a result. A vector whose id was
-//! replaced, or that moved to storage, may be compared twice. Such ids are excluded: the remaining
-//! results of a query are compared with a correspondingly smaller number of true nearest.
+//! A vector that was inserted after the read timestamp may still be a result. A vector whose id was
+//! replaced, or that moved to storage, may be compared twice. The measurement excludes such ids,
+//! and compares the other results of a query with a smaller number of true nearest vectors.
 //!
-//! In an index that does not change, the scan compares every result. If a result is missing in the
-//! scan, the index is damaged, and the result counts as missed.
+//! In an index that does not change, the scan meets every result. If it does not meet a result, the
+//! index is damaged, and the result counts as missed.
 //!
 //! A measurement keeps the files and the memory of its checkpoint. If a merge replaces this
-//! checkpoint meanwhile, the measurement starts again with the new one, so that the old one can be
-//! released. After [`TRIES`] such merges the sample is discarded.
+//! checkpoint, the measurement starts again with the new checkpoint, so that the old one can be
+//! released. After [`TRIES`] such merges, the sample is discarded.
 //!
-//! - [`sample`]: chooses the queries to keep
-//! - [`pass`]: computes their true nearest, and their recall
+//! - [`sample`]: chooses the queries of the sample
+//! - [`pass`]: computes the true nearest vectors of these queries, and their recall
 //! - [`background`]: the thread that measures whenever a sample is full
 
 mod background;
@@ -50,21 +50,21 @@ use crate::progress::Progress;
 use crate::update::Held;
 use crate::{Error, Filter, LiveIndex, SearchOptions, bounds};
 
-/// Bytes of a result during the comparison: in the heap, among the found ids, and among the
-/// requested ids.
+/// The bytes of memory of a result during the comparison: in the heap, among the found ids, and
+/// among the requested ids.
 const ANSWER_BYTES: usize = 64;
-/// Bytes of a filter with the longest text that a sample keeps, approximately.
+/// The approximate bytes of memory of a filter with the longest text that a sample keeps.
 const FILTER_BYTES: usize = 20 * bounds::MOST_WATCHED_FILTER;
-/// The interval at which a call that waits for a running pass checks `progress` for an
-/// interruption.
+/// While a call waits for a running pass, it checks `progress` for an interruption after each such
+/// interval.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);
-/// The most times that a sample is measured, if a merge replaces the checkpoint each time.
+/// If a merge replaces the checkpoint each time, a sample is measured at most this many times.
 const TRIES: usize = 3;
 
 /// A sample of the queries that an index serves, and the recall that was measured with it:
 /// [`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall). Clones share the sample. So the
 /// sample continues when the index is opened for changes, merged or opened again. A watch belongs
-/// to one index. Two watches are equal if they share one sample.
+/// to one index. Two watches are equal if they are clones of each other.
 #[derive(Clone)]
 pub struct RecallWatch(Arc<Watch>);
 
@@ -79,17 +79,19 @@ impl Eq for RecallWatch {}
 struct Watch {
     /// The size of the sample.
     most: usize,
-    /// Whether only its owner offers queries to it.
+    /// Whether only the owner of the watch offers queries to it.
     told: bool,
-    /// The count of served queries, and the position in it of the next query that the sample keeps.
+    /// The number of served queries. The next field is the number of the next served query that the
+    /// sample keeps.
     served: AtomicU64,
     next: AtomicU64,
     sample: Mutex<Sample>,
     /// Signals that the sample is full, or that a thread must end.
     changed: Condvar,
-    /// The number of the thread that measures in the background, which is the last one started.
+    /// The number of the thread that measures in the background. It is the thread that was started
+    /// last.
     turn: AtomicU64,
-    /// The lock of a pass, so that only one runs at a time.
+    /// The lock of a pass. Only one pass runs at a time.
     measuring: Mutex<()>,
     known: Mutex<Known>,
     of: Mutex<Option<Of>>,
@@ -124,7 +126,7 @@ struct Of {
 /// [`Stats::live_recall`](crate::Stats::live_recall).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct LiveRecall {
-    /// The recall of the last sample; `None` if none was measured.
+    /// The recall of the last sample, or `None` if no sample was measured.
     pub last: Option<RecallFound>,
     /// The recall of all samples since the index was opened.
     pub all: Option<RecallFound>,
@@ -134,10 +136,10 @@ pub struct LiveRecall {
     pub seconds: Option<f64>,
     /// The number of measured samples.
     pub samples_measured: u64,
-    /// The number of samples that could not be measured, since the index changed too fast, or
-    /// another process changed it.
+    /// The number of samples that could not be measured, because the index changed too fast, or
+    /// because another process changed it.
     pub thrown_away: u64,
-    /// The number of queries in the current sample, which were not measured yet.
+    /// The number of queries in the current sample, which is not measured yet.
     pub waiting: u64,
     /// The size of a full sample, in queries.
     pub sample: u64,
@@ -150,14 +152,15 @@ pub struct LiveRecall {
 pub struct RecallFound {
     /// The number of queries.
     pub queries: u64,
-    /// The number of results of each query; `None` if it differs between queries.
+    /// The number of requested results of each query, or `None` if it differs between queries.
     pub k: Option<u64>,
-    /// The mean recall: the share of the k true nearest that is in the results.
+    /// The mean recall. The recall of a query is the share of its k true nearest vectors that is in
+    /// its results.
     pub found: f64,
     /// The lowest recall of a query.
     pub lowest: f64,
-    /// The mean of the recall targets ([`SearchOptions::recall`]) of queries that had one; `None`
-    /// if no query had one.
+    /// The mean of the recall targets ([`SearchOptions::recall`]) of the queries that had one, or
+    /// `None` if no query had one.
     pub asked: Option<f64>,
     /// The mean recall of the queries with a recall target.
     pub found_of_asked: Option<f64>,
@@ -170,7 +173,7 @@ struct Means {
     k: Option<u64>,
     found: f64,
     lowest: f64,
-    /// The number of queries with a recall target.
+    /// The number of the queries with a recall target.
     asking: u64,
     asked: f64,
     found_of_asked: f64,
@@ -183,7 +186,7 @@ impl Means {
             0 => (Some(k), one.found),
             _ => (self.k.filter(|&same| same == k), self.lowest.min(one.found)),
         };
-        // With this formula, the mean of equal numbers is exactly that number.
+        // With this formula, the mean of equal numbers is exactly this number.
         let mean = |before: f64, value: f64, count: u64| before + (value - before) / count as f64;
         self.queries += 1;
         self.found = mean(self.found, one.found, self.queries);
@@ -214,17 +217,17 @@ impl fmt::Debug for RecallWatch {
 }
 
 impl RecallWatch {
-    /// A watch with samples of `queries` queries.
+    /// Creates a watch whose full sample has `queries` queries.
     ///
     /// # Errors
-    /// 0 queries, or more than [`MOST_WATCHED`](bounds::MOST_WATCHED).
+    /// `queries` is 0, or more than [`MOST_WATCHED`](bounds::MOST_WATCHED).
     pub fn new(queries: usize) -> Result<Self, Error> {
         Self::begin(queries, false)
     }
 
-    /// The same, for one of several owners of an index. The index that was opened with it offers no
-    /// queries to it. Its owner does ([`has_served`](RecallWatch::has_served)), so that the sample
-    /// has only the owner's queries.
+    /// Creates a watch for one of several owners of an index. The index does not offer its queries
+    /// to this watch. The owner calls [`has_served`](RecallWatch::has_served) instead, so that the
+    /// sample has only the owner's queries.
     ///
     /// # Errors
     /// Fails as [`new`](RecallWatch::new) does.
@@ -271,8 +274,8 @@ impl RecallWatch {
         }
     }
 
-    /// Binds the watch to an index. If the index now has vectors of another dimension, element type
-    /// or metric, the sample and the results are discarded.
+    /// Binds the watch to an index. If the dimension, element type or metric of the index has
+    /// changed since the last call, the sample and the results are discarded.
     ///
     /// # Errors
     /// The watch belongs to another index.
@@ -307,15 +310,15 @@ impl RecallWatch {
         Ok(())
     }
 
-    /// The most bytes of memory for rows of `row_bytes`. They include a sample that is being
-    /// filled, a sample that is being measured, and the thread that measures.
+    /// The most bytes of memory of a watch, if a row has `row_bytes` bytes. They include the
+    /// current sample, a sample that is being measured, and the thread that measures.
     pub(crate) fn memory_bytes(&self, row_bytes: usize) -> u64 {
         let queries = 2 * self.0.most * (row_bytes + size_of::<Served>() + FILTER_BYTES);
         let answers = self.0.most * bounds::MOST_WATCHED_K * ANSWER_BYTES;
         (queries + answers + pass::SMALL_PIECE) as u64 + THREAD_BYTES
     }
 
-    /// Measures the current sample by `pass`, and discards it.
+    /// Measures the current sample with `pass`, and discards the sample.
     fn measure(
         &self,
         progress: &dyn Progress,
@@ -369,11 +372,12 @@ impl RecallWatch {
             "watch_recall",
             "not given",
             "there is no sample of queries to measure",
-            "Open the index with one (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`)",
+            "Open the index with such a sample (`OpenOptions::watch_recall`, in Python `open(.., watch_recall=64)`)",
         )
     }
-    /// Measures the sample in an index that changes. `hold` keeps the index's present checkpoint;
-    /// `None` means that the index was closed.
+    /// Measures the sample in an index that changes. `hold` returns the index at its last
+    /// checkpoint, and keeps the files of this checkpoint. It returns `None` if the index was
+    /// closed.
     fn measure_held(
         &self,
         hold: impl Fn() -> Option<Held>,
@@ -397,7 +401,7 @@ impl RecallWatch {
             Err(Error::Restless {
                 path,
                 what: format!("{TRIES} times, a merge ended while its recall was measured"),
-                remedy: "Measure a smaller sample, or when fewer vectors are changed".into(),
+                remedy: "Measure a smaller sample, or measure while fewer vectors change".into(),
             })
         })
     }
@@ -407,7 +411,7 @@ impl RecallWatch {
     }
 }
 
-/// Interrupts a measurement also when a merge replaces its checkpoint.
+/// Interrupts a measurement as `progress` does, and also when a merge replaces its checkpoint.
 struct UntilReplaced<'a> {
     held: &'a Held,
     progress: &'a dyn Progress,
@@ -466,14 +470,15 @@ impl Index {
     /// Measures the recall of searches on the queries that were sampled so far
     /// ([`OpenOptions::watch_recall`](crate::OpenOptions::watch_recall)), and discards the sample.
     /// Searches with up to [`MOST_WATCHED_K`](bounds::MOST_WATCHED_K) results are sampled. Range
-    /// searches and searches by id are not. A measurement searches each sampled query again and
-    /// compares it with all vectors, on one thread. Other searches continue meanwhile. If no query
-    /// was sampled, nothing is measured. Returns all results so far.
+    /// searches and searches by id are not sampled. A measurement searches each sampled query
+    /// again, and compares it with all vectors, on one thread. Other searches continue during the
+    /// measurement. If no query was sampled, the call measures nothing. It returns the recall that
+    /// was measured so far, including this measurement.
     ///
     /// # Errors
-    /// An index that was opened without a watch; a read that failed; [`Error::Outdated`] if another
-    /// process has changed the index; an interruption through `progress`. After an error the sample
-    /// is discarded, too.
+    /// The index was opened without a watch, a read fails, or `progress` interrupts. If another
+    /// process has changed the index, the error is [`Error::Outdated`]. After an error, the sample
+    /// is discarded too.
     ///
     /// ```no_run
     /// use stratann::{Index, OpenOptions, RecallWatch, SearchOptions, Silent, VectorFile};
@@ -499,31 +504,32 @@ impl Index {
 
     /// Starts a thread that measures whenever a sample is full
     /// ([`measure_recall`](Index::measure_recall)), until the index is dropped. After a
-    /// measurement, the thread pauses 19 times as long as the measurement took.
-    /// [`Stats::live_recall`](crate::Stats::live_recall) reports an error. If several handles share
-    /// a watch, the last started thread measures.
+    /// measurement, the thread pauses 19 times as long as the measurement took. If a measurement
+    /// fails, the error is in [`Stats::live_recall`](crate::Stats::live_recall). If several handles
+    /// share a watch, only the thread that was started last measures.
     ///
     /// # Errors
-    /// An index that was opened without a watch; no thread could be started.
+    /// The index was opened without a watch, or no thread can be started.
     pub fn measure_recall_in_background(self: &Arc<Self>) -> Result<(), Error> {
         let (watch, index) = (self.watch()?.clone(), Arc::downgrade(self));
-        // Held during the start, so that the last started thread is the one that stays.
+        // The lock is held during the start. So the thread that is kept is the thread that was
+        // started last.
         let mut place = self.measurer().lock();
         let measurer = Measurer::start(watch, move |stop| {
             let index = index.upgrade()?;
-            // If only this thread still has the index, no caller needs the result.
+            // If only this thread still has a reference to the index, no caller needs the result.
             let alone = || Arc::strong_count(&index) == 1;
             Some(index.measure_recall(&stop.or(&alone)).map(drop))
         })?;
         let before = place.replace(measurer);
         drop(place);
-        // The drop waits for the thread, so it runs without the lock.
+        // The drop waits for the replaced thread, so it runs without the lock.
         drop(before);
         Ok(())
     }
 
-    /// Whether a thread of this index measures. A thread that measures by the same watch in another
-    /// index, and was started later, has ended this one.
+    /// Whether a thread of this handle measures. If another handle with the same watch has started
+    /// a thread later, the thread of this handle has ended.
     pub fn is_measured(&self) -> bool {
         let place = self.measurer().lock();
         place.as_ref().is_some_and(Measurer::measures)
@@ -551,25 +557,25 @@ impl LiveIndex {
     }
 
     /// Does the same as [`Index::measure_recall`], for the vectors at one read timestamp during the
-    /// call. Searches, changes and merges continue meanwhile. If a merge ends, the measurement
-    /// starts again.
+    /// call. Searches, changes and merges continue during the measurement. If a merge ends during
+    /// the measurement, the measurement starts again.
     ///
     /// # Errors
-    /// Fails as [`Index::measure_recall`] does. [`Error::Restless`] if merges ended again and
-    /// again, or if ids were replaced so often that the vectors at the read timestamp are no longer
-    /// known.
+    /// Fails as [`Index::measure_recall`] does. The error is [`Error::Restless`] if several merges
+    /// ended during the call, or if ids were replaced so often that the vectors at the read
+    /// timestamp are not known any more.
     pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
-        // The present [`Index`] is not kept, since a merge may replace it.
+        // The call keeps no reference to the current [`Index`], since a merge may replace it.
         let watch = self.index().watch()?.clone();
         self.measure_recall_by(&watch, progress)
     }
 
     /// Does the same as [`measure_recall`](LiveIndex::measure_recall), with a given watch. The
-    /// index need not have been opened with this watch. [`RecallWatch::has_served`] reports served
-    /// queries to such a watch.
+    /// index may have been opened without this watch. The caller then reports served queries with
+    /// [`RecallWatch::has_served`].
     ///
     /// # Errors
-    /// Fails as [`measure_recall`](LiveIndex::measure_recall) does. Other errors: a watch of
+    /// Fails as [`measure_recall`](LiveIndex::measure_recall) does, and if the watch belongs to
     /// another index.
     pub fn measure_recall_by(
         &self,
@@ -591,35 +597,36 @@ impl LiveIndex {
     }
 
     /// Does the same as [`measure_recall_in_background`](LiveIndex::measure_recall_in_background),
-    /// with a given watch. The index need not have been opened with this watch.
+    /// with a given watch. The index may have been opened without this watch.
     ///
     /// # Errors
-    /// A watch of another index; no thread could be started.
+    /// The watch belongs to another index, or no thread can be started.
     pub fn measure_recall_in_background_by(
         self: &Arc<Self>,
         watch: &RecallWatch,
     ) -> Result<(), Error> {
         self.is_watched_by(watch)?;
         let (of_thread, live) = (watch.clone(), Arc::downgrade(self));
-        // Held during the start, so that the last started thread is the one that stays.
+        // The lock is held during the start. So the thread that is kept is the thread that was
+        // started last.
         let mut measurers = self.measurers().lock();
         let measurer = Measurer::start(watch.clone(), move |stop| {
             let gone = || live.strong_count() == 0;
-            // This thread has a strong reference to the index only while `held` runs. So closing
-            // the index does not wait for this thread to release it.
+            // This thread has a strong reference to the index only while `held` runs. So a close of
+            // the index does not wait for this thread.
             let hold = || live.upgrade().map(|live| live.held());
             Some(of_thread.measure_held(hold, &stop.or(&gone)))
         })?;
         let before = taken(&mut measurers, watch);
         measurers.push(measurer);
         drop(measurers);
-        // The drop waits for the thread, so it runs without the lock.
+        // The drop waits for the replaced thread, so it runs without the lock.
         drop(before);
         Ok(())
     }
 
-    /// Whether a thread of this index measures by this watch. A thread that measures by it in
-    /// another index, and was started later, has ended this one.
+    /// Whether a thread of this index measures by the watch. If another handle of the index has
+    /// started a thread with this watch later, the thread of this handle has ended.
     pub fn is_measured_by(&self, watch: &RecallWatch) -> bool {
         let measurers = self.measurers().lock();
         measurers
@@ -642,7 +649,7 @@ impl LiveIndex {
     }
 }
 
-/// Takes the measurements by a watch out.
+/// Removes the threads that measure by a watch from the list, and returns them.
 fn taken(measurers: &mut Vec<Measurer>, watch: &RecallWatch) -> Vec<Measurer> {
     measurers.extract_if(.., |one| one.is_of(watch)).collect()
 }

@@ -1,9 +1,10 @@
-//! A pass of live recall. It searches queries again at one read timestamp (*moment*), and computes
-//! their true nearest among all vectors at the same timestamp.
+//! A pass of live recall. It searches the queries of a sample again at one read timestamp
+//! (*moment*). At the same timestamp, it computes the true nearest vectors of these queries among
+//! all vectors.
 //!
-//! Vectors on storage are read through the tiers of the index, some thousands at a time, as
-//! look-ups read them. The caches of searches do not change. If vectors are stored with each of
-//! their clusters, one scan reads them.
+//! The pass reads vectors on storage as a look-up does, through the tiers of the index, some
+//! thousands at a time. The caches of searches do not change. If vectors are stored with each of
+//! their clusters, one scan reads all of them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -16,13 +17,14 @@ use crate::recall::exact::{Nearest, OfQuery, Place, TILE, Wants};
 use crate::update::{Matches, Standing};
 use crate::{Error, ErrorKind, Filter};
 
-/// Bytes of vectors that are in memory at a time.
+/// The bytes of vectors that are in memory at a time, without a memory budget.
 const PIECE: usize = 4 << 20;
-/// The same under a memory budget. It is also the bytes for sets of filter matches under a budget.
+/// The bytes of vectors that are in memory at a time, under a memory budget. Under a budget, sets
+/// of filter matches may take the same number of bytes.
 pub(super) const SMALL_PIECE: usize = 1 << 19;
-/// The most bytes of sets of filter matches in one scan of all vectors.
+/// The most bytes of sets of filter matches in one scan of all vectors, without a memory budget.
 const MATCHES: usize = 64 << 20;
-/// The most vectors that are read at a time. A larger number would be read by several threads.
+/// The most vectors that are read at a time. If there were more, several threads would read them.
 const MOST_ROWS: usize = 1 << 12;
 
 /// The recall of a query.
@@ -36,12 +38,12 @@ pub(super) struct Answered {
     pub(super) found: f64,
 }
 
-/// A query, searched again.
+/// A query that was searched again.
 struct Again<'a> {
     served: &'a Served,
     /// The ids of the results, ascending.
     answers: Vec<u64>,
-    /// The number of the query's filter among the filters of the round.
+    /// The position of the query's filter among the filters of the round.
     matches: Option<usize>,
 }
 
@@ -71,11 +73,11 @@ impl Wants for Round<'_> {
     }
 }
 
-/// Measures the recall of some queries. Queries that can no longer be searched, or that have no
-/// true nearest, are left out.
+/// Measures the recall of some queries. Leaves out queries that cannot be searched any more, and
+/// queries without a true nearest vector.
 ///
 /// # Errors
-/// A read that failed; an interruption; [`Error::Restless`].
+/// A read fails, `progress` interrupts, or ids are replaced too often ([`Error::Restless`]).
 pub(super) fn measure(
     standing: &Standing<'_>,
     sample: &[Served],
@@ -93,8 +95,8 @@ pub(super) fn measure(
         }
         match round.ask(standing, served, progress) {
             Ok(()) => {}
-            // The index has changed since the query was served, or it was offered before its
-            // numbers were checked.
+            // The index has changed since the query was served, or the query was offered to the
+            // sample before its options were checked.
             Err(error) if matches!(error.kind(), ErrorKind::Call | ErrorKind::Data) => continue,
             Err(error) => return Err(error),
         }
@@ -140,8 +142,8 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// The matches of a filter, found once for all queries that have it. So the repeated search and
-    /// the scan of all vectors use the same set.
+    /// Returns the position of a filter's matches. They are found once for all queries with this
+    /// filter, so the repeated search and the scan of all vectors use the same set.
     fn matches(&mut self, standing: &Standing<'_>, filter: &'a Filter) -> Result<usize, Error> {
         let mut known = self.filters.iter();
         if let Some(at) = known.position(|(known, _)| *known == filter) {
@@ -184,8 +186,8 @@ impl<'a> Round<'a> {
             mut fresh,
             ..
         } = look;
-        // After this loop, `fresh` has only ids whose vectors were replaced or moved out of memory
-        // since.
+        // After this loop, `fresh` has only the ids whose vectors were replaced, or moved out of
+        // memory, during the pass.
         for (at, (graph, _)) in standing.fresh().enumerate() {
             graph.each_slot_at(graph.now(), |slot, id, _| {
                 if fresh.get(&id) == Some(&(at, slot)) {
@@ -207,8 +209,8 @@ impl<'a> Round<'a> {
 }
 
 impl Again<'_> {
-    /// The recall of the query, without ids that were changed since. `None` if no true nearest is
-    /// left.
+    /// Returns the recall of the query, without ids that changed during the pass. Returns `None` if
+    /// no true nearest vector is left.
     fn compared(&self, truth: &OfQuery, changed: impl Fn(u64) -> bool) -> Option<Answered> {
         let k = self.served.options.k;
         let others = self.answers.iter().filter(|&&id| changed(id)).count();
@@ -294,13 +296,14 @@ impl Look<'_, '_> {
                     "{} of its {} vectors were met, since ids were replaced again and again while its recall was measured",
                     self.met, standing.live
                 ),
-                remedy: "Measure when fewer vectors are replaced".into(),
+                remedy: "Measure while fewer vectors are replaced".into(),
             });
         }
         Ok(())
     }
 
-    /// Whether a record is the vector that its id had at the moment, and was not met yet.
+    /// Whether a record has the vector that its id had at the read timestamp, and the scan has not
+    /// met this vector yet.
     fn counts(&self, standing: &Standing<'_>, node: u32, id: u64) -> bool {
         standing.counts(node, id) && !self.fresh.contains_key(&id)
     }
@@ -365,7 +368,7 @@ mod tests {
                 round.ask(&standing, &served, &Silent).unwrap();
                 let answers = &mut round.queries[0].answers;
                 assert_eq!(answers[..], [0, 1, 2, 3, 4]);
-                // The id is one that a damaged table of ids could give.
+                // A damaged table of ids could give an id that no vector has.
                 answers[4] = 9_999;
                 let answered = round.compare(&standing, &Silent).unwrap();
                 assert_eq!(answered.len(), 1);

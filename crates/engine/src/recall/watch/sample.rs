@@ -1,6 +1,6 @@
-//! The sample of served queries. It has a fixed size, and each served query is in it with equal
-//! probability, whatever their number. This is reservoir sampling (Vitter's algorithm R) in the
-//! form of Li's algorithm L, which draws the number of queries to skip.
+//! The sample of served queries. It has a fixed size, and each served query is in it with the same
+//! probability. This is reservoir sampling (Vitter's algorithm R). It is done by Li's algorithm L,
+//! which draws the number of queries to skip.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -21,16 +21,16 @@ pub(super) struct Served {
 pub(super) struct Sample {
     pub(super) queries: Vec<Served>,
     most: usize,
-    /// W of algorithm L: the largest of the random numbers of the queries in a full sample.
+    /// The largest of the random numbers of the queries in a full sample (W of algorithm L).
     largest: f64,
-    /// The state of the random numbers.
+    /// The state of the generator of random numbers.
     draw: u64,
 }
 
 impl Sample {
-    /// A sample of up to `most` queries.
+    /// Begins a sample of up to `most` queries.
     pub(super) fn begin(most: usize) -> Self {
-        /// Gives each sample another seed.
+        /// The number of the next sample, which gives each sample another seed.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
             queries: Vec::new(),
@@ -54,7 +54,7 @@ impl Sample {
         ((self.draw() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
-    /// Whether the sample has its full number of queries.
+    /// Whether the sample has the full number of queries.
     pub(super) fn is_full(&self) -> bool {
         self.queries.len() >= self.most
     }
@@ -72,13 +72,13 @@ impl Sample {
             return 0;
         }
         self.largest *= (self.share().ln() / self.most as f64).exp();
-        // If `largest` is almost 0, this exceeds any number of queries.
+        // If `largest` is almost 0, the result exceeds every number of queries.
         (self.share().ln() / (1.0 - self.largest).ln()) as u64
     }
 }
 
-/// Whether the filter is short enough for a sample. It formats no more of the text than this
-/// decision needs.
+/// Whether the text of a filter is short enough for a sample. Only as much of the text is made as
+/// this decision needs.
 fn is_short(filter: &Filter) -> bool {
     struct Room(usize);
     impl fmt::Write for Room {
@@ -91,9 +91,9 @@ fn is_short(filter: &Filter) -> bool {
 }
 
 impl RecallWatch {
-    /// Offers served queries to the sample. The cost is one atomic add, unless a query is kept. An
-    /// index does this itself for the watch with which it was opened. This call is for a watch that
-    /// is [told](RecallWatch::told), or for another watch, as for
+    /// Offers served queries to the sample. If no query is kept, the cost is one atomic add. An
+    /// index offers its queries to the watch with which it was opened. A program calls this method
+    /// for a watch of [`told`](RecallWatch::told), or for a watch that it passes to
     /// [`measure_recall_by`](crate::LiveIndex::measure_recall_by).
     pub fn has_served(
         &self,
@@ -124,7 +124,7 @@ impl RecallWatch {
             }
             let mut query = vec![0; queries.row_bytes()].into_boxed_slice();
             if queries.read((next - first) as usize, &mut query).is_err() {
-                // The queries can no longer be read, for example if their file is gone.
+                // The queries cannot be read any more, for example because their file was removed.
                 break;
             }
             let skipped = sample.keep(Served {
@@ -153,8 +153,8 @@ impl RecallWatch {
             draw: sample.draw,
             ..Sample::begin(watch.most)
         };
-        // The count continues. A search that has already got its position must not look like one of
-        // many later ones.
+        // The number of served queries is not reset. If it were, a search that took its position
+        // before would look like a search after many others.
         let served = watch.served.load(Ordering::Relaxed);
         watch.next.store(served, Ordering::Relaxed);
         std::mem::replace(&mut *sample, begun).queries
@@ -165,8 +165,8 @@ impl RecallWatch {
 mod tests {
     use super::*;
 
-    /// Offers `served` queries to the sample, each represented by its number, and returns the kept
-    /// ones.
+    /// Offers `served` queries to the sample, and returns the numbers of the queries that it kept.
+    /// The vector of each query has its number.
     fn kept(sample: &mut Sample, served: u64) -> Vec<u64> {
         let mut next = 0;
         while next < served {
@@ -206,7 +206,8 @@ mod tests {
 
     #[test]
     fn each_query_is_kept_as_often_as_any_other() {
-        // 4,000 samples of 5 of 100 queries: each query is in 200 of them, give or take 14.
+        // There are 4,000 samples of 5 of 100 queries. So each query is in about 200 samples, with
+        // a deviation of 14.
         let mut times = [0u32; 100];
         for draw in 0..4_000 {
             let kept = kept(&mut sample(5, draw << 32), 100);

@@ -1,5 +1,5 @@
-//! Indexes with direct inserts, damaged and repaired. A table has the page of each record, and some
-//! records are on no page.
+//! Damages indexes with direct inserts, and repairs them. A table has the page of each record, and
+//! some records are on no page.
 
 use crate::DirectOptions;
 use std::collections::BTreeSet;
@@ -31,8 +31,8 @@ const INLINE: (Layout, Update) = (Layout::Inline, Update::InPlace);
 const WHOLE: [Layout; 2] = [Layout::Coupled, Layout::Packed];
 
 impl Place {
-    /// An index with direct inserts, replacements and deletes, and an empty log. Also returns the
-    /// deleted ids. A process makes each such index once.
+    /// Returns an index with direct inserts, replacements and deletes, and with an empty log. Also
+    /// returns the deleted ids. A process makes each such index only once.
     fn grown(layout: Layout, update: Update) -> (Self, BTreeSet<u64>) {
         type Grown = (Layout, Update, Place, BTreeSet<u64>);
         static GROWN: Mutex<Vec<Grown>> = Mutex::new(Vec::new());
@@ -93,7 +93,7 @@ impl Place {
             update: Some(update),
             direct: DirectOptions {
                 pending: 16 << 10,
-                // One request after the other, so that each run makes the same pages.
+                // Requests run one after another, so that each run makes the same pages.
                 in_flight: 1,
                 // With this setting some records stay pending.
                 write_home: false,
@@ -140,7 +140,7 @@ impl Place {
         (self.entry(kind, None).name, bytes)
     }
 
-    /// A copy with some pages damaged.
+    /// Returns a copy of the index with some damaged pages.
     fn hit(&self, layout: Layout, pages: &[u32]) -> SimVolume {
         let (name, size) = self.page_file(layout);
         self.damaged(&name, &|bytes| {
@@ -193,7 +193,7 @@ fn tables_and_pages_that_are_not_about_vectors_cost_none() {
             "{what}: {report:#?}"
         );
         assert_eq!(place.whole(&forced, &what), place.model, "{what}");
-        // Ids that were used before are not used again.
+        // The new index must not use the ids of deleted vectors again.
         let after = stored::manifest(&forced).unwrap();
         assert!(
             after.placement.is_none() && after.next_id == facts.next_id,
@@ -260,7 +260,7 @@ fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
             let what = format!("{layout}, {update:?}: {how}");
             let report = place.repair(&volume).unwrap();
             let found = place.whole(&volume, &what);
-            // All live vectors are in the index, in their last version. All other nodes have
+            // All live vectors are in the index, in their last versions. All other vectors have
             // deleted ids.
             for (id, vector) in &place.model {
                 assert_eq!(found.get(id), Some(vector), "{what}: {id}");
@@ -321,8 +321,8 @@ fn what_waited_is_lost_with_its_file_alone() {
         for (id, vector) in &found {
             assert_eq!(place.model.get(id), Some(vector), "{what}: {id}");
         }
-        // Both tables are damaged. The nodes that were pending are lost, even if all others are
-        // restored.
+        // In the next case, both tables are damaged. The pending nodes are lost, even if all other
+        // nodes are restored.
         let volume = place.damaged(&name, &|bytes| bytes[BLOCK + 30] ^= 1);
         volume
             .remove(&place.entry(FileKind::Placement, None).name)
@@ -351,7 +351,7 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
         let what = format!("{layout}: header");
         let (_, found) = place.repaired(&place.damaged(&name, &|bytes| bytes[20] ^= 1), &what);
         assert_eq!(found, place.model, "{what}");
-        // If a file is cut, the pages before the cut remain.
+        // If the file is cut, the repair takes the pages before the cut.
         let what = format!("{layout}: cut");
         let cut = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() / 2 / BLOCK * BLOCK);
         let volume = place.damaged(&name, &cut);
@@ -368,7 +368,7 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
                 .all(|(id, vector)| place.model.get(id) == Some(vector)),
             "{what}"
         );
-        // Later records of the log replace records on pages and pending records.
+        // Later records of the log count instead of records on pages and pending records.
         let live = place.direct(update);
         // The first pending record, if there is one.
         let waited = place.tables().1.records.first().map_or(410, |one| one.id);
@@ -377,7 +377,7 @@ fn headers_and_ends_of_the_file_of_pages_and_the_log() {
         live.upsert(&rows(0, 3), &replaced, &Silent).unwrap();
         live.insert(&rows(3, 1), Some(&new), &Silent).unwrap();
         live.delete(&[111, FIRST + 1]).unwrap();
-        // The state that a crash leaves.
+        // The copy has the state after a crash.
         let damaged = place.volume.fork();
         drop(live);
         for (n, &id) in replaced.iter().chain(&new).enumerate() {

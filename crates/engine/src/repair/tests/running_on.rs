@@ -1,5 +1,5 @@
-//! Damaged segments with vectors that continue from page to page. A damaged block costs the vectors
-//! that have bytes in it.
+//! Damages segments with vectors that continue from page to page. The vectors with bytes in a
+//! damaged block are lost.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ const COUNT: usize = 30;
 /// The id of a vector of the build that a later vector replaced.
 const REPLACED: u64 = FIRST + 3;
 
-/// Descriptors side by side.
+/// Returns vectors of `dim` elements, each made of several descriptors.
 fn wide(first: usize, rows: usize, dim: usize) -> Matrix {
     let a_row = dim / DIM;
     let all = photos(first, rows * a_row);
@@ -20,7 +20,7 @@ fn wide(first: usize, rows: usize, dim: usize) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::U8).unwrap()
 }
 
-/// An index of such vectors. If `grown` is set, the last of them were inserted directly.
+/// Returns an index of such vectors. If `grown` is set, the last vectors were inserted directly.
 fn place(dim: usize, compression: Compression, grown: bool) -> Place {
     let options = BuildOptions {
         compression: Some(compression),
@@ -98,8 +98,8 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             let several = touched.values().filter(|blocks| blocks.len() > 1).count();
             assert!(several > 0, "{dim}: {touched:?}");
             let mut tried = 0;
-            // By default every third block is damaged, and so each fifteenth and the last block
-            // too.
+            // By default, every third block and the last block are damaged. Each fifteenth block is
+            // one of them.
             for block in (0..blocks).filter(|block| slow() || block % 3 == 1 || block + 1 == blocks)
             {
                 let what = format!("{dim}, {compression}: block {block} of {name}");
@@ -110,12 +110,12 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
                 let verified = verify_in(&volume, &Silent).unwrap();
                 let here = |problem: &&crate::verify::Problem| problem.file.ends_with(&name);
                 let problems: Vec<_> = verified.problems.iter().filter(here).collect();
-                // The block, and the vector that begins before it.
+                // The vector that begins before the block and continues in it is lost too.
                 let before = touched
                     .iter()
                     .filter(|(_, here)| here.contains(&block) && here[0] < block);
                 assert_eq!(problems.len(), 1 + before.count(), "{what}: {problems:#?}");
-                // A check of every block would need too much time.
+                // A repair for every block would take too long.
                 if block % (if slow() { 5 } else { 15 }) == 1 || block + 1 == blocks {
                     let report = place.loses(&volume, &lost, &what);
                     assert_eq!(report.lost.len(), 1, "{what}: {report:#?}");
@@ -124,10 +124,10 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
                 }
             }
             assert!(tried > 0);
-            // The header, with the parameters for reading pages.
+            // The next case damages the header, which has the parameters for reading pages.
             let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
             place.loses(&volume, &BTreeSet::new(), "header");
-            // The file ends in the middle.
+            // In the next case, the file ends in the middle.
             let half = blocks / 2;
             let volume = place.damaged(&name, &|bytes| {
                 bytes.truncate((half as usize + 1) * BLOCK + 77);
@@ -138,7 +138,7 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             place.loses(&volume, &lost.map(|(&id, _)| id).collect(), "an end");
         }
         if grown {
-            // Without the table, added pages follow one another.
+            // Without the table, the order of added pages follows from their nodes.
             let name = place.entry(FileKind::Placement, None).name;
             let volume = place.volume.fork();
             volume.remove(&name).unwrap();
@@ -153,12 +153,12 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
     let name = place.entry(FileKind::Vectors, Some(0)).name;
     let touched = place.touched(0);
     let page = touched.values().find(|pages| pages.len() > 1).unwrap()[1];
-    // The vectors of this page and of another page are lost.
+    // The vectors that are partly on this page and partly on other pages are lost.
     let lost = touched
         .iter()
         .filter(|(_, pages)| pages.len() > 1 && pages.contains(&page));
     let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
-    // The page has no damage, but follows another page than the page before it.
+    // The page has no damage, but belongs after another page than the page before it.
     let volume = place.damaged(&name, &|bytes| {
         let number = page + 1;
         let block = &mut bytes[number as usize * BLOCK..][..BLOCK];
@@ -177,7 +177,8 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
 #[test]
 fn what_was_replaced_does_not_come_back_because_its_successor_goes_on_on_a_damaged_page() {
     let mut place = place(WIDE[1], Compression::Best, true);
-    // The vectors come after another one, so that they do not end on the page on which they start.
+    // The two new vectors come after another vector, so that they do not end on the page on which
+    // they start.
     place.put(&wide(5_000, 2, WIDE[1]), &[200, REPLACED]);
     let last = place.manifest().segments.len() as u32 - 1;
     let name = place.entry(FileKind::Vectors, Some(last)).name;
@@ -186,7 +187,7 @@ fn what_was_replaced_does_not_come_back_because_its_successor_goes_on_on_a_damag
     assert!(touched[&REPLACED][0] < block);
     let lost = touched.iter().filter(|(_, pages)| pages.contains(&block));
     let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
-    // The same if no file records which nodes are dead.
+    // The second run has no placement, so that no file says which nodes are dead.
     for placement in [true, false] {
         let at = (block as usize + 1) * BLOCK + 300;
         let volume = place.damaged(&name, &|bytes| bytes[at] ^= 1);

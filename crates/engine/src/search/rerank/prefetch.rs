@@ -1,8 +1,8 @@
-//! Phase 1 of re-ranking, during the walk. It prefetches the vectors of candidates that have been
-//! the best ones for a while, and takes them when they arrive.
+//! Phase 1 of re-ranking, during the walk. It prefetches the vectors of the best candidates once
+//! these have not changed for some expansions. It takes the vectors when they arrive.
 //!
-//! If a search may stop early, the vectors are ranked on arrival. Otherwise the search would learn
-//! the distances of its candidates only after the walk.
+//! If a search may stop early, the vectors are ranked on arrival. Without this, the search would
+//! know the distances of its candidates only after the walk.
 
 use super::*;
 
@@ -23,8 +23,9 @@ impl Reranker<'_> {
         self.awaited.len()
     }
 
-    /// Phase 1: requests the vectors of the best candidates if these have been stable, with at most
-    /// `most` reads in flight. The reads start together with the reads of the graph.
+    /// Phase 1: if the best candidates have not changed for some expansions, requests their
+    /// vectors, with at most `most` reads in flight. The reads start together with the reads of the
+    /// graph.
     pub(crate) fn prefetch(
         &mut self,
         frontier: &Frontier,
@@ -61,8 +62,8 @@ impl Reranker<'_> {
         Ok(())
     }
 
-    /// Ranks candidates of the head whose vectors have arrived, unless they were ranked before. A
-    /// candidate that may not be a result is refused at once.
+    /// Ranks the candidates of the head whose vectors have arrived and that are not ranked yet. If
+    /// the vector shows that a candidate may not be a result, it is refused at once.
     pub(crate) fn rank_arrived(
         &mut self,
         frontier: &mut Frontier,

@@ -1,16 +1,16 @@
-//! Reads nodes that are given by number. As in a scan, each node is read from its current page,
-//! even while another process moves it.
+//! Reads nodes that are given by number. It finds each node on its current page, as a scan does,
+//! even while another process moves the node.
 
 use super::*;
 
-/// The number of nodes whose leading parts are in memory at a time, until their trailing parts have
-/// arrived.
+/// The most nodes whose leading parts are in memory at a time, while the trailing parts of these
+/// nodes are read.
 const PARTED: usize = 128;
 
 impl Scan<'_> {
     /// Calls `each` with the number, id and vector of the given nodes that exist, in any order. If
-    /// `exact` is not set and vectors are stored in two parts, the vector is decoded from the
-    /// leading part. `nodes` must ascend.
+    /// vectors are stored in two parts and `exact` is not set, the vector is decoded from its
+    /// leading part alone. `nodes` must ascend.
     ///
     /// # Errors
     /// Fails as [`each_vector`](Scan::each_vector) does.

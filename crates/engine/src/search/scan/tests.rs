@@ -1,4 +1,4 @@
-//! Scans of nodes that move during the scan.
+//! Tests scans of nodes that move during the scan.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,8 +12,7 @@ use crate::search::tests::{COUPLED, path};
 /// A source with a node that moves between look-ups.
 struct Moving<'a> {
     index: &'a Index,
-    /// The node's place at each look-up, in order. The last place is repeated for all later
-    /// look-ups.
+    /// The place of the node at each look-up, in order. All later look-ups return the last place.
     standings: RefCell<Vec<Standing>>,
     asked: Cell<usize>,
 }
@@ -73,7 +72,7 @@ impl Source for Moving<'_> {
     }
 }
 
-/// How often node 3 was met, and how often its place was looked up.
+/// Returns the number of times that the scan met node 3, and the number of look-ups of its place.
 fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
     let index = Index::open(path(COUPLED), &OpenOptions::default()).unwrap();
     let source = Moving {
@@ -100,7 +99,7 @@ fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
     (outcome.map(|()| met), source.asked.get())
 }
 
-/// `Standing::Moves`, `often` times.
+/// Returns `often` copies of `Standing::Moves`.
 fn moves(often: usize) -> Vec<Standing> {
     vec![Standing::Moves; often]
 }

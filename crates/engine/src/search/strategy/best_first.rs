@@ -4,8 +4,8 @@
 //! search ends when the candidate list has no unread candidate.
 //!
 //! Pages are expanded in the order of the requests, so the results do not depend on the order of
-//! completions. Where vectors are apart from lists, prefetched vectors use the slots that a beam
-//! leaves free. These reads belong to the beam, and have completed when the next beam begins.
+//! completions. If vectors are apart from lists, reads of vectors use the part of the beam width
+//! that reads of pages leave free. The next round begins when these reads have completed too.
 
 use crate::Error;
 use crate::search::reader::{NodeReader, Page};
@@ -47,8 +47,8 @@ pub(super) async fn best_first<'a, N: NodePages>(
         for page in beam.drain(..) {
             traversal.arrive(page, reader)?;
         }
-        // All vectors of this beam are taken now, so that the next beam does not depend on their
-        // timing.
+        // The search takes all vectors of this round here, so that the next round does not depend
+        // on the order of their completions.
         traversal.take_all_vectors().await?;
     }
 }

@@ -1,8 +1,8 @@
 //! Search strategies: the order in which nodes are read and expanded. Each strategy has a file.
 //!
 //! Strategies differ only in when they request pages and when they wait. The work on a page that
-//! has arrived is in [`traversal`](super::traversal). A new strategy is a file here and a line in
-//! each of the two lists of this file.
+//! has arrived is in [`traversal`](super::traversal). A new strategy needs a file in this folder,
+//! and a line in each of the two lists of this file.
 
 mod best_first;
 mod pipelined;

@@ -1,29 +1,29 @@
 //! Pipelined search, as in PipeANN (Guo and Lu, OSDI 2025).
 //!
-//! The search keeps up to `width` reads in flight. It expands each page on arrival, and at once
-//! requests the page of the candidate that is nearest *now*.
+//! The search keeps up to `width` reads in flight. It expands each page on arrival, and then at
+//! once requests the page of the nearest unread candidate.
 //!
 //! Reads are speculative: before a requested page arrives, nearer candidates may push its candidate
-//! out of the list. So the width is dynamic. While the search approaches its results, the width
-//! stays at [`APPROACH_WIDTH`]. Once the nearest [`SETTLED`] candidates are expanded, each page
-//! that arrives widens it by [`GROWTH`]. This holds as long as at most the share [`WASTE`] of the
-//! reads since then was wasted.
+//! out of the list. So the number of reads in flight changes during the search. While the search
+//! approaches its results, it has [`APPROACH_WIDTH`] reads in flight. Once the nearest [`SETTLED`]
+//! candidates are expanded, each page that arrives adds [`GROWTH`] reads, up to `width`. No reads
+//! are added while more than the share [`WASTE`] of the reads since then was wasted.
 //!
-//! PipeANN waits for the nearest 5 and grows by 1. On photo-sift-1m at recall@10 0.96 with one
-//! query in flight, PipeANN's parameters answered 808 queries a second. In the same run, the
-//! parameters here answered 937 and 974.
+//! PipeANN waits for the nearest 5 candidates, and adds 1 read. On photo-sift-1m at recall@10 0.96
+//! with one query in flight, PipeANN's parameters answered 808 queries a second. In the same run,
+//! the parameters of this file answered 937 to 974 in repeated measurements.
 //!
-//! Where vectors are apart from lists, vectors are prefetched with the part of the largest width
-//! that graph reads leave free. Reads of pages and of vectors together never exceed that width.
+//! If vectors are apart from lists, they are prefetched with the part of `width` that reads of
+//! pages leave free. Reads of pages and of vectors together never exceed that width.
 
 use crate::Error;
 use crate::search::reader::NodeReader;
 use crate::search::traversal::Traversal;
 use crate::stores::NodePages;
 
-/// Reads in flight while the search approaches its results.
+/// The number of reads in flight while the search approaches its results.
 const APPROACH_WIDTH: usize = 4;
-/// The search converges once this many of the nearest candidates are expanded.
+/// The search has converged once this many of the nearest candidates are expanded.
 const SETTLED: usize = 1;
 /// The number of reads by which each page widens the pipeline.
 const GROWTH: usize = 8;
@@ -55,11 +55,10 @@ pub(super) async fn pipelined<'a, N: NodePages>(
         if reader.in_flight() == 0 && !unread {
             return Ok(());
         }
-        // Reads of vectors take the remaining width, even if the graph has no candidate left to
-        // request.
+        // Reads of vectors use the remaining width, even if no candidate is left to request.
         traversal.prefetch(max_width, reader)?;
-        // All reads of this round are submitted at once, since each submission costs the kernel a
-        // doorbell.
+        // All reads of this round are submitted together, since the kernel rings the doorbell of
+        // the device once for each submission.
         reader.flush();
         let mut arrived = traversal.next(reader).await?;
         while let Some(page) = arrived {

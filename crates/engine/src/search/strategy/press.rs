@@ -13,10 +13,10 @@
 //! ([`width_of`]).
 //!
 //! The candidates by low codes form the low list (L_low). The candidate list of the traversal is
-//! the high list (L_high). The search ends when all of the high list is expanded. Each round waits
-//! for all its W lists, as in best-first search, so that the results do not depend on the order of
-//! completions. Exact vectors are read only after the traversal, for the nearest candidates of the
-//! high list ([`Rerank::ratio`](crate::Rerank::ratio)).
+//! the high list (L_high). The search ends when every candidate of the high list is expanded. Each
+//! round waits for all its W lists, as in best-first search, so that the results do not depend on
+//! the order of completions. Exact vectors are read only after the traversal, for the nearest
+//! candidates of the high list ([`Rerank::ratio`](crate::Rerank::ratio)).
 //!
 //! This file runs PRESS in one process, on lists in any tier. [`press`](crate::press) has the parts
 //! for several processes.

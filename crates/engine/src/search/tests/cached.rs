@@ -1,4 +1,5 @@
-//! The cache of hot records in an index that takes direct inserts: it returns only current records.
+//! Tests the cache of hot records in an index that takes direct inserts. The cache must return only
+//! current records.
 
 use std::sync::atomic::AtomicBool;
 
@@ -27,8 +28,8 @@ fn open(path: &std::path::Path, cache: CacheSize, update: Update) -> LiveIndex {
         durability: Durability::OnFlush,
         threads: 1,
         update: Some(update),
-        // Few changes may wait, and checkpoints are frequent, so pages are constantly written and
-        // reused.
+        // Few changes may wait, and checkpoints are frequent. So pages are written and reused all
+        // the time.
         direct: DirectOptions {
             pending: 600,
             checkpoint: Some(16),
@@ -73,10 +74,10 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
             ..BuildOptions::default()
         };
         build(&part(0, BUILT), &path, &options, &Silent).unwrap();
-        // Searches give the same results in the same hops, whatever is in memory.
+        // Searches give the same results with the same number of hops, whatever is in memory.
         let search = SearchOptions {
             list: 40,
-            // There is one read at a time. Otherwise a record in memory would be expanded before
+            // The beam width is 1. With a wider beam, a record in memory would be expanded before
             // the other records of its beam.
             beam: Some(1),
             strategy: Some(Strategy::BestFirst),
@@ -86,7 +87,7 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
         let index = open(&path, CacheSize::Entries(BUILT), update);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // A thread searches continuously, and caches records that are being moved.
+            // A thread searches all the time, and caches records while they move between pages.
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     index.search(&queries, &search).unwrap();

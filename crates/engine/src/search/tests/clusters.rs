@@ -1,4 +1,4 @@
-//! Cluster indexes: the reads and the results of a probe, under any order of completions.
+//! Tests the reads and the results of probes of cluster indexes, under any order of completions.
 
 use std::collections::HashSet;
 
@@ -89,8 +89,8 @@ fn probing_all_clusters_answers_exactly_whatever_the_element_and_the_metric() {
                 let index = Index::open(&path, &OpenOptions::default()).unwrap();
                 let found = index.search(&queries, &probing(1_000)).unwrap();
                 let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-                // Heads that are much farther than the nearest one are not probed, and the graph
-                // over the heads misses few.
+                // Clusters whose heads are much farther than the nearest head are not probed, and
+                // the graph over the heads misses a few heads.
                 assert!(recall >= 0.999, "{element}, {metric}, {layout}: {recall}");
             }
         }
@@ -115,8 +115,8 @@ fn a_few_probes_find_most_and_read_each_vector_once() {
     let [(_, replicated, r), (_, addressed, a), (_, grouped, g)] = &of_layout[..] else {
         panic!("three layouts");
     };
-    // The same clusters have the same members in each layout. Replicated clusters, which fill
-    // blocks, have fewer.
+    // The addressed and the grouped index have the same clusters with the same members. Replicated
+    // clusters must fit into blocks, so they have fewer members.
     assert_eq!(addressed, grouped);
     let both = replicated.iter().zip(grouped).filter(|(a, b)| a == b);
     assert!(both.count() * 100 >= 96 * grouped.len());
@@ -126,8 +126,8 @@ fn a_few_probes_find_most_and_read_each_vector_once() {
         (a.distance_computations, a.hops),
         (g.distance_computations, g.hops)
     );
-    // With so few rows, some vectors are stored near each other in any order. With many, groups
-    // save two thirds and more (bench/clusters.toml).
+    // With so few rows, some vectors are near each other in any order. With many rows, groups save
+    // two thirds of the reads or more (bench/clusters.toml).
     assert!(4 * g.stray_reads < 3 * a.stray_reads, "{g:?} {a:?}");
     assert!(g.vector_reads == g.stray_reads && g.graph_reads == g.group_reads);
 }
@@ -165,8 +165,8 @@ fn answers_do_not_depend_on_the_order_of_completions() {
                 assert_eq!(found.distances, expected.distances);
             }
         }
-        // A read that fails or returns damaged bytes is an error that names the place, and does not
-        // affect later batches.
+        // If a read fails or returns damaged bytes, the error names the place. Later batches are
+        // not affected.
         let index = under(Faults::none().at_read(40, Fault::Error(5)));
         let error = index.search(&queries, &probing(9)).unwrap_err().to_string();
         assert!(error.contains("byte"), "{layout}: {error}");
@@ -214,7 +214,7 @@ fn what_was_deleted_is_no_answer_and_what_was_inserted_is_one() {
         check(&live.search(&queries, &probing(16)).unwrap(), "merged");
         assert_eq!(live.index().len(), 3_000 - gone.len() + queries.rows());
         assert!(live.index().has_clusters());
-        // So few vectors remain that probes do not meet them. So every vector is scanned.
+        // So few vectors remain that probes do not meet them. So the search scans every vector.
         let kept = [3u64, 700, 50_003];
         let all = (0..3_000)
             .filter(|id| !gone.contains(id))
@@ -265,7 +265,7 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
             live.insert(&part(first..first + 200), None, &Silent)
                 .unwrap();
         }
-        // An index with changed clusters has statistics as well.
+        // An index with changed clusters has statistics too.
         let stats = live.stats();
         assert!(
             stats.bytes.total > 0 && stats.vectors as usize >= total - 200,
@@ -319,7 +319,7 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
         assert_eq!(found.ids, in_place.ids, "{layout}");
         let known: HashSet<u64> = ids.iter().copied().collect();
         assert!(found.ids.iter().all(|id| known.contains(id)), "{layout}");
-        // The list is long enough for all vectors, so the search scans.
+        // The candidate list is long enough for all vectors, so the search scans.
         let scanned = SearchOptions {
             k: 10,
             ..probing(100_000)
@@ -362,7 +362,7 @@ fn splits_reassign_vectors_and_small_clusters_are_dissolved() {
         build(&part(0..1_500), &path, &clusters(layout), &Silent).unwrap();
         let options = WriteOptions {
             update: Some(crate::Update::Merge),
-            // The order of inserts decides which clusters are split.
+            // One thread inserts, since the order of inserts decides which clusters are split.
             threads: 1,
             ..WriteOptions::default()
         };

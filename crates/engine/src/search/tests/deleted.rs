@@ -1,5 +1,5 @@
-//! Searches with mostly deleted candidates: they continue until they have found k vectors, or until
-//! no vector is left.
+//! Tests searches whose candidates are mostly deleted. They continue until they have found k
+//! vectors, or until no vector is left.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -39,8 +39,8 @@ pub(super) fn presets() -> [Preset; 4] {
     ]
 }
 
-/// An index in a folder of its own. Many tests begin with the same index, so a process builds each
-/// index once, and copies it.
+/// Returns an index in its own folder. Many tests begin with the same index, so a process builds
+/// each index once, and copies it.
 pub(super) fn built(folder: &std::path::Path, preset: Preset, layout: Option<Layout>) -> PathBuf {
     static BUILT: Mutex<Vec<(&str, Option<Layout>, tempfile::TempDir)>> = Mutex::new(Vec::new());
     let path = folder.join(preset.to_string());
@@ -110,8 +110,8 @@ fn all_that_is_asked_for_is_found_however_many_are_deleted() {
             let deleted = all_but(kept);
             let new: Vec<u64> = deleted.into_iter().filter(|&id| gone.insert(id)).collect();
             index.delete(&new).unwrap();
-            // The search runs twice, since the second one knows the deleted nodes that the first
-            // one met.
+            // The search runs twice, since the second search knows the deleted nodes that the first
+            // search met.
             for _ in 0..2 {
                 let found = index.search(&queries, &tight()).unwrap();
                 assert!(
@@ -186,7 +186,7 @@ fn more_than_are_left_is_answered_with_padding() {
     index.delete(&rest).unwrap();
     let found = index.search(&queries, &tight()).unwrap();
     assert_eq!(found.ids, vec![u64::MAX; 50]);
-    // There is a limit on k. Its error must not claim that the index has that many vectors.
+    // `k` has a limit. The error must not say that the index has that many vectors.
     let huge = SearchOptions {
         k: 1 << 20,
         list: 1 << 20,
@@ -206,8 +206,7 @@ fn more_than_are_left_is_answered_with_padding() {
 #[test]
 fn the_list_is_of_those_that_are_not_deleted() {
     // If half of all vectors are deleted, a search expands as many live candidates as before. This
-    // also holds if deletes are found only in vectors that are apart from lists, or in cached
-    // records.
+    // must also be so if only vectors apart from lists, or cached records, show the deletes.
     let folder = tempfile::tempdir().unwrap();
     let queries = normal(20, 99);
     for (preset, cache) in [
@@ -233,9 +232,9 @@ fn the_list_is_of_those_that_are_not_deleted() {
         let before = hops();
         let gone: Vec<u64> = (0..ROWS as u64).filter(|id| id % 4 != 0).collect();
         index.delete(&gone).unwrap();
-        // In the first search, records or vectors show the deletes. In the second search, the
-        // deletes are known in advance. If three of four vectors are deleted, a search takes about
-        // four times the hops.
+        // The first search learns of the deletes from records or vectors. The second search knows
+        // the deletes in advance. If three of four vectors are deleted, a search takes about four
+        // times as many hops as without deletes.
         for known in [false, true] {
             let after = hops();
             assert!(
@@ -265,8 +264,8 @@ fn several_host_threads_search_at_once() {
     }
     let index = under(Faults::none());
     if crate::threads::processors() == 1 {
-        // With one processor, searches share one worker. A search that keeps it busy makes other
-        // searches wait.
+        // With one processor, searches would share one worker, and the busy search would make the
+        // other search wait. So the pool gets two workers.
         index.worker_pool(2).unwrap();
     }
     let queries = &small().queries;
@@ -307,7 +306,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
             durability: Durability::OnFlush,
             threads: 1,
             update: Some(update),
-            // Few changes may wait, so pages are constantly written.
+            // Few changes may wait, so pages are written all the time.
             direct: DirectOptions {
                 pending: 600,
                 checkpoint: Some(16),
@@ -334,8 +333,8 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
             let mut searches = 0;
             while changing.load(Ordering::SeqCst) || searches == 0 {
                 let nodes = all_nodes(&index.on_storage());
-                // The newest node has a number before it has a page. Until then its insert is not
-                // acknowledged.
+                // The newest node gets its number before its page. Until it has a page, its insert
+                // is not acknowledged.
                 let acknowledged = &nodes[..nodes.len() - 1];
                 assert!(acknowledged.iter().all(|&seen| seen), "{preset}: {nodes:?}");
                 let found = index.search(&queries, &tight());
@@ -351,7 +350,8 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
     }
 }
 
-/// For each node of the index at the call: whether a scan that runs beside inserts meets it.
+/// Returns, for each node that the index has at the call, whether a scan beside inserts meets the
+/// node.
 fn all_nodes(index: &Index) -> Vec<bool> {
     async fn of<N: NodePages>(index: &Index, pages: &N, thread: &Thread) -> Vec<bool> {
         let placement = index.graph().placement.get().unwrap();
@@ -419,7 +419,7 @@ fn a_few_deletions_near_a_query_are_walked_past() {
             // Even without deletes, a walk with a list of ten finds only two to five of these
             // vectors.
             assert!(right.count() >= 2, "{what}");
-            // If vectors are apart from lists, not all vectors are read.
+            // If vectors are apart from lists, the search does not read all vectors.
             assert!(reads < 80, "{what}");
         }
     }

@@ -1,5 +1,5 @@
-//! Searches that stop early: their results, their savings, and the cases in which they must not
-//! stop.
+//! Tests searches that stop early: their results, the work that they save, and the cases in which
+//! they must not stop.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::build::build_rows;
 use crate::slow::slow;
 use crate::{Durability, LiveIndex, Update, WriteOptions};
 
-/// The options with early stop, and a list of 100.
+/// Returns the options with early stop and the list size 100.
 fn early(options: SearchOptions) -> SearchOptions {
     SearchOptions {
         list: 100,
@@ -49,8 +49,8 @@ fn some_ways() -> impl Iterator<Item = SearchOptions> {
     ways().step_by(3)
 }
 
-/// Two or three of these combinations by default. Three successive numbers give all of them. In
-/// slow tests, each number gives all.
+/// Returns two or three of these combinations by default, and all combinations in slow tests. Three
+/// successive numbers together give all combinations.
 fn ways_of(number: usize) -> impl Iterator<Item = SearchOptions> {
     let few = ways().enumerate();
     let few = few.filter(move |(way, _)| slow() || way % 3 == number % 3);
@@ -126,8 +126,8 @@ fn best_first_stops_where_it_does_under_any_completion_order() {
     }
 }
 
-/// If vectors are apart from lists, more distances are known after the walk. This must neither
-/// resume the walk nor rank candidates again.
+/// If vectors are apart from lists, the search knows more distances after the walk than during it.
+/// These distances must neither resume the walk nor cause a second ranking of candidates.
 #[test]
 fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     let index = stored_under(BEST, Faults::none());
@@ -143,13 +143,13 @@ fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
         };
         search(&index, &options).counters
     };
-    // These rank all candidates, some of them, or hardly any.
+    // The three options rank all candidates, some of them, or hardly any.
     let (all, some, few) = (of(0.0, false), of(0.3, true), of(1.0, false));
     assert_eq!(all.hops, some.hops);
     assert_eq!(all.hops, few.hops);
     assert!(all.reranked > some.reranked && all.reranked > few.reranked);
-    // The whole list is ranked. Candidates that were ranked during the walk and then left the list
-    // are ranked as well, but these are at most one in a hundred.
+    // The whole list is ranked. Some candidates were ranked during the walk and then left the list.
+    // They are at most one in a hundred.
     let list = 100 * 100;
     assert!(all.reranked >= list, "{all:?}");
     assert!(all.reranked <= list + 100, "{all:?}");
@@ -184,7 +184,7 @@ fn a_row_that_is_asked_for_is_found() {
 
 #[test]
 fn a_list_with_room_for_all_is_gone_through_to_its_end() {
-    // The expansion of all nodes takes long, so by default each layout runs once.
+    // The expansion of all nodes takes long. So by default, each layout runs only once.
     let packed = (Layout::Packed, Compression::Best, Order::Input);
     let few = [COUPLED, INLINE, packed, BEST, LAYERED];
     for stored in if slow() { &STORED[..] } else { &few } {
@@ -195,8 +195,8 @@ fn a_list_with_room_for_all_is_gone_through_to_its_end() {
             ..early(options(Preset::DISKANN))
         };
         let found = search(&index, &options);
-        // If nodes are ranked by leading parts, another vector with an equally near leading part
-        // may replace a result.
+        // If nodes are ranked by leading parts, a vector whose leading part is at the same distance
+        // may take the place of a result.
         let least = if stored == LAYERED { 0.995 } else { 1.0 };
         assert!(recall(&found) >= least, "{stored:?}: {}", recall(&found));
         // The search expands as many nodes as can be reached.
@@ -205,8 +205,8 @@ fn a_list_with_room_for_all_is_gone_through_to_its_end() {
     }
 }
 
-/// If codes are in the records, the keys of seeds and of nodes in memory are exact distances. They
-/// must not count as estimates without error.
+/// If codes are in the records, the keys of seeds and of nodes in memory are exact distances. The
+/// search must not treat them as estimates without error.
 #[test]
 fn what_is_in_memory_stops_no_search_too_soon() {
     for (number, stored) in STORED.into_iter().enumerate() {
@@ -222,7 +222,7 @@ fn what_is_in_memory_stops_no_search_too_soon() {
             // Queries run one by one, and reads complete in one order, so the cache has the same
             // contents in each run.
             let index = from_memory(path(stored), &open);
-            // Runs with a cache try other combinations than runs without one.
+            // Runs with a cache try other combinations than runs without a cache.
             let number = number + usize::from(memory.is_none());
             for way in ways_of(number) {
                 // The first search fills the cache.
@@ -327,8 +327,8 @@ fn what_is_deleted_is_no_answer_that_ends_a_search() {
     }
 }
 
-/// Vectors that wait for a merge may be nearer than all other results but one. They do not show how
-/// far the walk has come.
+/// Vectors that wait for a merge may be nearer than all results on storage except one. Their
+/// distances do not show how far the walk has come.
 #[test]
 fn what_waits_in_memory_ends_no_search() {
     let folder = tempfile::tempdir().unwrap();
@@ -346,7 +346,7 @@ fn what_waits_in_memory_ends_no_search() {
             (stored, found)
         };
         let (before, _) = nearest(late(SearchOptions::default()));
-        // These are nine copies of the query itself.
+        // The inserted vectors are nine copies of the query.
         let copies = queries.bytes().repeat(9);
         let copies = Matrix::new(copies, 9, 128, Element::U8).unwrap();
         live.insert(&copies, None, &Silent).unwrap();
@@ -368,8 +368,8 @@ fn every_metric_has_its_bound() {
     for metric in [Metric::Cosine, Metric::InnerProduct] {
         let truth = brute_force(&base, &queries, 10, metric, 1, &Silent).unwrap();
         for layout in [Layout::Packed, Layout::Decoupled, Layout::Layered] {
-            // By default each metric and each layout runs once. The layered layout runs with both
-            // metrics.
+            // By default, each metric and each layout runs at least once. The layered layout runs
+            // with both metrics.
             let few = match metric {
                 Metric::Cosine => [Layout::Packed, Layout::Layered],
                 _ => [Layout::Decoupled, Layout::Layered],
@@ -404,8 +404,8 @@ fn every_metric_has_its_bound() {
                 let what = format!("{metric:?}, {layout}, {way:?}: {few:?} {all:?}");
                 assert!(few.0 > all.0 - 0.02, "{what}");
                 assert!(few.1 < all.1, "{what}");
-                // At the same cost, a search without early stop needs a shorter list, and finds no
-                // more. This is the longest such list.
+                // A search without early stop at the same cost has a smaller list size, and must
+                // not find more. The loop finds the largest such list size.
                 let shorter = (10..=few.1 as usize / 100)
                     .rev()
                     .step_by(2)

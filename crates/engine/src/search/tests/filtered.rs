@@ -1,5 +1,5 @@
-//! Searches with filters: all results match, their number is as requested, and they agree with
-//! brute force.
+//! Tests searches with filters. All results match, their number is the requested number, and brute
+//! force finds the same results.
 
 use std::collections::HashSet;
 
@@ -62,8 +62,8 @@ pub(super) fn photos() -> (Matrix, Matrix) {
     (base, queries)
 }
 
-/// Recall among the matching rows. Checks that all results match and are distinct, and that their
-/// number is as large as possible.
+/// Returns the recall among the matching rows. Checks that all results match and are distinct, and
+/// that their number is as large as possible.
 fn checked(
     what: &str,
     found: &SearchResults,
@@ -116,8 +116,8 @@ fn checked(
     right as f64 / (count * queries.rows()) as f64
 }
 
-/// The rows in order of their distance from the row that is farthest from all queries. The first of
-/// them are a region without queries. Every test uses the same rows and queries.
+/// Returns the rows, sorted by their distance from the row that is farthest from all queries. The
+/// first of these rows are in a region without queries. Every test uses the same rows and queries.
 fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     static ORDER: OnceLock<Vec<u64>> = OnceLock::new();
     ORDER.get_or_init(|| {
@@ -140,7 +140,7 @@ fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     })
 }
 
-/// Searches an index with filters of every selectivity in slow tests, and of some by default.
+/// Searches an index with filters of several selectivities: some by default, and all in slow tests.
 fn check_index(
     name: &str,
     index: &Index,
@@ -157,8 +157,8 @@ fn check_index(
             .collect();
         let rows: Vec<u64> = (0..ROWS as u64).filter(|&id| matches(id)).collect();
         assert_eq!(set.len() as usize, rows.len());
-        // *Within* runs as well, whatever the estimate is, so that walks with too few matches are
-        // tested.
+        // The strategy *within* runs in any case, so that walks with too few matches are tested
+        // too.
         for way in [None, Some(Way::Within)] {
             let found = among(index, queries, &SearchOptions { way, ..*options }, &set);
             assert!(way.is_none_or(|way| found.explained.unwrap().way == way));
@@ -169,8 +169,8 @@ fn check_index(
                 "{what}: recall {recall:.3}, {} + {} reads",
                 counters.graph_reads, counters.vector_reads
             );
-            // PRESS ends by its low codes, which are less exact. The planner would not choose
-            // *within* here.
+            // PRESS ends by its low codes, which are less exact. For these filters, the planner
+            // would not choose *within*.
             let least = if way.is_some() { 0.9 } else { 0.95 };
             assert!(recall >= least, "{what}: recall {recall}");
         }
@@ -202,7 +202,7 @@ fn every_layout_and_strategy_answers_what_matches() {
             ("best-first", Preset::DISKANN),
             ("pipelined", Preset::STRATANN),
         ];
-        // By default, the strategies take turns.
+        // By default, each layout uses one of the strategies, in turn.
         let ways = if slow() {
             &both[..]
         } else {
@@ -278,8 +278,8 @@ fn clusters_answer_what_matches() {
 
 #[test]
 fn both_ways_are_right_by_themselves() {
-    // Both strategies run, whatever the estimate is, so that each is also tested where it is
-    // expensive.
+    // Both strategies run for each filter. So each strategy is also tested with filters for which
+    // it is expensive.
     let (base, queries) = photos();
     for stored in [COUPLED, BEST, INLINE, LAYERED] {
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
@@ -308,8 +308,8 @@ fn both_ways_are_right_by_themselves() {
                 );
                 assert!(recall >= 0.95, "{what}: recall {recall}");
                 if way == Way::Before && [COUPLED, BEST].contains(&stored) {
-                    // A query reads hardly more than k vectors and those that show the error of
-                    // codes.
+                    // A query reads few vectors in addition to the k results and the vectors that
+                    // show the error of codes.
                     let reads = counters.graph_reads + counters.vector_reads;
                     let each = reads as f64 / queries.rows() as f64;
                     assert!(each <= (K + 10) as f64, "{what}: {each} reads a query");
@@ -387,7 +387,7 @@ fn filters_are_answered_from_columns_and_from_rows_in_memory() {
         let bytes = base.bytes()[rows.start * row_bytes..rows.end * row_bytes].to_vec();
         Matrix::new(bytes, rows.len(), base.dim(), base.element()).unwrap()
     };
-    // A row's attributes follow from its id. One row in eleven has none.
+    // The attributes of a row follow from its id. One row in eleven has no attributes.
     let row = |id: u64| {
         let mut row = Row::default();
         if !id.is_multiple_of(11) {

@@ -1,4 +1,5 @@
-//! Ranking by leading parts: other metrics and elements, outliers, deletes, budgets.
+//! Tests ranking by leading parts, with several metrics and element types, outliers, deletes and
+//! budgets.
 
 use stratann_vector::{Element, Kernel};
 
@@ -23,7 +24,7 @@ fn texts() -> (Vec<f32>, Vec<f32>) {
     )
 }
 
-/// Converts floats of ordinary size to another element type. The conversion to bytes is coarse.
+/// Converts floats of moderate size to an element type. The conversion to bytes is coarse.
 fn matrix(floats: &[f32], element: Element) -> Matrix {
     let bytes: Vec<u8> = match element {
         Element::F32 => floats.iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -77,7 +78,7 @@ fn options(exact: bool) -> SearchOptions {
     }
 }
 
-/// Recall, and the number of exact distances.
+/// Returns the recall, and the number of exact distances.
 fn compared(
     base: &Matrix,
     queries: &Matrix,
@@ -103,7 +104,7 @@ fn compared(
     (recall, pairs.filter(|&pair| exact(pair)).count())
 }
 
-/// The recall of an index with whole vectors beside lists.
+/// Returns the recall of an index with whole vectors beside lists.
 fn of_whole_vectors(
     folder: &std::path::Path,
     (base, asked): (&Matrix, &Matrix),
@@ -151,8 +152,8 @@ fn every_metric_and_element_is_ranked_by_leading_parts() {
     }
 }
 
-/// Some embeddings have a dimension that is tens of times as wide as the others. The values of
-/// vectors far out in this dimension must not be cut off.
+/// In some embeddings, the values of one dimension are tens of times as large as the values of
+/// other dimensions. Such values must not be cut off.
 #[test]
 fn outliers_are_found_as_others_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,8 +182,8 @@ fn outliers_are_found_as_others_are() {
     }
 }
 
-/// If lengths differ by orders of magnitude, a short vector's leading part says little about its
-/// direction.
+/// If the lengths of vectors differ by orders of magnitude, the leading part of a short vector says
+/// little about its direction.
 #[test]
 fn short_vectors_are_found_under_cosine() {
     let folder = tempfile::tempdir().unwrap();

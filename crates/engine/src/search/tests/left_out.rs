@@ -1,4 +1,4 @@
-//! Searches for rows of the index that are excluded from their own results.
+//! Tests searches whose queries are rows of the index. Each row is excluded from its own results.
 
 use super::*;
 use crate::search::LeftOut;
@@ -38,7 +38,7 @@ fn a_node_that_is_left_out_is_no_answer_and_leads_on_only_if_it_may() {
             assert_eq!(itself(&all), ids.len(), "{stored:?}");
             let [without, leading] = [false, true].map(|leads_on| found(preset, Some(leads_on)));
             assert_eq!((itself(&without), itself(&leading)), (0, 0), "{stored:?}");
-            // There are still k results.
+            // A query still has k results.
             assert!(without.ids.iter().all(|&id| id != u64::MAX), "{stored:?}");
             let sum = |found: &SearchResults| {
                 let distances = found.distances.iter().map(|&distance| f64::from(distance));

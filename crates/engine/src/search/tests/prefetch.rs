@@ -1,5 +1,5 @@
-//! Vectors that are apart from lists are prefetched with the reads in flight that the traversal
-//! leaves free (DecoupleVS §3.4).
+//! Tests prefetches of vectors that are apart from lists. They use the part of the beam width that
+//! reads of the graph leave free (DecoupleVS §3.4).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -154,8 +154,8 @@ impl Drop for CountedQueue {
     }
 }
 
-/// An index whose vectors are apart from lists and whose files are read through `faults`, with its
-/// traffic.
+/// Returns an index whose vectors are apart from lists, with the counts of its reads. Its files are
+/// read through `faults`.
 fn counted(faults: &Faults) -> (Index, Arc<Traffic>) {
     counted_at(&path(BEST), faults, 0)
 }
@@ -177,7 +177,7 @@ fn counted_at(path: &std::path::Path, faults: &Faults, slow: usize) -> (Index, A
     (index, traffic)
 }
 
-/// A single query, with a head of K + B = 20.
+/// Searches for a single query, with a head of K + B = 20 candidates.
 fn alone(index: &Index, query: usize, strategy: Strategy, beam: usize) -> SearchResults {
     let queries = &small().queries;
     let row = queries.dim() * queries.element().size();
@@ -220,8 +220,8 @@ fn vectors_are_prefetched_and_reads_never_exceed_the_beam() {
                 most <= beam,
                 "{strategy}, W = {beam}: {most} reads in flight"
             );
-            // At first nothing is prefetched, and the search still has dozens of candidates. So the
-            // graph gets the whole beam at that time, under any order of completions.
+            // At the start, the search has dozens of candidates and prefetches no vectors. So reads
+            // of the graph use the whole beam width then, under any order of completions.
             let widest = traffic.widest.load(Ordering::Relaxed);
             assert_eq!(
                 widest, beam,
@@ -270,8 +270,8 @@ fn free_reads_are_used_again_until_the_whole_head_is_here() {
     for query in 0..queries.rows() {
         let query = rerank::query_of(queries, query);
         let found = index.search(&query, &options).unwrap().counters;
-        // K + 2B vectors are read, and the head was prefetched. A vector on a page with a record
-        // that continues from another page may be an exception.
+        // The search reads K + 2B vectors, and has prefetched the head. An exception is possible: a
+        // vector on a page that begins with the end of another page's record.
         let after = (found.vector_reads - found.prefetched) as usize;
         all += usize::from(found.prefetched as usize > head - 2 * BEAM && after <= rerank.batch);
     }

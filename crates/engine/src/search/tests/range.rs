@@ -1,4 +1,4 @@
-//! Range searches and searches by id, compared with brute force.
+//! Compares range searches and searches by id with brute force.
 
 use super::filtered::photos;
 use super::*;
@@ -22,7 +22,8 @@ fn one(queries: &Matrix, at: usize) -> Matrix {
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// All pages of a range. Checks that distances are exact and ascending, and that ids are distinct.
+/// Returns all pages of a range. Checks that distances are exact and ascend, and that ids are
+/// distinct.
 fn all_pages(
     search: &dyn Fn(&Range) -> Result<RangeResults, Error>,
     range: Range,
@@ -117,7 +118,7 @@ fn all_within_a_distance_come_page_by_page() {
 
 #[test]
 fn a_range_is_complete_only_where_all_was_met() {
-    // Many vectors are equal, and no list leads to some of them, however long it is.
+    // Many vectors are equal. A walk does not reach some of them, even with the largest list size.
     let folder = tempfile::tempdir().unwrap();
     let rows = |count: usize| -> Vec<u8> {
         (0..count)
@@ -267,8 +268,8 @@ fn ranges_and_ids_go_by_filters_and_by_what_is_in_memory() {
                 "{layout}, {text}: {found} of {wanted}"
             );
 
-            // This finds vectors similar to stored vectors and to vectors in memory. The given
-            // vectors themselves are excluded.
+            // The search finds neighbours of stored vectors and of vectors in memory. The given
+            // vectors are excluded.
             let like = [7, 2_500, 2_607];
             let found = live
                 .search_like(&like, &options, Some(&filter), &Silent)

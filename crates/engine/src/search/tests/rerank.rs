@@ -1,5 +1,5 @@
-//! Re-ranking by batches (DecoupleVS §3.4): the least number of reads, and the batches if vectors
-//! are deleted.
+//! Tests re-ranking by batches (DecoupleVS §3.4): the least number of reads, and the batches if
+//! vectors are deleted.
 
 use crate::{Durability, LiveIndex, WriteOptions};
 
@@ -32,8 +32,9 @@ pub(super) fn query_of(queries: &Matrix, query: usize) -> Matrix {
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// Options under which no batch pays, since all its candidates would have to become results.
-/// Nothing is prefetched, since a beam of one leaves no read free.
+/// Returns options under which re-ranking ends as early as possible: a batch would continue it only
+/// if all candidates of the batch became results. No vector is prefetched, since a beam width of 1
+/// leaves no read free.
 fn stubborn() -> SearchOptions {
     SearchOptions {
         list: 100,
@@ -68,9 +69,9 @@ fn k_and_two_batches_are_read_before_re_ranking_may_end() {
 
 #[test]
 fn a_batch_pays_from_the_benefit_ratio_on() {
-    // A ratio of m in ten ends re-ranking with the first batch of ten that adds fewer than m
-    // results. So a higher ratio ends it sooner. At least K + 2B candidates are ranked, and at most
-    // all.
+    // A benefit ratio of m in ten ends re-ranking with the first batch of ten candidates that adds
+    // fewer than m results. So a higher ratio ends re-ranking sooner. At least K + 2B candidates
+    // are ranked.
     let (folder, queries) = wide();
     let index = Index::open(folder.path().join("index"), &OpenOptions::default()).unwrap();
     let ranked = |query: &Matrix, tenths: u32| {
@@ -96,8 +97,8 @@ fn a_batch_pays_from_the_benefit_ratio_on() {
             *sum += ranked;
         }
     }
-    // For some queries, one result in ten decides. So a ratio between 0 and 1 gives another number
-    // than 0 and than 1.
+    // For some queries, a batch adds some results, but not ten. So a ratio between 0 and 1 gives
+    // another number of ranked candidates than the ratios 0 and 1.
     assert!(sums[0] > sums[1] && sums[1] > sums[4], "{sums:?}");
 }
 
@@ -118,7 +119,7 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
     let most = stubborn().k + 2 * Rerank::PAPER.batch;
     for query in 0..10 {
         let query_row = query_of(queries, query);
-        // The nearest vectors, more than a batch, are deleted.
+        // The nearest vectors are deleted. They are more than a batch.
         let near = SearchOptions {
             k: 20,
             ..stubborn()
@@ -126,8 +127,8 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
         let near = index.search(&query_row, &near).unwrap();
         let gone = near.ids.iter().filter(|&&id| id != u64::MAX);
         index.delete(&gone.copied().collect::<Vec<_>>()).unwrap();
-        // In the first search, the vectors show the deletes. In the second search, the deletes are
-        // known in advance.
+        // The first search learns of the deletes from the vectors. The second search knows the
+        // deletes in advance.
         for known in [false, true] {
             let found = index.search(&query_row, &stubborn()).unwrap();
             let ranked = found.counters.reranked as usize;

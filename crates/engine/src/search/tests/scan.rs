@@ -1,4 +1,5 @@
-//! Scans read through the open tiers of the index, need little memory, and report errors.
+//! Tests scans: they read through the open tiers of the index, need little memory, and return
+//! errors.
 
 use std::cell::Cell;
 use std::fmt;
@@ -27,8 +28,8 @@ fn listed(list: usize) -> SearchOptions {
     }
 }
 
-/// An index in which all vectors except `kept` random ones are deleted, and the ids of the
-/// remaining ones. If `update` is set, some vectors were also inserted and deleted again.
+/// Returns an index in which all vectors except `kept` random ones are deleted, and the ids of the
+/// remaining vectors. If `update` is set, some vectors were also inserted and deleted again.
 fn few_left(
     folder: &std::path::Path,
     preset: Preset,
@@ -111,8 +112,8 @@ fn all_vectors_are_found_when_the_names_of_their_files_are_gone() {
                 std::fs::remove_file(entry.path()).unwrap();
             }
         }
-        // The first list is long enough for all vectors. With the second one, a walk runs before
-        // the scan.
+        // The first list size suffices for all vectors. With the second list size, a walk runs
+        // before the scan.
         for (k, list) in [(40, 60), (39, 39)] {
             let wide = SearchOptions { k, ..listed(list) };
             let found = index.search(&queries, &wide);
@@ -225,8 +226,8 @@ const GONE: u64 = 1 << 40;
 
 #[test]
 fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
-    // The list size allows for all 3,000 vectors, which are in several segments. (Without deletes,
-    // the search would walk.)
+    // The list size suffices for all 3,000 vectors, which are in several segments. The deletes are
+    // necessary, since without deletes the search would walk.
     for stored in [COUPLED, BEST] {
         let traffic = Arc::new(Traffic::default());
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
@@ -253,7 +254,7 @@ fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
         );
         let most = traffic.most_bytes.load(Ordering::Relaxed);
         assert!(most <= 16 * pages.page_bytes, "{stored:?}: {most} bytes");
-        // The walker has a queue open, and the scan has one.
+        // The walker has one open queue, and the scan has another.
         assert_eq!(traffic.most_doors.load(Ordering::Relaxed), 2, "{stored:?}");
     }
 }
@@ -295,7 +296,8 @@ fn a_scan_looks_again_where_a_page_is_damaged_and_never_passes_over_an_error() {
 
 #[test]
 fn other_tasks_of_a_thread_go_on_beside_a_scan() {
-    // This must also hold with pages in memory, for which a scan never waits.
+    // Other tasks must run even if all pages are in memory, so that the scan never waits for a
+    // read.
     let resident = OpenOptions {
         memory: Some(64 << 20),
         ..OpenOptions::default()

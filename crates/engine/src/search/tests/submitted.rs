@@ -1,4 +1,5 @@
-//! Submitted searches over slow or failing tiers: when they end, no resources remain in use.
+//! Tests submitted searches over slow or failing tiers. When a search ends, it must use no
+//! resources any more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -10,7 +11,7 @@ use stratann_tier::{Directory, ReadQueue, Tier};
 use super::*;
 use crate::room::Wanted;
 
-/// Longer than any step here takes, unless it hangs.
+/// A time that no step of these tests exceeds, unless the step hangs.
 const LONG: Duration = Duration::from_secs(300);
 
 /// An index in memory whose reads take `latency`. It may have a memory budget.
@@ -29,7 +30,7 @@ fn slow_at(path: &std::path::Path, latency: Duration, memory: Option<u64>) -> (A
         tiers.borrow_mut().push(slow.clone());
         Arc::new(slow)
     });
-    // The first tier is the one of the graph.
+    // The first tier is the tier of the graph.
     let graph = tiers.into_inner()[0].clone();
     (Arc::new(index), graph)
 }
@@ -59,7 +60,7 @@ fn until(what: &str, met: impl Fn() -> bool) {
     }
 }
 
-/// Whether the index has only this handle.
+/// Whether `index` is the only reference to the index.
 fn alone(index: &Arc<Index>) -> bool {
     Arc::strong_count(index) == 1
 }
@@ -268,7 +269,7 @@ fn room_is_waited_for_by_nobody_and_comes_back() {
         let before = tier.reads();
         let first = index.submit(all(), &options, None).unwrap();
         until("it reads", || tier.reads() > before);
-        // These searches must wait for memory, and do not occupy the thread meanwhile.
+        // These searches must wait for memory. While they wait, they must not occupy the thread.
         let late = index.submit(some(2), &options, soon()).unwrap();
         let stopped = index.submit(some(2), &options, None).unwrap();
         let dropped = index.submit(some(2), &options, None).unwrap();
@@ -310,7 +311,7 @@ fn handles_are_waited_for_awaited_and_told() {
     same(&found.unwrap(), &expected, "waited for in turns");
     let forever = submit().wait_timeout(Duration::MAX).unwrap();
     same(&forever.unwrap(), &expected, "waited for");
-    // The handle is a future for any executor. Here it runs in the engine's own.
+    // The handle is a future for any executor. This test uses the executor of the engine.
     let thread = Thread::local(stratann_tier::IoMode::Auto).unwrap();
     let (first, second) = (submit(), submit());
     let both = thread.block_on(async { (first.await, second.await) });

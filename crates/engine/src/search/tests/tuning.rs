@@ -1,5 +1,5 @@
-//! A batch finds its best number of queries in flight, and gives the same results as with any
-//! number.
+//! Tests that a batch finds its best number of queries in flight, and that its results do not
+//! depend on this number.
 
 use std::time::Duration;
 
@@ -46,9 +46,9 @@ fn best_first() -> SearchOptions {
 
 #[test]
 fn a_batch_that_tries_how_many_are_best_answers_as_any_other() {
-    // A query alone waits for ten milliseconds, and computes for a tenth of one. Only the clock
-    // shows which number is best (`by_the_clock`). This test checks that several numbers are tried,
-    // and that one of them is chosen.
+    // A single query waits for ten milliseconds, and computes for a tenth of a millisecond. The
+    // best number depends on the clock, so it is tested in `by_the_clock`. This test only checks
+    // that the batch tries several numbers and chooses one of them.
     let index = late(Duration::from_millis(1));
     for threads in [1, 2] {
         let queries = many(2 * threads * FROM);
@@ -111,7 +111,7 @@ fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
         std::thread::sleep(Duration::from_millis(5));
         search.cancel();
         assert!(matches!(search.wait(), Err(Error::Interrupted)));
-        // A read fails at the first query, and then at a later one.
+        // A read fails: in one run for the first query, and in another run for a later query.
         for read in [0, 100] {
             let index = under(Faults::none().at_read(read, Fault::Error(5)));
             let error = index.search(&many(4 * FROM), &options).unwrap_err();
@@ -145,8 +145,8 @@ mod by_the_clock {
             };
             let mut seen = Vec::new();
             let hides = (0..3).any(|_| {
-                // Compares the difference of two equal runs with the effect: four queries in flight
-                // wait together as long as one query alone.
+                // Two equal runs differ by chance. The effect must be larger than this difference:
+                // four queries in flight wait together only as long as one query alone.
                 let [one, again] = [Some(1), Some(1)].map(|alone| run(&few, alone));
                 let chosen = run(&queries, None);
                 let noise = (one.seconds / again.seconds).max(again.seconds / one.seconds);

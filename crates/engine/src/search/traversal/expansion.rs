@@ -11,8 +11,8 @@ use super::*;
 use crate::search::leading::ByLeading;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Expands a candidate on a page. Without whole-page search, its node is ranked by exact
-    /// distance at once.
+    /// Expands a candidate that should be on the page `view`. Unless the search ranks whole pages,
+    /// it ranks the node of the candidate at once.
     pub(super) fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
         let Some(slot) = view.slot_of(node_of(key)) else {
             return self.expand_pending(page, key);
@@ -29,16 +29,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// Lets one more candidate count in place of one that is not a result. The list size counts
-    /// only candidates that may be results (OdinANN §3.4.1).
+    /// If a candidate may not be a result, marks it as refused. The list size counts only
+    /// candidates that may be results (OdinANN §3.4.1), so one more candidate gets a place.
     pub(super) fn make_up_for(&mut self, id: u64, key: u64) {
         if !self.ranking.admission().admits(id, node_of(key)) {
             self.frontier.refuse(key);
         }
     }
 
-    /// Expands a candidate that is not on its page. Either its record waits to be written there, or
-    /// the record moved to another page after this page was requested.
+    /// Expands a candidate that is not on the page that was read for it. Either the record of the
+    /// candidate waits to be written to this page, or it moved to another page after the request.
     #[cold]
     pub(super) fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
         let node = node_of(key);
@@ -64,16 +64,17 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if u64::from(placement.page_of(node)) == page && !placement.is_even() {
             return Err(self.not_there(node, page));
         }
-        // The candidate may be a result, and this may be the only valid record of its id. If the
-        // query may not follow it again, other nodes still lead to its neighbours.
+        // The candidate may be a result, and this may be the only valid record of its id. So it is
+        // put back into the list. If it was put back too often, it counts as expanded, since other
+        // nodes lead to its neighbours too.
         if !self.put_back(key) {
             self.frontier.expanded(key);
         }
         Ok(())
     }
 
-    /// Puts a candidate back into the list, so that it is looked for on its current page. False if
-    /// the query has done this too often.
+    /// Puts a candidate back into the list, so that the search looks for it on its current page.
+    /// Returns false, and does nothing, if the query has done this too often.
     pub(super) fn put_back(&mut self, key: u64) -> bool {
         let patient = self.patience > 0;
         if patient {
@@ -83,16 +84,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         patient
     }
 
-    /// Puts back a candidate whose page was rewritten in place before it was expanded here. Pending
-    /// changes of its list were then written to the new page and are no longer pending. So this
-    /// expansion may have missed them.
+    /// If `page` was rewritten in place before this candidate was expanded, puts the candidate
+    /// back. Pending changes of its list were written with the new page and are no longer pending,
+    /// so this expansion may have missed them.
     pub(super) fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
         if !reader.is_current(page) {
             self.put_back(key);
         }
     }
 
-    /// The page of a node. If the node is moving, this is its next page.
+    /// The page of a node. For a node that moves between pages, it is the next page.
     pub(super) fn page_of(&self, node: u32) -> u64 {
         let number = self.setting.pages.page_of(node);
         match self.setting.graph.placement.get() {
@@ -112,8 +113,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Expands a candidate from the cache, if the cache has the record that is on page `number`.
-    /// Returns whether it has.
+    /// Expands a candidate from the cache, if the cache has its record from page `number`. Returns
+    /// whether the cache has it.
     pub(super) fn expand_cached(&mut self, number: u64, key: u64) -> Result<bool, Error> {
         let Some(cache) = self.setting.cache else {
             return Ok(false);
@@ -135,7 +136,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Puts the new neighbours of a candidate into the candidate list. If the candidate has left
-    /// the list, this does nothing, since best-first search would not have expanded it.
+    /// the candidate list, the call does nothing, since a best-first search would not have expanded
+    /// it.
     pub(super) fn expand_record(
         &mut self,
         page: u64,
@@ -152,8 +154,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_list(page, key, record.codes)
     }
 
-    /// Puts the new neighbours in `self.list` into the candidate list; the list is as stored on
-    /// `page`.
+    /// Puts the new neighbours in `self.list` into the candidate list. `self.list` is the adjacency
+    /// list as it is stored on `page`.
     pub(super) fn expand_list(&mut self, page: u64, key: u64, codes: &[u8]) -> Result<(), Error> {
         let node = node_of(key);
         let mut amended = std::mem::take(&mut self.amended);
@@ -170,8 +172,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             // to another page.
             moved = N::MOVES && u64::from(placement.page_of(node)) != page;
         }
-        // There is no branch on whether a neighbour is new, since no processor can predict that
-        // branch.
+        // The loop does not branch on whether a neighbour is new, since a processor cannot predict
+        // this branch.
         self.fresh.resize(self.list.len(), 0);
         let (mut new, mut largest) = (0, 0);
         for (place, &neighbour) in self.list.iter().enumerate() {
@@ -182,7 +184,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.fresh.truncate(new);
         if u64::from(largest) >= self.nodes && !self.is_new(largest) {
             // If another process writes pages in place, a page may be newer than the checkpoint
-            // that was opened. Newer nodes on it are traversed, but are not results.
+            // that was opened. The search traverses the newer nodes on such a page, but they are no
+            // results.
             if N::MOVES {
                 return Err(self.bad_link(node, largest));
             }
@@ -251,7 +254,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Uses all nodes of a page. New nodes go into the candidate list, and nodes that may be
+    /// Uses all nodes of a page. It puts new nodes into the candidate list, and nodes that may be
     /// results into `unranked`. The caller then adds the page to `held`.
     pub(super) fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
         let count = view.len();
@@ -260,7 +263,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         for slot in 0..count {
             let node = view.node(slot)?;
             if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
-                // The rest of the page is newer than the checkpoint, as in `expand_record`.
+                // The remaining nodes of the page are newer than the checkpoint (see
+                // `expand_list`).
                 break;
             }
             largest = largest.max(node);
@@ -273,7 +277,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return self.share_exactly(view);
         }
         if let Some(placement) = self.setting.graph.placement.get() {
-            // Nodes whose records wait to be written to this page count as well.
+            // Nodes whose records wait to be written to this page count as nodes of the page.
             placement.pending.records_of(page as u32, &mut self.fresh);
             if self.fresh.len() > count {
                 self.look();
@@ -286,7 +290,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             if self.visited.insert(node) {
                 Self::admit(&mut self.frontier, &self.ranking, key);
             }
-            // A node that may stay in the list is ranked whatever the error of the codes.
+            // A node whose estimate is within the bound of the candidate list is ranked in any
+            // case.
             let ranks = N::VECTORS && slot < count;
             if ranks
                 && (worth.admits(node, score) || key <= self.frontier.bound())
@@ -319,7 +324,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Puts a candidate into the list, unless it is ruled out as a result.
+    /// Puts a candidate into the candidate list. If the admission rules the candidate out, the list
+    /// counts it as no result.
     #[inline]
     pub(super) fn admit(frontier: &mut Frontier, ranking: &Ranking<'_>, key: u64) {
         frontier.insert_unless(key, |node| ranking.admission().rules_out(node));
@@ -356,15 +362,15 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Whether ranking by leading parts is not needed. An insert takes its candidates from held
-    /// pages.
+    /// Whether the walk need not rank by leading parts, since it runs for an insert. An insert
+    /// takes its candidates from held pages.
     fn ranks_nothing(&self) -> bool {
         N::PARTS && self.setting.hold
     }
 
     /// Ranks a node whose record waits for its page, by the vector as it was inserted. If vectors
-    /// are stored in two parts, it uses the leading part that the page will have, so that all nodes
-    /// are ranked alike.
+    /// are stored in two parts, it uses the leading part that the page will have. So all nodes are
+    /// ranked in the same way.
     #[cold]
     fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<Option<f32>, Error> {
         if !N::PARTS {
@@ -424,8 +430,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// Turns estimates by low codes into estimates by high codes, for the nodes in `fresh`. Both
-    /// are in `scores`.
+    /// Replaces the estimates in `scores` for the nodes in `fresh`: estimates by low codes become
+    /// estimates by high codes.
     fn go_on(&mut self, code_parts: CodeParts<'_>) {
         let (table, fresh, timer) = (&self.table, &self.fresh, self.setting.timer);
         let (sums, scores) = (&mut self.sums, &mut self.scores[..fresh.len()]);
@@ -465,8 +471,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         true
     }
 
-    /// Starts a query by codes of one precision from seeds, if it is to have seeds. If the index
-    /// has low codes, they find the seeds. Returns whether the query was started.
+    /// If the search uses codes of one precision and the number of seeds is above 0, starts the
+    /// query from seeds. If the index has low codes, the search finds the seeds by them. Returns
+    /// whether the query was started.
     pub(super) fn begin_at_seeds(&mut self) -> bool {
         let Some(seeding) = &mut self.seeding else {
             return false;
@@ -499,8 +506,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Moves the nearest candidates of the low list to the candidate list, with scores by high
-    /// codes: `ExpandHigh` of PRESS (DistVS §3.1).
+    /// Moves the nearest candidates of the low list to the candidate list, with estimates by high
+    /// codes. This is `ExpandHigh` of PRESS (DistVS §3.1).
     pub(crate) fn refine(&mut self) {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return;
@@ -512,7 +519,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.admit_fresh();
     }
 
-    /// Estimates distances by the codes at the positions in `fresh`.
+    /// Estimates distances by codes. `fresh` has the positions of these codes in `codes`.
     #[inline]
     pub(super) fn score(&mut self, codes: &[u8]) {
         if self.scores.len() < self.fresh.len() {

@@ -1,5 +1,5 @@
-//! The distances that a traversal reports to [`Promise`](crate::search::promise::Promise), and the
-//! candidates that it then takes.
+//! Reports distances from a traversal to [`Promise`](crate::search::promise::Promise), and takes
+//! the candidates that have promise.
 //!
 //! ```text
 //!   a node is expanded ──record──> its distance, at once, though whole-page search ranks later
@@ -13,9 +13,10 @@ use crate::frontier::KeyIs;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
     /// Takes the nearest candidate that has not been requested, with `on_their_way` reads in
-    /// flight. If the search may stop early, the candidate must have promise. With a recall target,
-    /// it must be within the depth. If it does not match the filter, it must be one of the nearest
-    /// such candidates ([`Frontier::take_unread_among`]).
+    /// flight. If the search may stop early, the candidate must have promise. If the search has a
+    /// recall target, the candidate must be within the depth. A candidate that does not match the
+    /// filter must be one of the nearest candidates that do not match
+    /// ([`Frontier::take_unread_among`]).
     #[inline]
     pub(crate) fn take(&mut self, on_their_way: usize) -> Option<u64> {
         if let Some(bounds) = self.ranking.promise.bounds(on_their_way) {
@@ -29,8 +30,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Where vectors are apart from lists, prefetches them with the part of `width` that graph
-    /// reads leave free. If the search may stop early, vectors that have arrived are ranked.
+    /// If vectors are apart from lists, prefetches vectors with the part of `width` that reads of
+    /// pages leave free. If the search may stop early, vectors that have arrived are ranked.
     pub(crate) fn prefetch(
         &mut self,
         width: usize,
@@ -54,9 +55,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Requests vectors of the best candidates before lists. Searches that may stop early need this
-    /// where vectors are apart from lists, since they need exact distances soon. Returns the number
-    /// of vector reads in flight, which leave fewer reads for lists.
+    /// Requests the vectors of the best candidates before lists. If vectors are apart from lists, a
+    /// search that may stop early needs exact distances soon. Returns the number of vector reads in
+    /// flight. The search then has fewer reads for lists.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
@@ -72,13 +73,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// Learns from the seeds of the navigation graph, nearest first. The first `seeds` entries of
     /// `scores` are their estimates.
     pub(super) fn learn_from_seeds(&mut self, seeds: usize, distances: &[f32]) {
-        // The ids of seeds are not known, so some seeds may be excluded.
+        // The ids of seeds are not known. So if any vector is excluded, a seed may be excluded too.
         let all = self.ranking.admission().is_of_all();
         let promise = &mut self.ranking.promise;
         let kth = self.k.checked_sub(1).and_then(|kth| distances.get(kth));
         promise.limit(kth.copied().filter(|_| all));
-        // If vectors are beside lists, the error is learned when nodes are expanded. If codes are
-        // beside lists too, the keys of seeds are not estimates.
+        // If vectors are beside lists, the search learns the error of codes when it expands nodes.
+        // If codes are beside lists too, the keys of seeds are exact distances.
         if !N::VECTORS {
             for (estimate, distance) in self.scores[..seeds].iter().zip(distances) {
                 promise.learn(distance - estimate);
@@ -93,8 +94,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Ranks a candidate when it is expanded in whole-page search, which otherwise ranks after the
-    /// walk.
+    /// Ranks a candidate when it is expanded, in a search that ranks whole pages and may stop
+    /// early. Without an early stop, such a search ranks after the walk.
     pub(super) fn rank_early(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         if !N::CODES {
             self.rank_on_the_path(key, record)?;
@@ -111,8 +112,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Learns from the exact distance of a candidate. If the candidate may not be a result, or was
-    /// learned from before, nothing happens.
+    /// Learns from the exact distance of a candidate. Does nothing if the candidate may not be a
+    /// result, or if the search has learned from this candidate before.
     pub(super) fn note(&mut self, key: u64, distance: Option<f32>) {
         if !self.ranking.promise.is_on() {
             return;
@@ -122,7 +123,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return;
         };
         self.ranking.promise.met(distance);
-        // An exact key shows nothing about the error of codes.
+        // If the key is an exact distance, it says nothing about the error of codes.
         if is == KeyIs::Estimated {
             self.ranking.promise.learn(distance - distance_of(key));
         }
@@ -146,9 +147,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Records the distance of a node on a shared page, where codes are elsewhere. If `fresh` is
-    /// set, the node was new and entered the list with this distance. Otherwise its key in the list
-    /// is known only when the node is expanded.
+    /// Records the exact distance of a node on a whole page, if its code is stored in the records
+    /// of other nodes. If `fresh` is set, the node was new and entered the list with this distance.
+    /// Otherwise its key in the list is known only when the node is expanded.
     pub(super) fn note_shared(&mut self, node: u32, id: u64, distance: f32, fresh: bool) {
         if !fresh {
             self.distances.push((node, distance));
@@ -159,8 +160,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Puts a candidate with a known exact distance into the list. If `noted` is set,
-    /// [`Promise`](crate::search::promise::Promise) has its distance.
+    /// Puts a candidate with a known exact distance into the candidate list. If `noted` is set,
+    /// [`Promise`](crate::search::promise::Promise) already has this distance.
     pub(super) fn admit_exactly(
         frontier: &mut Frontier,
         ranking: &Ranking<'_>,

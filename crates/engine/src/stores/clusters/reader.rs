@@ -1,4 +1,4 @@
-//! Reads clusters and vectors sequentially, for rebalancing and merges. Each file is opened once.
+//! Reads clusters and vectors sequentially, for rebalances and merges. It opens each file once.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::Error;
 /// A function that gets a vector: its number, its id, and its bytes.
 pub(crate) type EachMember<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// The files of a cluster index, open for reading in pieces.
+/// The open files of a cluster index, which are read in pieces.
 pub(crate) struct ClusterReader<'a> {
     pub(super) stores: &'a ClusterStores,
     /// The open files, in the order of `stores`.
@@ -42,8 +42,8 @@ impl<'a> ClusterReader<'a> {
         self.extent_at(cluster, self.stores.place(cluster))
     }
 
-    /// Does the same as [`extent`](Self::extent), for a current or former posting list of the
-    /// cluster.
+    /// Does the same as [`extent`](Self::extent), for the posting list at a given place. It may be
+    /// an earlier posting list of the cluster.
     ///
     /// # Errors
     /// The posting list cannot be read, or is damaged.
@@ -57,11 +57,11 @@ impl<'a> ClusterReader<'a> {
         self.stores.view_at(cluster, at, &self.buffer, true)
     }
 
-    /// Calls `each` with the vectors whose own cluster this is, if vectors are stored with each of
-    /// their clusters. In other layouts, `each` is never called.
+    /// Calls `each` with the vectors that have this cluster as their own cluster. It does so only
+    /// if vectors are stored with each of their clusters. In other layouts, it does nothing.
     ///
     /// # Errors
-    /// The vectors cannot be read, or are damaged; an error of `each`.
+    /// The vectors cannot be read or are damaged, or `each` fails.
     pub(crate) fn each_own(
         &mut self,
         cluster: u32,
@@ -82,11 +82,10 @@ impl<'a> ClusterReader<'a> {
         outcome
     }
 
-    /// Calls `each` with consecutive vectors, from the vector at `at` on. Their checksums are
-    /// verified.
+    /// Calls `each` with consecutive vectors, from the vector at `at` on. Verifies their checksums.
     ///
     /// # Errors
-    /// The vectors cannot be read, or are damaged; an error of `each`.
+    /// The vectors cannot be read or are damaged, or `each` fails.
     pub(crate) fn each_behind(
         &mut self,
         at: MemberAt,
@@ -102,12 +101,12 @@ impl<'a> ClusterReader<'a> {
         Ok(())
     }
 
-    /// Reads vectors singly, and calls `each` with them. Their numbers ascend. Vectors stored near
-    /// each other share a read, and the checksums of all are verified. Vectors that cannot be read
-    /// singly are skipped.
+    /// Reads vectors without their posting lists, and calls `each` with them. `numbers` must
+    /// ascend. Vectors that are stored near each other share a read. Verifies the checksums of all
+    /// vectors. Skips vectors that cannot be read without their posting lists.
     ///
     /// # Errors
-    /// The vectors cannot be read, or are damaged; an error of `each`.
+    /// The vectors cannot be read or are damaged, or `each` fails.
     pub(crate) fn each_member(
         &mut self,
         numbers: &[u32],
@@ -129,7 +128,8 @@ impl<'a> ClusterReader<'a> {
                 }
                 first += run.vectors;
             }
-            // The vector of the next number cannot be read singly, so it is skipped.
+            // The vector of the next number cannot be read without its posting list, so it is
+            // skipped.
             left = left.get(places.len() + 1..).unwrap_or_default();
         }
         Ok(())

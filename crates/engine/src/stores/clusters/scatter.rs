@@ -1,17 +1,17 @@
-//! Scatter: the number of reads of a probed cluster, relative to that number after the build. It
-//! applies if vectors are in groups.
+//! Scatter: the number of reads for a probed cluster, divided by the number of reads for it after
+//! the build. It is measured if vectors are in groups.
 //!
 //! ```text
 //!   as built    its group with the numbers of the others, then the others, near ones in one read
 //!   rewritten   the numbers of all its members,           then all of these, near ones in one read
 //! ```
 //!
-//! A cluster that got vectors since the build has no group to read at once, and vectors of
-//! different checkpoints are in different places. So probes need more and more reads, although the
-//! files stay as small as after a build.
+//! If the members of a cluster changed after the build, its posting list has no group, and vectors
+//! of different checkpoints are in different places. So probes need more and more reads, although
+//! the files do not become larger than after a build.
 //!
-//! A sample of the clusters shows by which factor the reads have grown. The files of the build stay
-//! until the index is rebuilt, so the reads of the clusters as built can be counted too.
+//! Reads are counted on a sample of clusters. The files of the build stay until the index is
+//! rebuilt, so the reads after the build can be counted too.
 
 use stratann_layout::ExtentKind;
 use stratann_tier::Volume;
@@ -20,18 +20,18 @@ use super::reader::ClusterReader;
 use super::{ClusterStores, ExtentAt, MemberAt, Run};
 use crate::Error;
 
-/// The most clusters of a sample.
+/// The most clusters in a sample.
 const SAMPLE: u32 = 64;
 
-/// An evenly spread sample of the clusters below number `clusters`.
+/// Returns an evenly spread sample of the numbers below `clusters`.
 fn even(clusters: u32) -> impl Iterator<Item = u32> {
     let count = SAMPLE.min(clusters);
     (0..count).map(move |n| (u64::from(n) * u64::from(clusters) / u64::from(count)) as u32)
 }
 
 impl ClusterStores {
-    /// A sample of clusters with the current places of their posting lists. Empty if vectors are
-    /// not in groups.
+    /// Returns a sample of clusters, with the current places of their posting lists. It is empty if
+    /// vectors are not in groups.
     pub(super) fn sample(&self) -> Vec<(u32, ExtentAt)> {
         let at = |cluster| (cluster, self.place(cluster));
         match self.kind {
@@ -40,9 +40,9 @@ impl ClusterStores {
         }
     }
 
-    /// The mean number of reads of a cluster now, divided by that number after the build, on
-    /// samples. Each cluster is counted as if it were read alone. `None` if the index is unchanged
-    /// since the build, or vectors are not in groups.
+    /// Returns the mean number of reads for a cluster, divided by the mean number of reads after
+    /// the build, on samples. Each cluster is counted as if it were read alone. Returns `None` if
+    /// the index is unchanged since the build, or if vectors are not in groups.
     ///
     /// # Errors
     /// A cluster of the sample cannot be read, or is damaged.
@@ -56,7 +56,7 @@ impl ClusterStores {
         Ok(Some(now / built))
     }
 
-    /// The number of reads for these vectors. Their numbers ascend.
+    /// The number of reads for some vectors. Their numbers must ascend.
     fn runs_of(&self, numbers: &[u32], places: &mut Vec<MemberAt>) -> usize {
         self.member_places(numbers, places);
         let (mut first, mut runs) = (0, 0);
@@ -69,7 +69,7 @@ impl ClusterStores {
 }
 
 impl ClusterReader<'_> {
-    /// The mean number of reads of some clusters.
+    /// The mean number of reads for a cluster, over some clusters.
     fn reads(&mut self, clusters: &[(u32, ExtentAt)]) -> Result<f64, Error> {
         let stores = self.stores;
         let (mut numbers, mut places) = (Vec::new(), Vec::new());
@@ -77,7 +77,7 @@ impl ClusterReader<'_> {
         for &(cluster, at) in clusters {
             let view = self.extent_at(cluster, at)?;
             stores.others(cluster, &view, &mut numbers)?;
-            // The posting list itself is one read.
+            // The read of the posting list itself counts too.
             reads += 1 + stores.runs_of(&numbers, &mut places);
         }
         Ok(reads as f64 / clusters.len().max(1) as f64)

@@ -1,5 +1,5 @@
-//! A file with a byte string (*payload*), which is read in parts. Each block is verified when it is
-//! read.
+//! A file with a byte string, its *payload*. The payload is read in parts. A read verifies each
+//! block that it covers.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use stratann_tier::{Volume, VolumeReader};
 
 use crate::{Error, stored};
 
-/// The cost of reads of columns.
+/// The cost of reading columns: the number of reads, and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Looked {
     pub(crate) reads: u64,
@@ -24,7 +24,7 @@ thread_local! {
 }
 
 impl Looked {
-    /// Returns the result of `look`, and the cost of its reads in this thread.
+    /// Runs `look`. Returns its result, and the cost of the reads that it made in this thread.
     pub(crate) fn of<T>(look: impl FnOnce() -> T) -> (T, Self) {
         let before = LOOKED.get();
         let found = look();
@@ -54,7 +54,7 @@ pub(super) struct StreamFile {
     pub(super) file: String,
 }
 
-/// The last bytes that were read of a payload, kept for reads nearby.
+/// The bytes that were last read from a payload, kept for reads nearby.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     /// The offset of these bytes in the payload.
@@ -94,7 +94,7 @@ impl StreamFile {
         Ok((StreamFile { reader, file }, found))
     }
 
-    /// Reads a part of the payload. The part must exist, according to the header.
+    /// Reads a part of the payload. According to the header of the file, the part must exist.
     ///
     /// # Errors
     /// The part cannot be read, or is damaged.
@@ -106,8 +106,8 @@ impl StreamFile {
         Ok(window.bytes)
     }
 
-    /// A part of the payload. If the window has all of it, it comes from there. Otherwise the part
-    /// is read, together with the following bytes up to `to`.
+    /// Returns a part of the payload. If the window has all of the part, nothing is read. Otherwise
+    /// the part and the following bytes up to `to` are read into the window.
     ///
     /// # Errors
     /// Fails as [`read`](StreamFile::read) does.
@@ -135,7 +135,7 @@ impl StreamFile {
         more: u64,
     ) -> Result<Range<usize>, Error> {
         if part.is_empty() {
-            // The part is an empty row, or an empty set of nodes.
+            // The part has no bytes: it is an empty row, or an empty set of nodes.
             return Ok(0..0);
         }
         let blocks = blocks_of(part.start..part.end + more);
@@ -149,7 +149,7 @@ impl StreamFile {
             .map_err(Error::from)
             .and_then(|()| Ok(unseal(&mut window.bytes, blocks.start, &self.file)?));
         if let Err(error) = read {
-            // The contents of the window are not valid after the error.
+            // After the error, the bytes in the window are not valid.
             window.bytes.clear();
             return Err(error);
         }

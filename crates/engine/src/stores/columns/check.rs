@@ -1,8 +1,8 @@
-//! Verifies a whole segment: checks its rows by themselves, and its index part against the rows.
+//! Verifies a segment: checks its rows, and compares its index part with the rows.
 //!
-//! A hash of every pair of a key and a node is added to a sum, once from the rows and once from the
-//! index part. The two sums must be equal. So both files are read front to back, and neither is
-//! kept in memory.
+//! The check computes a hash for every pair of a key and a node, and adds the hashes to a sum. It
+//! computes one sum from the rows and one from the index part. Both sums must be equal. So the
+//! check reads both files front to back, and keeps neither in memory.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::keys::{each_key, is_sorted};
 use super::{PartReader, RowWindows, RowsReader, decoded};
 use crate::Error;
 
-/// The counts and the sum of a column.
+/// The counts of a column, and the sum of its hashes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     kind: u8,
@@ -31,11 +31,11 @@ fn mixed(key: &[u8], node: u32) -> u64 {
     u64::from_le_bytes(eight)
 }
 
-/// Checks a segment of an index that has `nodes` nodes. `wrong` is called with the file and a
-/// message for each fault. The checksums of both files are verified elsewhere.
+/// Checks a segment of an index that has `nodes` nodes. For each fault, calls `wrong` with the name
+/// of the file and a message. Other code verifies the checksums of both files.
 ///
 /// # Errors
-/// A file cannot be read any further.
+/// A file cannot be read to its end.
 pub(crate) fn check(
     rows: &RowsReader,
     part: &PartReader,
@@ -96,7 +96,7 @@ pub(crate) fn check(
     }
     if missing > 0 || part.nodes().len() != at {
         let what = format!(
-            "it lacks {missing} of {at} nodes with a row, and has {} nodes",
+            "its set of nodes lacks {missing} of {at} nodes with a row, and has {} nodes",
             part.nodes().len()
         );
         wrong(part.file(), what);

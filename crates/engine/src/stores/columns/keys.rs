@@ -3,7 +3,8 @@
 use stratann_layout::attributes::{ColumnType, Value};
 use stratann_layout::columns::part::{float_key, integer_key};
 
-/// Whether a column stores sorted values, each with its node. Otherwise it has a dictionary.
+/// Whether the index part stores sorted values for a column, each with its node. For other columns,
+/// it has a dictionary.
 pub(crate) fn is_sorted(kind: ColumnType) -> bool {
     match kind {
         ColumnType::Integer | ColumnType::Float | ColumnType::Timestamp => true,

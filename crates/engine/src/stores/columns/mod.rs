@@ -1,4 +1,4 @@
-//! The columns of an index: attributes of its vectors, by node.
+//! The columns of an index: the attributes of its vectors, stored by node.
 //!
 //! ```text
 //!   segments    of the build, or the last merge; then of later checkpoints      storage
@@ -8,14 +8,15 @@
 //!   id ────> node, in the same order:  only nodes that have a row here
 //! ```
 //!
-//! A segment is two files that never change ([`stratann_layout::columns`]). One has rows, found by
-//! node and by id. The other is an index part, which is made from the rows and maps values to
-//! nodes. Each checkpoint with new rows writes a segment. It merges earlier segments that are small
-//! in comparison into the new one. So the number of segments is logarithmic in the number of rows.
-//! A merge writes a single segment.
+//! A segment is two files that never change ([`stratann_layout::columns`]). The first file has
+//! rows, which are found by node and by id. The second file is an index part. It maps values to
+//! nodes, and is made from the rows. Each checkpoint with new rows writes a segment. Earlier
+//! segments that are small in comparison are merged into the new segment. So the number of segments
+//! is logarithmic in the number of rows. A merge of the index writes a single segment.
 //!
-//! For each segment, memory has the directory, the first keys of groups of keys, and the set of
-//! nodes ([`Columns::memory_bytes`]). The matches of recent filters are cached ([`remembered`]).
+//! For each segment, its directory, the first keys of its groups of keys, and the set of its nodes
+//! are in memory ([`Columns::memory_bytes`]). The matches of recent filters are cached
+//! ([`remembered`]).
 //!
 //! Rows of vectors that are only in memory are kept beside these vectors
 //! ([`FreshGraph`](crate::update::FreshGraph)).
@@ -53,14 +54,15 @@ use crate::durable::Checkpoint;
 use crate::filter::{Checked, NodeSet, Schema};
 use crate::{Error, stored};
 
-/// The bytes of an encoded row. All references share them. Empty if the row has no attributes.
+/// The bytes of an encoded row, shared by all references. They are empty if the row has no
+/// attributes.
 pub(crate) type RowBytes = Arc<[u8]>;
 
-/// The approximate memory of a waiting row beyond its bytes: its entries in two tables, and the
-/// overhead of the allocator.
+/// The approximate bytes of memory of a waiting row, without the bytes of the row: its entries in
+/// two tables, and the overhead of the allocator.
 pub(crate) const BESIDE_ROW: u64 = 100;
 
-/// The memory that is charged for a waiting row.
+/// The bytes of memory that count for a waiting row.
 pub(crate) fn row_charge(row: &[u8]) -> u64 {
     row.len() as u64 + BESIDE_ROW
 }
@@ -142,15 +144,16 @@ struct Held {
     /// The segments, oldest first.
     segments: Arc<Vec<Arc<Segment>>>,
     schema: Schema,
-    /// Columns that so far only rows of unfinished calls have, with the number of calls that
-    /// declared them. These rows are not in the log yet.
+    /// The columns that only rows of unfinished calls have, with the number of calls that declared
+    /// each column. These rows are not in the log yet.
     on_their_way: HashMap<String, usize>,
-    /// New rows, shared with views. If a view exists, a thread that adds a row makes a copy.
+    /// The new rows, shared with views. If a view has them, a thread that adds a row copies them
+    /// first.
     new: Arc<NewRows>,
 }
 
-/// Columns that were declared for rows that are about to be logged. If this value is dropped and
-/// not [kept](Self::keep), columns that no other row has are removed again.
+/// The columns that were declared for rows that are about to be logged. If this value is dropped
+/// and not [kept](Self::keep), the columns that no other row has are removed again.
 #[derive(Debug)]
 #[must_use = "columns that are dropped were not taken on"]
 pub(crate) struct Declared<'a> {
@@ -238,13 +241,13 @@ impl Columns {
         self.held.read().schema.clone()
     }
 
-    /// Whether no vector ever had a row.
+    /// Whether no vector of the index ever had a row.
     pub(crate) fn is_empty(&self) -> bool {
         let held = self.held.read();
         held.segments.is_empty() && held.new.is_empty() && held.schema.is_empty()
     }
 
-    /// Whether there are rows in memory that no checkpoint has.
+    /// Whether rows that no checkpoint has are in memory.
     pub(crate) fn has_new(&self) -> bool {
         !self.held.read().new.is_empty()
     }
@@ -270,8 +273,8 @@ impl Columns {
     /// become floats. The columns stay only if the result is [kept](Declared::keep).
     ///
     /// # Errors
-    /// A value has another type than its column, or there would be more columns than an index may
-    /// have. After an error no column is added.
+    /// A value has another type than its column, or the index would have more columns than allowed.
+    /// After an error, no column was added.
     pub(crate) fn declare(&self, rows: &mut [Row]) -> Result<Declared<'_>, Error> {
         let mut declared = Declared {
             columns: self,
@@ -305,7 +308,7 @@ impl Columns {
         Ok(declared)
     }
 
-    /// Adds all columns of the index that this one replaces.
+    /// Adds all columns of `schema`: the columns of the index that this index replaces.
     ///
     /// # Errors
     /// Fails as [`declare`](Columns::declare) does.
@@ -325,20 +328,20 @@ impl Columns {
         Ok(())
     }
 
-    /// Sets the row of a node, and replaces an old one.
+    /// Sets the row of a node. If the node has a row, the new row replaces it.
     pub(crate) fn put(&self, node: u32, id: u64, row: RowBytes) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).put(node, id, row);
     }
 
-    /// Removes the row of a node whose insert failed. The node must not have got another row
-    /// meanwhile.
+    /// Removes the row of a node whose insert failed. The node must not have got another row since
+    /// then.
     pub(crate) fn take_back(&self, node: u32) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).take_back(node);
     }
 
-    /// Exactly the nodes below `nodes` whose newest row matches a filter.
+    /// Returns exactly the nodes below `nodes` whose newest row matches a filter.
     ///
     /// # Errors
     /// Fails as [`View::matching`] does.
@@ -364,7 +367,7 @@ impl Columns {
         self.view().row_of(node, windows)
     }
 
-    /// The newest node of an id. `None` if no node of the id has a row.
+    /// Returns the newest node of an id, or `None` if no node of the id has a row.
     ///
     /// # Errors
     /// Fails as [`row_of`](Columns::row_of) does.
@@ -372,9 +375,9 @@ impl Columns {
         self.view().node_of(id, windows)
     }
 
-    /// Writes a segment of the rows that are only in memory, and of `more`, the rows of nodes that
-    /// are about to be added. Earlier segments that are small in comparison are merged into it.
-    /// Rows for which `is_dead` is true are left out. `None` if there are no rows. Rows that are
+    /// Writes a segment of the rows that are only in memory, and of the rows in `more`, whose nodes
+    /// are about to be added. Merges earlier segments that are small in comparison into it. Leaves
+    /// out rows for which `is_dead` is true. Returns `None` if there are no rows. Rows that are
     /// added during the call may be included.
     ///
     /// # Errors
@@ -395,7 +398,7 @@ impl Columns {
                 held.new.newest(),
             )
         };
-        // The nodes of `more` come after all other nodes.
+        // The numbers of the nodes in `more` are above all others.
         new.extend(more);
         if new.is_empty() {
             return Ok(None);
@@ -427,7 +430,7 @@ impl Columns {
         }))
     }
 
-    /// Uses a written segment from now on, after a checkpoint has committed it. No row may change
+    /// Uses a written segment from now on. A checkpoint must have committed it. No row may change
     /// between [`write_new`](Columns::write_new) and this call.
     pub(crate) fn committed(&self, written: Written) {
         let mut held = self.held.write();
@@ -439,7 +442,7 @@ impl Columns {
 /// A written segment, with the data for its checkpoint.
 pub(crate) struct Written {
     segments: Arc<Vec<Arc<Segment>>>,
-    /// The numbers of the segments that this one replaces.
+    /// The numbers of the segments that this segment replaces.
     gone: Vec<u32>,
     files: [FileEntry; 2],
 }
@@ -461,11 +464,11 @@ pub(crate) fn name_segment(manifest: &mut Manifest, files: &[FileEntry; 2], gone
     manifest.writer_features |= stratann_layout::manifest::COLUMNS;
 }
 
-/// The last bytes that were read of each segment, kept for reads nearby.
+/// The bytes that were last read from each segment, kept for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     each: Vec<RowWindows>,
-    /// The segments to which the windows belong. Newer segments may have replaced them.
+    /// The segments to which the windows belong. Newer segments may have replaced these segments.
     of: Option<Arc<Vec<Arc<Segment>>>>,
 }
 

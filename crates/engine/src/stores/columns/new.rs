@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{BESIDE_ROW, Found, RowBytes};
 
-/// New rows, by node. If an id has several nodes, its last node counts. Searches that began earlier
-/// may still use its other nodes.
+/// The new rows, by node. If an id has several nodes, its last node counts. Searches that began
+/// before the last row was added may still use the other nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewRows {
     by_node: BTreeMap<u32, (u64, RowBytes)>,
@@ -31,7 +31,7 @@ impl NewRows {
         *newest = node.max(*newest);
     }
 
-    /// Removes the row of a node whose insert failed. If another node has a row of the same id,
+    /// Removes the row of a node whose insert failed. If another node has a row with the same id,
     /// that row counts again.
     pub(super) fn take_back(&mut self, node: u32) {
         let Some((id, row)) = self.by_node.remove(&node) else {

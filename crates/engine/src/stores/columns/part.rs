@@ -12,21 +12,22 @@ use stratann_tier::Volume;
 use super::bytes::{StreamFile, Window};
 use crate::Error;
 
-/// The number of nodes in any order that are added to a set at a time. One container of a set has
-/// at most as many.
+/// The number of nodes that are collected, sorted and added to a set at a time. One container of a
+/// set has at most this many nodes.
 const AT_ONCE: usize = 1 << 16;
 
-/// Moves nodes into a set. They are sorted first, since filling a set in order is fast.
+/// Moves nodes into a set. The nodes are sorted first, since nodes in order are added fast.
 fn add_all(nodes: &mut Vec<u32>, out: &mut RoaringBitmap) {
     nodes.sort_unstable();
-    // A node may be here twice, since it has two values or the part is damaged. It counts once.
+    // A node may be in the list twice, because it has two values, or because the part is damaged.
+    // It counts once.
     nodes.dedup();
     if let Ok(set) = RoaringBitmap::from_sorted_iter(nodes.drain(..)) {
         *out |= set;
     }
 }
 
-/// The approximate bytes of one read of groups of numbers.
+/// The approximate bytes of one read, if groups of numbers are read.
 const AHEAD: u64 = 256 << 10;
 
 /// A function that gets a key and the nodes that have it.
@@ -118,7 +119,7 @@ impl PartReader {
     /// The nodes that have a value in a column.
     ///
     /// # Errors
-    /// The part cannot be read, or is damaged. The methods below have the same errors.
+    /// The part cannot be read, or is damaged. The following methods fail in the same cases.
     pub(crate) fn exists(&self, column: &PartColumn) -> Result<RoaringBitmap, Error> {
         self.set(column.exists)
     }
@@ -156,7 +157,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// Calls `found` with this key of a dictionary, if it exists.
+    /// If a dictionary has this key, calls `found` with it.
     fn find(
         &self,
         column: &PartColumn,
@@ -185,8 +186,9 @@ impl PartReader {
         Ok(())
     }
 
-    /// Adds the nodes with a number in a range to `out`. If most numbers are in the range, this
-    /// looks up the numbers outside the range instead.
+    /// Adds the nodes with a number in a range to `out`. If most numbers are in the range, the
+    /// method looks up the numbers outside the range, and removes their nodes from the set of all
+    /// nodes with a value.
     pub(crate) fn in_range(
         &self,
         column: &PartColumn,
@@ -209,8 +211,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// Does the same as [`in_range`](Self::in_range), always with a look-up of the numbers in the
-    /// range.
+    /// Does the same as [`in_range`](Self::in_range), but always looks up the numbers in the range.
     fn of_range(
         &self,
         column: &PartColumn,
@@ -258,8 +259,8 @@ impl PartReader {
         }
     }
 
-    /// Calls `each` with all keys of a dictionary and their nodes, or, in a column of numbers, with
-    /// all numbers and their nodes.
+    /// Calls `each` with each key of a column and the nodes of this key. In a column of numbers,
+    /// the keys are the numbers.
     pub(crate) fn each_key(
         &self,
         column: &PartColumn,

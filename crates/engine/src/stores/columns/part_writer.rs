@@ -1,13 +1,12 @@
-//! Builds an index part from its records, which map each key of each column to nodes, in sorted
-//! order.
+//! Builds an index part from sorted records. Each record maps a key of a column to a node.
 //!
 //! ```text
 //!   record   number of the column u16 | 0, or 1 and a key | node u32
 //!            all with the most significant byte first
 //! ```
 //!
-//! A record with 0 means that the node has a value in the column. Such records sort before the
-//! records with keys, so that a column is written front to back.
+//! A record with 0 says that the node has a value in the column. These records sort before the
+//! records with keys, so that each column is written front to back.
 
 use roaring::RoaringBitmap;
 use stratann_layout::PAYLOAD;
@@ -21,8 +20,9 @@ use super::write::Stream;
 use crate::Error;
 use crate::sorter::{Sorted, Sorter};
 
-/// The approximate number of groups in all columns of a segment; and the most and the least groups
-/// of one column. The first key of each group is in memory while the segment is open.
+/// `GROUPS` is the approximate number of groups in all columns of a segment. The next two constants
+/// are the most and the least groups of one column. The first key of each group is in memory while
+/// the segment is open.
 const GROUPS: usize = 16 << 10;
 const MOST_GROUPS: usize = 1 << 10;
 const LEAST_GROUPS: usize = 16;
@@ -66,7 +66,7 @@ impl<'a> Records<'a> {
 /// A decoded record.
 struct Record<'r> {
     column: usize,
-    /// The key; `None` in a record that means that the node has a value.
+    /// The key. It is `None` in a record which says that the node has a value.
     key: Option<&'r [u8]>,
     node: u32,
 }
@@ -82,7 +82,7 @@ impl<'r> Record<'r> {
     }
 }
 
-/// Bytes of the keys of each column, including the first few nodes beside each key.
+/// Returns the bytes of the keys of each column. They include the first few nodes beside each key.
 fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<usize>, Error> {
     let mut sizes = vec![0; columns.len()];
     // The current column and key, and the number of its nodes.
@@ -111,15 +111,15 @@ fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<u
     Ok(sizes)
 }
 
-/// Writes the columns of an index part, one after the other.
+/// Writes the columns of an index part, one after another.
 pub(super) struct PartWriter<'a> {
     columns: &'a [(String, ColumnType)],
     stream: &'a mut Stream,
     /// The least bytes of a group of each column.
     group_bytes: Vec<usize>,
     directory: Vec<PartColumn>,
-    /// For the current column, the nodes that have a value. After the first key of the column,
-    /// `exists_at` has the place of their set.
+    /// The nodes that have a value in the current column. After the first key of the column,
+    /// `exists_at` has the place of the written set of these nodes.
     exists: RoaringBitmap,
     values: u64,
     exists_at: Option<Span>,
@@ -137,7 +137,8 @@ struct GroupAtHand {
     nodes: u64,
 }
 
-/// The current key with its nodes: only the first few, or the set of all if there are more.
+/// The current key with its nodes: a list of the first few nodes or, if there are more nodes, the
+/// set of all nodes.
 #[derive(Default)]
 struct TermAtHand {
     key: Vec<u8>,
@@ -215,7 +216,7 @@ impl<'a> PartWriter<'a> {
         self.end_group_if_full()
     }
 
-    /// Writes the set of nodes with a value, which is complete by now.
+    /// Writes the set of nodes with a value. The set is complete when the first key comes.
     fn end_exists(&mut self) -> Result<Span, Error> {
         if let Some(span) = self.exists_at {
             return Ok(span);
@@ -292,7 +293,7 @@ impl<'a> PartWriter<'a> {
 }
 
 impl TermAtHand {
-    /// Adds a node with this key. Nodes must ascend.
+    /// Adds a node that has this key. Nodes must ascend.
     fn take(&mut self, key: &[u8], node: u32) {
         if self.beside.is_empty() {
             self.key.clear();

@@ -1,13 +1,13 @@
-//! A cache of filter matches. For a segment and one condition of a filter, it has the matching
-//! nodes, for the next query with that filter.
+//! A cache of the matches of filters. For a segment and one condition of a filter, it has the
+//! matching nodes, so that the next query with this condition need not read them.
 //!
-//! A program that searches one query at a time, as many Python programs do, gives the same filter
+//! A program that searches one query at a time, as many Python programs do, passes the same filter
 //! again and again. If half of 100,000 rows match, the 50,000 nodes come from 610 kB of an index
 //! part. Without the cache, each call would read these bytes again.
 //!
 //! The files of a segment never change, so a cached set never becomes wrong.
-//! [`View::matching`](super::View::matching) accounts for newer rows. The most recently used sets
-//! are kept, within a bound that the memory plan includes.
+//! [`View::matching`](super::View::matching) also considers newer rows. The cache keeps the most
+//! recently used sets. The memory plan includes the bytes that the cache may use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,11 +18,12 @@ use roaring::RoaringBitmap;
 use super::view::Asked;
 use crate::Error;
 
-/// The most bytes of the cache in an index with a memory budget, and in an index without one.
+/// The most bytes of the cache: `CAPPED` if the index has a memory budget, and `FREE` if it has
+/// none.
 const CAPPED: u64 = 256 << 10;
 const FREE: u64 = 16 << 20;
-/// The most sets. Their number is bounded because finding the least recently used set takes a pass
-/// over all sets.
+/// The most sets in the cache. The number is small, since the search for the least recently used
+/// set looks at all sets.
 const MOST_SETS: usize = 256;
 
 /// A condition on a segment: the segment's number, the column, and the look-up.
@@ -41,7 +42,7 @@ pub(super) struct Remembered {
 struct Kept {
     sets: HashMap<Key, Set>,
     bytes: u64,
-    /// Counts the uses of all sets.
+    /// The number of uses of all sets so far.
     now: u64,
 }
 
@@ -53,7 +54,7 @@ struct Set {
 }
 
 impl Remembered {
-    /// An empty cache for an index that is opened with this memory budget.
+    /// Returns an empty cache for an index with the memory budget `memory`.
     pub(super) fn new(memory: Option<u64>) -> Self {
         Self {
             most: memory.map_or(FREE, |_| CAPPED),
@@ -62,7 +63,8 @@ impl Remembered {
         }
     }
 
-    /// Bytes of memory of the cache. Under a budget, its largest size.
+    /// The bytes of memory of the cache. If the index has a memory budget, they are the most bytes
+    /// that the cache may use.
     pub(super) fn memory_bytes(&self) -> u64 {
         match self.capped {
             true => self.most,
@@ -70,10 +72,11 @@ impl Remembered {
         }
     }
 
-    /// The cached nodes of a condition, or the nodes that `look` finds.
+    /// Returns the cached nodes of a condition. If it is not cached, returns the nodes that `look`
+    /// finds, and caches them.
     ///
     /// # Errors
-    /// The error of `look`. Nothing is then cached.
+    /// `look` fails. Nothing is cached then.
     pub(super) fn get(
         &self,
         key: Key,
@@ -111,7 +114,8 @@ impl Kept {
         let set = Set { nodes, bytes, used };
         self.bytes += bytes;
         if let Some(before) = self.sets.insert(key, set) {
-            // Two threads looked up the same condition at the same time.
+            // Another thread has looked up the same condition at the same time, so its set is
+            // replaced.
             self.bytes -= before.bytes;
         }
         while self.bytes > most || self.sets.len() > MOST_SETS {
@@ -141,8 +145,7 @@ mod tests {
             capped: true,
             kept: Mutex::default(),
         };
-        // A set has every second one of a hundred nodes, and takes some 250 bytes with its
-        // overhead.
+        // A set has every second of a hundred nodes. With its overhead, it takes about 250 bytes.
         let set = |at: u32| -> RoaringBitmap { (at..at + 100).step_by(2).collect() };
         let look = |at: u32, expected: bool| {
             let mut looked = false;
@@ -166,7 +169,7 @@ mod tests {
         remembered.get(key(60), large).unwrap();
         look(50, false);
         assert!(!remembered.kept.lock().sets.contains_key(&key(60)));
-        // The number of sets has a limit, even if they are small.
+        // The number of sets has a limit, even if the sets are small.
         let free = Remembered::default();
         (0..1000).for_each(|at| drop(free.get(key(at), || Ok(set(at)))));
         assert_eq!(free.kept.lock().sets.len(), MOST_SETS);

@@ -7,13 +7,13 @@ use stratann_tier::Volume;
 use super::bytes::{StreamFile, Window};
 use crate::Error;
 
-/// Bytes of one read when all rows are read.
+/// The approximate bytes of one read, if all rows are read.
 const AHEAD: u64 = 256 << 10;
 /// The number of entries in a block, and the number of ids in a block.
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 const IDS: u64 = (PAYLOAD / ID_ENTRY) as u64;
-/// The number of guesses that all interpolate. After them, every second guess is the middle of the
-/// range.
+/// The first guesses of a look-up, up to this number, interpolate. After them, every second guess
+/// is the middle of the range.
 const BY_ENDS: u32 = 4;
 
 /// A function that gets a row, and returns whether to continue.
@@ -24,13 +24,13 @@ pub(crate) type EachRow<'a> = dyn FnMut(&RowEntry, &[u8]) -> Result<bool, Error>
 pub(crate) struct RowsReader {
     bytes: StreamFile,
     rows: RowsFile,
-    /// The first and the last node, and the smallest and the largest id. If there are no rows, the
-    /// values have no meaning.
+    /// The first and the last node. The next field has the smallest and the largest id. If there
+    /// are no rows, these values have no meaning.
     nodes: (u32, u32),
     ids: (u64, u64),
 }
 
-/// The last bytes that were read of each part of a file, kept for reads nearby.
+/// The bytes that were last read from each part of a file, kept for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct RowWindows {
     entries: Window,
@@ -81,7 +81,7 @@ impl RowsReader {
         self.rows.bytes()
     }
 
-    /// Entry `at`.
+    /// Returns the entry with the number `at`.
     ///
     /// # Errors
     /// The entry cannot be read or is damaged.
@@ -170,9 +170,9 @@ impl RowsReader {
         }
     }
 
-    /// The position of a key among all keys, or the position at which it would be inserted. Keys
-    /// ascend. The search reads one block at a time, and guesses the block by interpolation between
-    /// the keys at both ends.
+    /// Returns the position of a key among all keys or, if it is missing, the position at which it
+    /// would be inserted. Keys ascend. The search reads one block at a time. It guesses the block
+    /// by interpolation between the keys at both ends of the range.
     fn search(
         &self,
         key: u64,
@@ -197,7 +197,7 @@ impl RowsReader {
                 true => low + between(key, least, most, high - low),
                 false => low + (high - low) / 2,
             };
-            // The first and the last position in the block of the guess, which is one read.
+            // The first and the last position in the block of the guess. One read returns both.
             let first = (middle / block * block).max(low);
             let last = (middle / block * block + block).min(high) - 1;
             let (first_key, last_key) = (key_at(first)?, key_at(last)?);
@@ -223,7 +223,7 @@ impl RowsReader {
         Ok(Err(low))
     }
 
-    /// Calls `each` with every row from entry `first` on, in node order, until `each` returns
+    /// Calls `each` with the rows from entry `first` on, in node order. Ends when `each` returns
     /// false.
     ///
     /// # Errors
@@ -254,7 +254,8 @@ impl RowsReader {
     }
 }
 
-/// The position of `key` among `count` positions if keys from `least` to `most` were evenly spaced.
+/// The position that `key` would have among `count` keys, if the keys were evenly spaced from
+/// `least` to `most`.
 fn between(key: u64, least: u64, most: u64, count: u64) -> u64 {
     let span = u128::from(most.saturating_sub(least)) + 1;
     let at = u128::from(key.saturating_sub(least)) * u128::from(count) / span;

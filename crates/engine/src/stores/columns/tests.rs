@@ -17,7 +17,7 @@ use crate::{
     BuildOptions, Index, Layout, OpenOptions, RepairOptions, build_with_rows, repair, verify,
 };
 
-/// Pseudo-random numbers from a seed.
+/// A generator of pseudo-random numbers. The field is its state.
 struct Numbers(u64);
 
 impl Numbers {
@@ -30,8 +30,8 @@ impl Numbers {
     }
 }
 
-/// A row with values of all types. Some values are missing, some are in many rows, and some are in
-/// only one row.
+/// Returns a row with values of all types. Some values are missing, some are in many rows, and some
+/// are in only one row.
 fn any_row(numbers: &mut Numbers) -> Row {
     let mut row = Row::default();
     let mut put = |name: &str, value| _ = row.attributes.insert(name.to_owned(), value);
@@ -96,7 +96,7 @@ const FILTERS: [&str; 20] = [
 /// The model: for each node, its id and its row.
 type Model = BTreeMap<u32, (u64, Row)>;
 
-/// Asserts that columns equal the model, for nodes below `nodes`.
+/// Asserts that the columns have the same rows as the model, for nodes below `nodes`.
 fn is_the_model(columns: &Columns, model: &Model, nodes: u32) {
     let mut windows = Windows::default();
     for node in 0..nodes + 3 {
@@ -268,8 +268,8 @@ fn what_most_have_is_found_by_what_they_have_not() {
     let (few, of_few) = look("number >= 16000000");
     assert_eq!(most + few, u64::from(nodes));
     assert!(half > 14_000 && few < 1_600, "{half} {few}");
-    // Many matches are read together. If most nodes match, the nodes that do not match are read,
-    // and the set of all nodes with a value.
+    // One read returns many matches. If most nodes match, the look-up reads the nodes that do not
+    // match, and the set of all nodes with a value.
     assert!(of_half.bytes > 20_000 && of_half.reads <= 2, "{of_half:?}");
     assert!(of_most.bytes < of_half.bytes / 2, "{of_most:?} {of_half:?}");
     assert!(
@@ -316,7 +316,7 @@ fn columns_of_rows_that_were_not_logged_go_again_but_for_those_of_others() {
     let (text, number) = (Value::String("x".into()), Value::Integer(1));
     drop(columns.declare(&mut row("a", text.clone())).unwrap());
     assert!(columns.schema().is_empty());
-    // A declared column keeps its type until its rows are logged or dropped.
+    // A declared column keeps its type until the rows of the call are logged or dropped.
     let one = columns.declare(&mut row("a", number.clone())).unwrap();
     columns.declare(&mut row("a", text.clone())).unwrap_err();
     let other = columns.declare(&mut row("a", number.clone())).unwrap();

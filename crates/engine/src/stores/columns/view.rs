@@ -1,5 +1,5 @@
-//! A view of columns at one time. It has segments, and the rows in memory, which are newer. For
-//! each node, the newest row counts.
+//! A view of the columns at one time. It has the segments, and the rows in memory, which are newer
+//! than the segments. For each node, the newest row counts.
 
 use std::collections::HashMap;
 use std::ops::{Bound, RangeInclusive};
@@ -69,7 +69,7 @@ impl View {
         }
     }
 
-    /// The result of `read` for the newest entry that a node has in segments.
+    /// Returns the result of `read` for the newest entry of a node in segments.
     fn in_segments<T>(
         &self,
         node: u32,
@@ -92,7 +92,7 @@ impl View {
         Ok(None)
     }
 
-    /// The newest node of an id. `None` if no node of the id has a row.
+    /// Returns the newest node of an id, or `None` if no node of the id has a row.
     ///
     /// # Errors
     /// Fails as [`row_of`](View::row_of) does.
@@ -110,7 +110,7 @@ impl View {
     }
 
     /// Calls `each` with the nodes that have rows in segments and one of the ascending `ids`. It
-    /// also calls `each` with the nodes of all new rows, whatever their ids.
+    /// also calls `each` with the nodes of all new rows, even if their ids are not in `ids`.
     ///
     /// # Errors
     /// A file of rows cannot be read, or is damaged.
@@ -131,11 +131,11 @@ impl View {
         Ok(())
     }
 
-    /// Exactly the nodes below `nodes` whose newest row matches a filter. A node without a row has
-    /// no values.
+    /// Returns exactly the nodes below `nodes` whose newest row matches a filter. A node without a
+    /// row has no values.
     ///
     /// # Errors
-    /// An index part cannot be read, or is damaged; a row in memory does not decode.
+    /// An index part cannot be read or is damaged, or a row in memory does not decode.
     pub(crate) fn matching(&self, filter: &Checked, nodes: u32) -> Result<NodeSet, Error> {
         let mut found = filter.nodes(&self.stored(nodes), |atom| self.atom(atom))?;
         for (node, _, row) in self.new.iter().filter(|new| new.0 < nodes) {
@@ -155,7 +155,8 @@ impl View {
         stored
     }
 
-    /// The nodes whose newest row in segments matches an atom. Nodes with new rows are left out.
+    /// Returns the nodes whose newest row in segments matches an atom. Nodes with new rows are left
+    /// out.
     fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
         let asked = Asked::of(atom);
         let mut masked: RoaringBitmap = self.new.nodes().collect();
@@ -175,16 +176,16 @@ impl View {
 /// The look-up in an index part by which an atom is evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
-    /// The column has one of these keys, of strings, booleans or lists.
+    /// The value of the column has one of these keys. The column has strings, booleans or lists.
     Keys(Vec<Vec<u8>>),
-    /// The column has a number or time in one of these ranges of keys.
+    /// The value of the column is a number or a time whose key is in one of these ranges.
     Ranges(Vec<RangeInclusive<u64>>),
     /// The column has any value.
     Any,
 }
 
 impl Asked {
-    /// The nodes of an index part that match in a column.
+    /// Returns the nodes of an index part whose values of a column match.
     ///
     /// # Errors
     /// The part cannot be read, or is damaged.
@@ -223,7 +224,7 @@ impl Asked {
         };
         let number = |value: &Value| {
             let mut eight = [0; 8];
-            // Keys of numbers always have this length.
+            // The conversion succeeds, since every key of a number has this length.
             each_key(value, &mut |key| {
                 if let Ok(key) = key.try_into() {
                     eight = key;
@@ -260,8 +261,8 @@ impl Asked {
     }
 }
 
-/// Calls `each` with the newest row of each node in node order, out of some segments (oldest first)
-/// and new rows. If an id has several nodes, only its last node counts.
+/// Calls `each` with the newest row of each node, in node order. The rows are in `segments` (oldest
+/// first) and in the new rows. If an id has several nodes, only its last node counts.
 pub(super) fn each_newest(
     segments: &[Arc<Segment>],
     new: Vec<Found>,
@@ -272,8 +273,8 @@ pub(super) fn each_newest(
             .iter()
             .try_for_each(|found| each(found.node, found.id, &found.row));
     }
-    // The places of rows: the node, the number of the segment, and the index in the segment. New
-    // rows count as one more segment after all others.
+    // The places of rows. A place has the node, the number of the segment, and the position in the
+    // segment. The new rows count as one more segment after all others.
     let mut newest: HashMap<u64, u32> = HashMap::new();
     let mut nodes: Vec<(u32, usize, u64)> = Vec::new();
     let mut add = |node: u32, id: u64, source: usize, at: u64| {

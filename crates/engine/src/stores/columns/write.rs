@@ -1,12 +1,13 @@
-//! Writes a segment: its rows in node order, and then the index part, which is made from the rows.
+//! Writes a segment: first its rows, in node order, and then the index part, which is made from the
+//! rows.
 //!
 //! ```text
 //!   push ──> rows, as they come     finish ──> entries by node, ids by id     ┐ sorted in a
 //!       └──> entries, ids                 └──> columns by name, key and node  ┴ budget (`sorter`)
 //! ```
 //!
-//! Memory is bounded, whatever the number of rows, with one exception: the sets of nodes of the
-//! current column take between a bit and two bytes a row.
+//! The memory does not grow with the number of rows, with one exception. The sets of nodes of the
+//! current column take between one bit and two bytes a row.
 
 use std::collections::BTreeMap;
 
@@ -28,21 +29,21 @@ use crate::durable::Checkpoint;
 use crate::filter::Schema;
 use crate::sorter::Sorter;
 
-/// The default memory for sorting a segment. Under a budget, the memory is the budget divided by
-/// `SHARE`, but at least `LEAST_MEMORY` and at most the default.
+/// The default bytes of memory for sorting a segment. Under a budget, the memory is the budget
+/// divided by `SHARE`, but at least `LEAST_MEMORY` and at most `MEMORY`.
 const MEMORY: u64 = 64 << 20;
 const SHARE: u64 = 16;
 const LEAST_MEMORY: u64 = 1 << 20;
 
-/// The memory for sorting a segment, given the budget of the whole index.
+/// Returns the bytes of memory for sorting a segment, given the budget of the whole index.
 pub(crate) fn segment_memory(budget: Option<u64>) -> u64 {
     budget.map_or(MEMORY, |budget| {
         (budget / SHARE).clamp(LEAST_MEMORY, MEMORY)
     })
 }
 
-/// The temporary files of the sorters that a segment needs at the same time. Real segments have
-/// lower numbers.
+/// The temporary files of the sorters. A segment needs all of them at the same time. Real segments
+/// have lower numbers than these files.
 const ENTRIES: (FileKind, u32) = (FileKind::Columns, u32::MAX);
 const IDS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 1);
 const COLUMNS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 2);
@@ -76,7 +77,7 @@ impl Stream {
             Error::call(
                 "a part of a column",
                 format!("{} bytes", bytes.len()),
-                "its values take fewer than 4 GiB together",
+                "all values of a column together take fewer than 4 GiB",
                 "Give shorter values, or divide them among several columns",
             )
         })?;
@@ -112,7 +113,8 @@ pub(crate) struct SegmentWriter<'a> {
     number: u32,
     memory: u64,
     stream: Stream,
-    /// For each row its entry, sorted by node, and the number of its entry, sorted by id.
+    /// `entries` has the entry of each row, sorted by node. The next sorter has the number of each
+    /// row's entry, sorted by id.
     entries: Sorter<'a>,
     ids: Sorter<'a>,
     rows: u32,
@@ -121,8 +123,8 @@ pub(crate) struct SegmentWriter<'a> {
 
 impl<'a> SegmentWriter<'a> {
     /// Begins segment `number` of the index in `volume`, as files of a checkpoint. Sorting takes
-    /// about `memory` bytes. The segment has all columns of `schema`, even if its rows have no
-    /// values in them.
+    /// about `memory` bytes. The segment has all columns of `schema`, even those in which no row
+    /// has a value.
     pub(crate) fn create(
         volume: &'a dyn Volume,
         checkpoint: &'a Checkpoint<'a>,
@@ -144,11 +146,12 @@ impl<'a> SegmentWriter<'a> {
         })
     }
 
-    /// Adds the row of a node. Nodes must ascend, and the caller gives only the newest row of an
-    /// id. For an empty row, `row` has no bytes.
+    /// Adds the row of a node. Nodes must ascend, and the caller must pass only the newest row of
+    /// each id. For an empty row, `row` has no bytes.
     ///
     /// # Errors
-    /// The row cannot be written, or does not decode. There are more rows than nodes.
+    /// The row cannot be written or does not decode, or there are more rows than an index may have
+    /// nodes.
     pub(crate) fn push(&mut self, node: u32, id: u64, row: &[u8]) -> Result<(), Error> {
         for (name, value) in decoded(row)?.attributes {
             let kind = value.column_type();
@@ -168,18 +171,18 @@ impl<'a> SegmentWriter<'a> {
         self.ids
             .push(&[&id.to_be_bytes(), &self.rows.to_be_bytes()])?;
         self.rows = self.rows.checked_add(1).ok_or_else(|| {
-            let reason = "an index numbers fewer";
+            let reason = "an index has fewer rows";
             let remedy = "Divide the rows among several indexes";
             Error::call("number of rows", "2^32", reason, remedy)
         })?;
         self.stream.push(row)
     }
 
-    /// Writes the tables after the rows, and the index part. Then opens both files, so that opening
-    /// cannot fail after the checkpoint is committed.
+    /// Writes the tables after the rows, and the index part. Then opens both files, since this must
+    /// not fail after the checkpoint is committed.
     ///
     /// # Errors
-    /// The files cannot be written or read again; more columns than an index may have.
+    /// The files cannot be written or opened again, or the segment has more columns than allowed.
     pub(crate) fn finish(self) -> Result<(Segment, [FileEntry; 2]), Error> {
         let Self {
             volume,

@@ -1,11 +1,13 @@
 //! The number of lists that link to each node inserted after the build.
 //!
 //! A build ensures that every node can be reached. If a list is full, an insert makes it drop a
-//! neighbour, usually the farthest. An outlier is the farthest neighbour in every list that has it,
-//! so all lists might drop it. Therefore the last list that links to a node keeps it.
+//! neighbour, usually the farthest. An outlier is the farthest neighbour in every list that links
+//! to it, so all these lists might drop it. To prevent this, the last list that links to a node
+//! keeps the link.
 //!
-//! For example, 9,000 rows of photo-sift were inserted into an index of 2,000 with lists of 16, by
-//! OdinANN's rules alone (§3.3). In the end, no list linked to three or four of these rows.
+//! For example, 9,000 rows of photo-sift were inserted into an index of 2,000 rows with lists of 16
+//! neighbours, by OdinANN's rules alone (§3.3). After these inserts, no list linked to three or
+//! four of the inserted rows.
 
 use std::sync::atomic::Ordering;
 
@@ -16,13 +18,13 @@ use super::placement::Words;
 #[derive(Default)]
 pub(crate) struct ListCounts(Words);
 
-/// The word and the shift of a node's byte.
+/// Returns the position of the word with a node's byte, and the shift of the byte in this word.
 fn place(node: u32) -> (u32, u32) {
     (node / 4, node % 4 * 8)
 }
 
 impl ListCounts {
-    /// The number of lists that link to a node; 0 if it is unknown.
+    /// The number of lists that link to a node, or 0 if this number is unknown.
     pub(crate) fn get(&self, node: u32) -> u8 {
         let (word, shift) = place(node);
         (self.0.get(word) >> shift) as u8
@@ -48,8 +50,8 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Counts a list that is about to drop a node. False if it is the last list that links to the
-    /// node, so that it must keep the node.
+    /// Counts a list that is about to drop its link to a node. Returns false if this list is the
+    /// last one that links to the node, so that it must keep the link.
     pub(crate) fn leave(&self, node: u32) -> bool {
         match self.get(node) {
             0 | u8::MAX => return true,
@@ -89,7 +91,7 @@ mod tests {
             [4, 5, 6, 7, 8].map(|node| counts.get(node)),
             [1, 1, 1, 1, 0]
         );
-        // The number exceeds a byte, so it is no longer counted.
+        // The number does not fit into a byte, so it is not counted any more.
         counts.set(6, 254);
         counts.join(6);
         counts.join(6);

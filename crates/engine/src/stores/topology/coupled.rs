@@ -1,4 +1,5 @@
-//! Coupled pages: records of one size, so that a node's page is computed and nothing is decoded.
+//! Coupled pages: records of one size. The page of a node is computed from its number, and records
+//! need no decoding.
 
 use stratann_layout::{
     CoupledShape, FileHeader, FileKind, Geometry, LayoutError, Manifest, PageBuilder,
@@ -183,7 +184,8 @@ impl Composer for CoupledComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // A page that names a node twice is damaged, so its records are not written again.
+        // If a node comes twice, the page that its records are from is damaged. So the second
+        // record is refused.
         if self.nodes.contains(&node) {
             return false;
         }
@@ -200,7 +202,7 @@ impl Composer for CoupledComposer {
     }
 }
 
-/// Reads a list with a word for each neighbour.
+/// Reads a list that has a word for each neighbour.
 #[inline]
 pub(crate) fn words(list: &[u8], out: &mut Vec<u32>) {
     out.clear();
@@ -223,7 +225,7 @@ impl PageFormat for CoupledShape {
         Some(self)
     }
 
-    /// A list takes a word for the degree, and one for each possible link.
+    /// A list takes a word for its degree, and a word for each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         4 * (1 + self.degree())
     }
@@ -277,7 +279,8 @@ impl NodeWriter for CoupledShape {
         let (mut builder, mut page) = (PageBuilder::new(*self), 0);
         Sweep::with_codes(build, graph, codebook, |sweep| {
             write_raw(build, self, &header, sweep, |nodes, place, last, pages| {
-                // The neighbours stay in the order of the graph, since no code needs another order.
+                // The neighbours of a list keep their order in the graph, since no code needs
+                // another order.
                 builder.push(nodes.id(place), nodes.vector(place), nodes.list(place));
                 if builder.is_full() || last {
                     pages.extend_from_slice(builder.finish(page));

@@ -1,8 +1,8 @@
-//! Rows of a CSR graph: the list and the vector of a node are one row, rows have no padding between
-//! them, and a read covers exactly the bytes of a row (second-tier memory, §5).
+//! Rows of a CSR graph. A row has the list and the vector of a node. There is no padding between
+//! rows, and a read covers exactly the bytes of a row (second-tier memory, §5).
 //!
-//! A row is treated as a page of one node, whose number is the number of the node. A search reads
-//! each row alone. In this layout, all code that reads, checks or merges pages works on rows.
+//! All code treats a row as a page with one node. The number of the page is the number of the node.
+//! A search reads each row alone.
 
 use std::borrow::Cow;
 
@@ -114,7 +114,7 @@ impl NodePages for CsrPages {
     #[inline]
     fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool) -> Result<CsrView<'p>, Error> {
         let row = CsrRow::open(&self.shape, bytes, page, check, &self.file)?;
-        // The cast is exact, since each existing row belongs to a node.
+        // The cast is exact, since each row belongs to a node.
         let node = page as u32;
         Ok(CsrView { row, node })
     }
@@ -122,7 +122,7 @@ impl NodePages for CsrPages {
     fn file(&self, nodes: u64) -> PageFile {
         let row = self.shape.row_bytes();
         PageFile {
-            // If a device reads blocks, it transfers all blocks that a row touches.
+            // A device that reads blocks transfers all blocks with bytes of the row.
             several: row.next_multiple_of(BLOCK) + BLOCK,
             ..PageFile::new(nodes, row)
         }
@@ -159,7 +159,7 @@ impl PageFormat for CsrShape {
         CsrShape::padding(self)
     }
 
-    /// A list takes space for the degree and each possible link.
+    /// A list takes space for its degree and for each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         CsrShape::list_bytes(self)
     }

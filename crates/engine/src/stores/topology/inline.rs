@@ -1,9 +1,9 @@
 //! Inline pages: like coupled pages, but with the codes of the neighbours beside each list (AiSAQ
 //! §3.1).
 //!
-//! Neither codes nor other data that grows with the index is in memory. So there is no table of
-//! pages: a node's page follows from its number even after inserts, and pages are rewritten in
-//! place.
+//! In this layout, no codes and no other data that grows with the index is in memory. So it has no
+//! table of pages. The page of a node follows from its number even after inserts, and pages are
+//! rewritten in place.
 
 use stratann_layout::{
     EntryPoints, FileHeader, FileKind, Geometry, InlineBuilder, InlineShape,
@@ -123,8 +123,8 @@ impl NodePages for InlinePages {
         page: u64,
         check: bool,
     ) -> Result<InlineView<'p>, Error> {
-        // If this or another process inserts vectors, the last page of the index may have any
-        // number of nodes.
+        // While this process or another process inserts vectors, the last page of the index may
+        // have any number of nodes.
         let view = LayoutView::open(&self.shape, bytes, page, None, check, &self.file)?;
         let first = self.shape.first_node(page) as u32;
         Ok(InlineView { view, first })
@@ -196,7 +196,7 @@ impl PageFormat for InlineShape {
         Some(self)
     }
 
-    /// A list takes a word for the degree, and one for each possible link.
+    /// A list takes a word for its degree, and a word for each possible link.
     fn list_bytes(&self, _: &[u8]) -> usize {
         4 * (1 + self.degree())
     }
@@ -248,8 +248,8 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(shape), shape.nodes_per_page()))
 }
 
-/// Writes pages of nodes. Each page is a block with as many nodes as fit, or several blocks for one
-/// large node. Also writes the entry points with their codes.
+/// Writes pages of nodes. A page is a block with as many nodes as fit. If a node is larger than a
+/// block, a page is several blocks with one node. Also writes the entry points with their codes.
 impl NodeWriter for InlineShape {
     fn write(
         &self,

@@ -1,8 +1,9 @@
 //! Layered pages: a node's compressed list beside the leading part of its vector.
 //!
-//! The leading part is exact enough for ranking, and a page has space for several times as many
-//! nodes as with whole vectors. The trailing part, which completes the exact vector, is in a
-//! segment. A search reads it only for the few nodes that are in doubt at its end.
+//! The leading part is exact enough for ranking. A page has space for several times as many nodes
+//! as a page with whole vectors. The trailing part is in a segment. Both parts together give the
+//! exact vector. At its end, a search reads the trailing parts of only the few nodes that are in
+//! doubt.
 //!
 //! ```text
 //!   layered-…        slotted pages: | list, leading part, id | ..   in the order of nodes
@@ -71,14 +72,14 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
 pub(crate) struct LayeredPages {
     pub(crate) pages: SlottedPages,
     lists: ListModel,
-    /// The models of vectors, one for each `segment_vectors` nodes.
+    /// The models of vectors. Each model is for `segment_vectors` consecutive nodes.
     vectors: Vec<NestedModel>,
     segment_vectors: u32,
 }
 
 impl LayeredPages {
-    /// The model of a node's vector. Nodes inserted after the build use the model of the build's
-    /// last segment.
+    /// The model of a node's vector. The vectors of nodes inserted after the build use the last
+    /// model of the build.
     #[inline]
     fn model(&self, node: u32) -> &NestedModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -179,8 +180,8 @@ impl Composable for LayeredPages {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// Appends the leading part. The trailing part is appended to the last segment, whose model
-    /// encodes all nodes inserted after the build.
+    /// Appends the leading part. Other code appends the trailing part to the last segment, whose
+    /// model encodes all nodes inserted after the build.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.leading_part(node, vector, out)
     }

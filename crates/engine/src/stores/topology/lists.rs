@@ -128,7 +128,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 ///   vectors-…-0000   segments of vectors ([`crate::stores::vectors::write`])
 /// ```
 ///
-/// A merge may keep the files of some segments. These segments come first, and only their chunk
+/// A merge may keep the files of some segments. These segments come first. For them, only the chunk
 /// files are written.
 impl NodeWriter for DecoupledFormat {
     fn write(

@@ -1,14 +1,14 @@
-//! Topology: a node's neighbours, and the data beside them. Each layout of pages has a file of its
-//! own, and this file lists the layouts.
+//! Topology: the neighbours of each node, and the data beside them. Each layout has a file in this
+//! folder, and this file lists the layouts.
 //!
-//! - [`coupled`], [`csr`], [`inline`], [`packed`], [`layered`], [`lists`]: the pages of one layout
-//!   each, with the code that opens them and the code that writes them in a build
-//! - [`placement`], [`pending`], [`counts`]: the places of nodes, the pending changes, and the
-//!   number of links to each new node, in an index that takes direct inserts
+//! - [`coupled`], [`csr`], [`inline`], [`packed`], [`layered`], [`lists`]: each has the pages of
+//!   one layout, with the code that opens them and the code that writes them in a build
+//! - [`placement`], [`pending`], [`counts`]: for an index that takes direct inserts: the places of
+//!   nodes, the pending changes, and the number of links to each new node
 //!
 //! A new layout of pages needs a file in this folder, and an entry in each list of this file: the
-//! enum for users, the enum of open pages, and [`on_pages`]. Its page format is a file of
-//! `stratann-layout`, and its name is the name of its file kind.
+//! enum for users, the enum of open pages, and [`on_pages`]. It also needs a file in
+//! `stratann-layout` for its page format. The name of the layout is the name of its file kind.
 
 pub(crate) mod counts;
 pub(crate) mod coupled;
@@ -41,26 +41,26 @@ use super::{Composition, NodePages, clusters};
 use crate::Error;
 use crate::plan::PageFile;
 
-/// How the list and the vector of a node are stored.
+/// The layout of an index: the way in which it stores the list and the vector of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// The vector and the list side by side in records of one size, neither of them compressed, as
-    /// in DiskANN.
+    /// The vector and the list are side by side in records of one size. Neither of them is
+    /// compressed, as in DiskANN.
     Coupled,
-    /// The compressed vector and the compressed list side by side in slotted pages.
+    /// The compressed vector and the compressed list are side by side in slotted pages.
     Packed,
-    /// The lists in pages of their own, and the vectors in segments of their own, as in DecoupleVS
-    /// §3.3.
+    /// Compressed lists are in pages without vectors, and compressed vectors are in segments, as in
+    /// DecoupleVS §3.3.
     Decoupled,
     /// The layout [`Coupled`](Layout::Coupled), with the codes of the neighbours beside each list
     /// (AiSAQ §3.1). So no codes stay in memory.
     Inline,
-    /// The layout [`Packed`](Layout::Packed), but with only the leading part of each vector, which
-    /// ranks the node. The trailing parts are in segments of their own.
+    /// The layout [`Packed`](Layout::Packed), but with only the leading part of each vector beside
+    /// its list. A search ranks nodes by the leading parts. The trailing parts are in segments.
     Layered,
-    /// The id, vector and list of each node without padding, for memory that is read in units of
-    /// bytes (second-tier memory §5).
+    /// The id, vector and list of each node are stored without padding, for memory that is read in
+    /// units of bytes (second-tier memory §5).
     Csr,
     /// Clusters in place of a graph. Each posting list has the vectors of all its members, as in
     /// SPANN.
@@ -70,7 +70,7 @@ pub enum Layout {
     /// (§6.1).
     Addressed,
     /// The layout [`Addressed`](Layout::Addressed), but each vector is stored in the group of one
-    /// of its clusters. A group is read at once (second-tier memory paper, §6.2).
+    /// of its clusters. One read returns a whole group (second-tier memory paper, §6.2).
     Grouped,
 }
 
@@ -90,8 +90,9 @@ pub(crate) enum Pages {
     Csr(CsrPages),
 }
 
-/// Evaluates an expression on the pages of a graph. The expression is compiled once for each
-/// layout: `on_pages!(&graph.pages, pages => search(pages))`.
+/// Evaluates an expression on the pages of a graph, as in
+/// `on_pages!(&graph.pages, pages => search(pages))`. The compiler makes one version of the
+/// expression for each layout.
 macro_rules! on_pages {
     ($which:expr, $pages:ident => $done:expr) => {
         match $which {
@@ -120,7 +121,7 @@ impl Layout {
         Self::Grouped,
     ];
 
-    /// The stores of an index of this layout, with their abilities.
+    /// The composition of this layout: its stores, with their abilities.
     pub(crate) fn composition(self) -> &'static Composition {
         match self {
             Self::Coupled => &coupled::COMPOSITION,
@@ -150,14 +151,14 @@ impl Layout {
         matches!(self.composition().made, Made::Clusters { .. })
     }
 
-    /// Whether a node's whole vector is beside its list, so that the node is ranked when its list
-    /// is read. If not, vectors or their trailing parts are in segments of their own.
+    /// Whether the whole vector of a node is beside its list. If it is, a search ranks the node
+    /// when it reads the list. If not, vectors or their trailing parts are in segments.
     pub fn has_vectors_in_records(self) -> bool {
         self.composition().has_vectors_in_records()
     }
 
-    /// Whether the codes of a node's neighbours are beside its list. If not, the codes of all nodes
-    /// are in memory.
+    /// Whether the codes of a node's neighbours are beside its list. If they are not, the codes of
+    /// all nodes are in memory.
     pub fn has_codes_in_records(self) -> bool {
         self.composition().has_codes_in_records()
     }
@@ -199,7 +200,8 @@ impl Pages {
         on_pages!(self, pages => pages.file(nodes))
     }
 
-    /// The tier for these pages. If pages are not whole blocks, the tier is read in units of bytes.
+    /// Returns the tier for these pages. If pages are not whole blocks, reads of the tier are in
+    /// units of bytes.
     pub(crate) fn tier(&self, tier: Arc<dyn Tier>) -> Arc<dyn Tier> {
         match self.file(1).page_bytes.is_multiple_of(BLOCK) {
             true => tier,

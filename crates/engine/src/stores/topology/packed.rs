@@ -61,14 +61,14 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
 pub(crate) struct PackedPages {
     pub(crate) pages: SlottedPages,
     pub(crate) lists: ListModel,
-    /// The models of vectors, one for each `segment_vectors` nodes.
+    /// The models of vectors. Each model is for `segment_vectors` consecutive nodes.
     pub(crate) vectors: Vec<SegmentModel>,
     pub(crate) segment_vectors: u32,
 }
 
 impl PackedPages {
-    /// The model of a node's vector. Nodes inserted after the build use the model of the build's
-    /// last segment.
+    /// The model of a node's vector. The vectors of nodes inserted after the build use the last
+    /// model of the build.
     #[inline]
     fn model(&self, node: u32) -> &SegmentModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -166,8 +166,8 @@ struct PackedFormat {
 }
 
 impl PackedFormat {
-    /// A format whose pages can hold the largest possible record. A segment has as many bytes of
-    /// vectors as the options request, but at least one vector.
+    /// Creates a format whose pages have space for the largest possible record. A segment has as
+    /// many bytes of vectors as the options request, but at least one vector.
     fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let coding = choices.coding()?;
         let largest = coding.largest_list() + coding.largest_vector();
@@ -206,8 +206,8 @@ impl NodeWriter for PackedFormat {
     }
 }
 
-/// Encodes all nodes, and calls `each` with every encoded batch. Returns the encoder and the models
-/// of vectors.
+/// Encodes all nodes batch by batch, and calls `each` with each encoded batch. Returns the encoder
+/// and the models of vectors.
 fn encode(
     build: &Build<'_>,
     format: &PackedFormat,

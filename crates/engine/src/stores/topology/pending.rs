@@ -1,5 +1,5 @@
-//! Pending changes, which wait until their page is written. They are neighbours to add or remove,
-//! and nodes that are on no page yet.
+//! Pending changes, which wait until their page is written. A pending change adds or removes a
+//! neighbour of a list, or is a node that is on no page yet.
 //!
 //! ```text
 //!   page 17    node 4: + 9001          a new node asked 4 to link back
@@ -7,22 +7,24 @@
 //!              record of node 9001     the new node itself
 //! ```
 //!
-//! An insert adds a back link to tens of nodes, which are on about as many pages. OdinANN §3.2
-//! avoids a write of each page, and writes the changed records together to other pages. Here
-//! records stay near their neighbours, and changes wait in memory until a page has enough of them.
-//! A change takes some ten bytes, while the changed record takes some hundred bytes.
+//! An insert adds a back link to the lists of tens of nodes, on about as many pages. OdinANN §3.2
+//! avoids a write of each of these pages: it writes the changed records together to other pages. In
+//! this engine, records stay near their neighbours, and changes wait in memory until a page has
+//! enough of them. A change takes some ten bytes, while the changed record takes some hundred
+//! bytes.
 //!
-//! Pending changes can be computed again from the vectors in the log, so a loss of them costs only
-//! time. Searches see the changes at once, since each list that is read is updated in memory.
+//! Pending changes can be computed again from the vectors in the log, so their loss costs only
+//! time. Searches see the changes at once, since each search applies them to the lists that it
+//! reads.
 //!
-//! If codes are beside lists (`inline`), a search that meets an added neighbour needs its code as
-//! well. So the codes of neighbours to add are kept here, and a list and its codes are updated
-//! together. A bit marks pages with pending changes. So that the bits do not grow with the index,
-//! all pages whose numbers are equal modulo 65,536 share one.
+//! If codes are beside lists (`inline`), a search needs the code of an added neighbour too. So the
+//! codes of neighbours to add are also in memory, and a list and its codes are updated together. In
+//! this layout, bits mark pages with pending changes. All pages whose numbers are equal modulo
+//! 65,536 share one bit, so that the number of bits does not grow with the index.
 //!
-//! Changes apply to lists as sets, so their order and repetition do no harm. If a neighbour is
-//! present, it is not added again. If it is missing, it is not removed. A node is added to a list
-//! only once, when it is new.
+//! Changes treat a list as a set, so their order and their repetition make no difference. A
+//! neighbour that is present is not added again, and a missing neighbour is not removed. A node is
+//! added to a list only once, when it is new.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,14 +34,14 @@ use parking_lot::RwLock;
 
 use super::placement::Words;
 
-/// The number of parts of the map, each with its own lock.
+/// The number of parts of the map of changes. Each part has its own lock.
 const SHARDS: usize = 64;
 
 /// The number of bits for pages, if codes are beside lists.
 const PAGE_BITS: u32 = 1 << 16;
 const _: () = assert!(PAGE_BITS.is_multiple_of(SHARDS as u32));
 
-/// Marks that there is no node.
+/// The value that stands for no node.
 pub(crate) const NONE: u32 = u32::MAX;
 
 /// A change of a list.
@@ -74,8 +76,8 @@ pub(crate) struct Waiting {
     taken: bool,
 }
 
-/// The weight of a new record, in changes. Since reading a new record takes two look-ups, a page
-/// with such a record is written sooner.
+/// The weight of a new record, counted in changes. A search needs two look-ups for a new record, so
+/// a page with new records is written sooner.
 const RECORD_WEIGHT: usize = 2;
 
 impl Waiting {
@@ -95,9 +97,9 @@ impl Waiting {
 
 /// All pending changes, by page.
 pub(crate) struct Pending {
-    /// A bit for each node with pending list changes, or for each page of such a node if codes are
-    /// beside lists. A search takes a lock only if the bit is set. A superfluous bit costs a
-    /// look-up. A bit is cleared only when its change is on a page.
+    /// A bit for each node whose list has pending changes. If codes are beside lists, the bit is
+    /// for the page of such a node. A search takes a lock only if the bit is set. A bit that is set
+    /// without need costs a look-up. A bit is cleared only when the change is on a page.
     bits: Words,
     /// Codes of nodes that lists will link to, if codes are beside lists.
     codes: Option<RwLock<HashMap<u32, Box<[u8]>>>>,
@@ -135,7 +137,7 @@ fn marked(bits: &Words, at: u32) -> bool {
 }
 
 impl Pending {
-    /// Pending changes for a layout with codes beside lists.
+    /// Returns an empty set of pending changes, for a layout with codes beside lists.
     pub(crate) fn coded() -> Self {
         Self {
             codes: Some(RwLock::default()),
@@ -186,7 +188,7 @@ impl Pending {
     }
 
     /// Applies pending changes to a list that was read from `page`, and to its `codes`. The updated
-    /// codes are written to `amended`. False if the page has no changes.
+    /// codes are written to `amended`. Returns false if the page has no pending changes.
     #[inline]
     pub(crate) fn amend_coded(
         &self,
@@ -264,7 +266,7 @@ impl Pending {
     }
 
     /// Adds to the pending changes of `page`, if `still` confirms under the page's lock that `page`
-    /// is the right page. Returns the new weight.
+    /// is the right page. Returns the new weight, or `None` if `still` does not confirm.
     fn add(
         &self,
         page: u32,
@@ -279,7 +281,7 @@ impl Pending {
         // Bits are set and cleared only under the lock.
         mark(bits, at);
         let waiting = shard.entry(page).or_default();
-        // If the entry was created when its page was taken, its bytes are already counted.
+        // If the entry was created by `take_any`, its bytes are already counted.
         let known = waiting.taken || waiting.weight() > 0;
         let before = if known { waiting.bytes() } else { 0 };
         add(waiting);
@@ -321,9 +323,9 @@ impl Pending {
         shard.get(&page).map_or(0, Waiting::weight)
     }
 
-    /// Takes the pending changes of a page, to write them. They also stay pending until
-    /// [`settle`](Pending::settle). `None` if there are no changes, or if another thread is writing
-    /// the page.
+    /// Takes the pending changes of a page, to write them. They stay pending until
+    /// [`settle`](Pending::settle). Returns `None` if there are no changes, or if another thread
+    /// writes the page.
     pub(crate) fn take(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         let waiting = shard.get_mut(&page)?;
@@ -334,8 +336,8 @@ impl Pending {
         Some(waiting.clone())
     }
 
-    /// Does the same as [`take`](Pending::take), for a page that is written together with others
-    /// and may have no changes. `None` if another thread is writing the page.
+    /// Does the same as [`take`](Pending::take), for a page that is written together with other
+    /// pages and may have no changes. Returns `None` if another thread writes the page.
     pub(crate) fn take_any(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.get_mut(&page) {
@@ -354,9 +356,9 @@ impl Pending {
         Some(waiting)
     }
 
-    /// Ends the writing of a page whose taken changes are now on other pages. Under the page's
-    /// lock, `leave` gets the changes that were added meanwhile, and moves the nodes off the page.
-    /// Returns the changes that were added meanwhile.
+    /// Ends the write of a page whose taken changes are on other pages from now on. `leave` runs
+    /// under the page's lock. It gets the changes that were added after the changes were taken, and
+    /// moves the nodes off the page. Returns these later changes.
     pub(crate) fn settle(
         &self,
         page: u32,
@@ -369,8 +371,8 @@ impl Pending {
         rest.changes.drain(..taken.changes.len());
         rest.records.drain(..taken.records.len());
         // `leave` runs before the marks are cleared. So if a search finds a list without its mark,
-        // it also sees that the node has left the page. No thread marks the list until the node is
-        // on another page. Later changes are marked for that page.
+        // it also sees that the node has left the page. No thread marks the list before the node is
+        // on another page. A later change marks the list for that other page.
         leave(&rest);
         for change in &taken.changes {
             clear(&self.bits, change.node);
@@ -379,7 +381,7 @@ impl Pending {
         rest
     }
 
-    /// Gives back the taken changes, if the page could not be written.
+    /// Gives back the taken changes, because the page could not be written.
     pub(crate) fn give_back(&self, page: u32) {
         if let Some(waiting) = self.shard(page).write().get_mut(&page) {
             waiting.taken = false;
@@ -479,8 +481,8 @@ mod tests {
         let pending = Pending::default();
         pending.change(17, change(4, 9, NONE), || true);
         let taken = pending.take(17).unwrap();
-        // A search that reads the list on page 17 meanwhile waits for the lock. After that it sees
-        // that the node is on another page.
+        // A search that reads the list on page 17 during `settle` waits for the lock. After the
+        // wait, it sees that the node is on another page.
         pending.settle(17, &taken, |_| assert!(marked(&pending.bits, 4)));
         assert!(!marked(&pending.bits, 4));
         // From here on the node is on page 18, and another thread adds a link to 11.
@@ -518,7 +520,7 @@ mod tests {
             Some((vec![1, 2, 3, 8], vec![10, 20, 30, 80]))
         );
         assert!(pending.has(page) && !pending.has(page + 1));
-        // A neighbour that the list on the page has is not added again.
+        // The list on the page already has the neighbours 9 and 8, so they are not added again.
         let (mut list, mut codes) = (vec![9, 3, 8], Vec::new());
         assert!(pending.amend_coded(page, 4, &mut list, &[90, 30, 80], &mut codes));
         assert_eq!((list, codes), (vec![9, 3, 8], vec![90, 30, 80]));

@@ -8,16 +8,15 @@
 //!   pins        running searches     a free page is not reused until older searches have ended
 //! ```
 //!
-//! **A page never changes.** A changed record is written to a free page: no node is on a free page,
-//! no search reads it and no checkpoint names it. So a search needs no lock. The page that the
-//! table names has the node's record, and keeps it until the search ends. If the record is replaced
-//! meanwhile, the search just sees an older version (OdinANN §3.3: a consistent snapshot of each
-//! record, not of the graph).
+//! **A page never changes.** A changed record is written to a free page. No node is on a free page,
+//! no search reads it, and no checkpoint names it. So a search needs no lock. The page that the
+//! table names for a node has the record of this node, and keeps it until the search ends. If the
+//! record is replaced during the search, the search may see the older version (OdinANN §3.3: a
+//! consistent snapshot of each record, not of the graph).
 //!
-//! If pages are rewritten in place (see [`inline`](super::inline)), there is no table, since it
-//! would take memory for each node. In such a layout, a rewritten page stays dirty until all
-//! searches that began before have ended. If one of them completes a read of the page meanwhile, it
-//! uses the dirty version.
+//! The layout [`inline`](super::inline) rewrites pages in place. It has no table, since a table
+//! needs memory for each node. In this layout, a rewritten page stays dirty until all searches that
+//! began before the rewrite have ended. If such a search reads the page, it uses the dirty version.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -31,8 +30,8 @@ use super::counts::ListCounts;
 use super::pending::{Change, NewRecord, Pending};
 use crate::cache::SlotCache;
 
-/// The number of bits of a word's position in its leaf, and of a leaf's position in its branch. The
-/// remaining bits of a `u32` are the branch's position in the root.
+/// The number of bits for the position of a word in its leaf, and for the position of a leaf in its
+/// branch. The remaining bits of a `u32` are the position of the branch in the root.
 const LEAF_BITS: u32 = 12;
 const BRANCH_BITS: u32 = 10;
 
@@ -40,7 +39,8 @@ type Leaf = Box<[AtomicU32]>;
 type Branch = Box<[OnceLock<Leaf>]>;
 
 /// An array with a word for every `u32`, which any number of threads may read and write. Words that
-/// were never written are 0. Memory is allocated only for leaves with written words, 16 KiB each.
+/// were never written are 0. Memory is allocated only for leaves with written words. A leaf has 16
+/// KiB.
 pub(crate) struct Words {
     root: Box<[OnceLock<Branch>]>,
 }
@@ -57,7 +57,8 @@ impl Default for Words {
     }
 }
 
-/// The positions of a word: of its branch, of its leaf, and in the leaf.
+/// Returns the position of a word's branch in the root, of its leaf in the branch, and of the word
+/// in the leaf.
 #[inline]
 fn places(at: u32) -> (usize, usize, usize) {
     let leaf = at >> LEAF_BITS;
@@ -79,7 +80,7 @@ impl Words {
         leaf.map_or(0, |leaf| leaf[word].load(Ordering::Acquire))
     }
 
-    /// The word at a position. Its leaf is allocated if needed.
+    /// The word at a position. If the word has no leaf yet, a leaf is allocated.
     #[inline]
     pub(crate) fn word(&self, at: u32) -> &AtomicU32 {
         let (branch, leaf, word) = places(at);
@@ -112,13 +113,13 @@ pub(crate) type PageBytes = Arc<[u8]>;
 /// The number of parts of the map of dirty pages, each with its own lock.
 const SHARDS: usize = 16;
 
-/// Dirty pages, which are built but not on storage yet.
+/// The dirty pages: pages that are built, but not on storage yet.
 #[derive(Default)]
 pub(crate) struct Unwritten {
     /// A bit for each page, so that a search takes a lock only for a dirty page.
     bits: Words,
-    /// Whether pages share a bit if their numbers are equal modulo [`FEW_BITS`]. The bits then do
-    /// not grow with the file.
+    /// Whether pages share bits. If they do, pages whose numbers are equal modulo [`FEW_BITS`] have
+    /// the same bit, so the number of bits does not grow with the file.
     few: bool,
     shards: [RwLock<HashMap<u32, PageBytes>>; SHARDS],
 }
@@ -128,7 +129,7 @@ const FEW_BITS: u32 = 1 << 16;
 const _: () = assert!(FEW_BITS.is_multiple_of(SHARDS as u32));
 
 impl Unwritten {
-    /// A set for few dirty pages of a file of any length.
+    /// Returns a set in which pages share bits, for few dirty pages of a file of any length.
     fn of_few() -> Self {
         Self {
             few: true,
@@ -156,10 +157,10 @@ impl Unwritten {
         self.shard(page).read().get(&page).cloned()
     }
 
-    /// Adds a dirty page. This must happen before any node is placed on it.
+    /// Adds a dirty page. The caller must add it before any node is placed on this page.
     pub(crate) fn insert(&self, page: u32, bytes: PageBytes) {
-        // Bit and entry change together under the lock. So the removal of a page cannot clear the
-        // bit of a newer version.
+        // The bit and the entry of a page change together under the lock. So the removal of an old
+        // version cannot clear the bit of a newer version.
         let mut shard = self.shard(page).write();
         shard.insert(page, bytes);
         let bit = self.bit(page);
@@ -219,16 +220,16 @@ impl Pins {
         Pin { pins: self, since }
     }
 
-    /// Ends an epoch and returns it. A search that begins later does not use pages that were
-    /// released in the ended epoch.
+    /// Ends the current epoch and returns it. A search that begins after the call does not use
+    /// pages that were released in the ended epoch.
     pub(crate) fn advance(&self) -> u64 {
-        // The lock ensures that each search which read the old epoch is registered when this
+        // Because of the lock, each search that read the old epoch is registered when this call
         // returns.
         let _begun = self.begun.lock();
         self.now.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The epoch of the oldest running search, or the current one if there is no search.
+    /// The epoch of the oldest running search, or the current epoch if no search runs.
     pub(crate) fn oldest(&self) -> u64 {
         let begun = self.begun.lock();
         let oldest = begun.first_key_value().map(|(&since, _)| since);
@@ -248,11 +249,12 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// The page number of a node that is moving to another page, or whose insert has no page yet.
+/// The page number of a node that moves to another page, or whose insert has not given it a page
+/// yet.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// The table's entry for a moving node. The insert of the node has finished, and the node may be a
-/// result.
+/// The table's entry for a node that moves to another page. The insert of such a node has finished,
+/// so the node may be a result.
 const ON_ITS_WAY: u32 = u32::MAX - 1;
 
 /// The current place of a node.
@@ -262,17 +264,17 @@ pub(crate) enum Standing {
     On(u64),
     /// The node is moving from one page to another.
     Moves,
-    /// The node has no page: its insert is not finished or was given up. The insert was not
+    /// The node has no page, since its insert is not finished or was given up. The insert was not
     /// acknowledged.
     NotYet,
 }
 
-/// How many times a thread yields while it waits for a moving node.
+/// The number of times that a thread yields while it waits for a node that moves.
 const YIELDS: u32 = 1_000;
-/// How many times it then sleeps, for 100 ms in all. If the node still has no page, its insert was
-/// given up.
+/// The number of times that the thread then sleeps, for 100 ms in all. If the node still has no
+/// page after that, its insert was given up.
 const NAPS: u32 = 500;
-/// How many times it sleeps for a node that was on a page before, for 10 s in all.
+/// The number of times that the thread sleeps if the node was on a page before, for 10 s in all.
 const NAPS_OF_MOVED: u32 = 50_000;
 const NAP: Duration = Duration::from_micros(200);
 
@@ -280,8 +282,8 @@ const NAP: Duration = Duration::from_micros(200);
 #[derive(Default)]
 pub(crate) struct Placement {
     nodes: AtomicU32,
-    /// The number of nodes on a page, if a node's page follows from its number. 0 if the table has
-    /// the pages of nodes.
+    /// The number of nodes on a page, if the page of a node follows from its number. It is 0 if the
+    /// table has the pages of nodes.
     a_page: u32,
     page_of: Words,
     /// The number of pages of the file that were ever in use.
@@ -322,7 +324,7 @@ impl Placement {
         }
     }
 
-    /// Sets the numbers of links to nodes.
+    /// Sets the number of links to each node inserted after the build, from a checkpoint.
     pub(crate) fn count(&self, file: &PlacementFile) {
         for (node, &count) in (file.built..).zip(&file.lists) {
             self.lists.set(node, count);
@@ -363,8 +365,8 @@ impl Placement {
         self.nodes.load(Ordering::Acquire)
     }
 
-    /// Adds the next node, on a page. All other data of the node, especially its code, must have
-    /// been stored before.
+    /// Adds the next node, on a page. Before this call, all other data of the node must be stored,
+    /// especially its code.
     pub(crate) fn push(&self, node: u32, page: u32) {
         if self.a_page == 0 {
             self.page_of.set(node, page);
@@ -394,8 +396,9 @@ impl Placement {
         }
     }
 
-    /// Waits for the page of a node that is moving. A move needs no read, so it is short, unless
-    /// the thread that moves the node is preempted.
+    /// Waits until a node that moves is on its next page. A move needs no read, so the wait is
+    /// short, unless the thread that moves the node is preempted. Returns [`NOWHERE`] if the node
+    /// does not get a page in time.
     #[cold]
     pub(crate) fn page_soon(&self, node: u32) -> u32 {
         for turn in 0..YIELDS + NAPS_OF_MOVED {
@@ -413,11 +416,11 @@ impl Placement {
         NOWHERE
     }
 
-    /// Records that a node's record is now on another page, which is in
-    /// [`unwritten`](Placement::unwritten). `page` may be [`NOWHERE`] for a short time.
+    /// Records that the record of a node is on `page` from now on. This page is in
+    /// [`unwritten`](Placement::unwritten). During a move, `page` is [`NOWHERE`] for a short time.
     pub(crate) fn relocate(&self, node: u32, page: u32) {
-        // The record is removed before the new page is stored, since the cache may have a record
-        // from an earlier stay on that page.
+        // The node is removed from the cache before its new page is stored. The node may have been
+        // on that page before, and the cache may have its record from then.
         if let Some(cache) = self.cache.get() {
             cache.remove(node);
         }
@@ -437,9 +440,9 @@ impl Placement {
         }
     }
 
-    /// A search calls this after it has cached a record from a page. If that page was rewritten in
-    /// place meanwhile, either this call or the thread that rewrote the page removes the record
-    /// again.
+    /// A search calls this after it has cached a record from a page. If the page was rewritten in
+    /// place since the search read it, the record is removed from the cache, either by this call or
+    /// by the thread that rewrote the page.
     pub(crate) fn was_cached(&self, cache: &SlotCache, node: u32, page: u32) {
         if self.is_even() {
             fence(Ordering::SeqCst);
@@ -534,8 +537,8 @@ mod tests {
                     for round in 0..20_000u32 {
                         let bytes = PageBytes::from(round.to_le_bytes());
                         unwritten.insert(page, bytes.clone());
-                        // As soon as a thread sees that the page is gone, it may add the next
-                        // version.
+                        // As soon as a thread sees that the page is not dirty any more, it may add
+                        // the next version.
                         unwritten.remove(page, &bytes);
                         let next = PageBytes::from([1]);
                         unwritten.insert(page, next.clone());

@@ -1,5 +1,5 @@
-//! Vectors inserted after the build of a decoupled index: the mutable end of its last segment
-//! (DecoupleVS §3.3).
+//! The vectors that were inserted after the build of a decoupled index. They are in the mutable end
+//! of the last segment (DecoupleVS §3.3).
 //!
 //! ```text
 //!   vectors-…-0003    | pages of the build ... | added page | added page | open page
@@ -8,17 +8,17 @@
 //! ```
 //!
 //! DecoupleVS appends raw vectors to a mutable segment, and compresses the segment when it is full.
-//! Here the unit is a page. A new vector is encoded at once with the model of the last segment, and
-//! joins the **open page**, which is only in memory. When the next vector does not fit, the page is
-//! sealed, and then written once after all earlier pages. So raw vectors are never written and read
-//! again, and only one page is in memory. A checkpoint seals the open page early, since a page that
-//! a checkpoint names is not rewritten.
+//! In this engine, the unit is a page. A new vector is encoded at once with the model of the last
+//! segment, and joins the **open page**, which is only in memory. When a vector does not fit, the
+//! open page is sealed. A sealed page is written once, after all earlier pages. So raw vectors are
+//! never written, and few pages are in memory. A checkpoint seals the open page early, since a page
+//! that a checkpoint names is not rewritten.
 //!
-//! Nodes are numbered in insertion order, so an added page has consecutive nodes, as pages of the
-//! build have. Memory has two facts about each page: its first node, and whether its last vector
-//! continues on the next page. If the last vector of a sealed page continues on the open page, the
-//! sealed page stays in memory until the open one is on storage. So a vector is either all in
-//! memory or all on storage.
+//! Nodes are numbered in insertion order, so an added page has consecutive nodes, like a page of
+//! the build. For each added page, two facts are in memory: its first node, and whether its last
+//! vector continues on the next page. If the last vector of a sealed page continues on the open
+//! page, the sealed page stays in memory until the open page is on storage. So a vector is either
+//! completely in memory or completely on storage.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -57,14 +57,15 @@ struct Open {
     next: u32,
     /// Numbers of the sealed pages, in the order of writing.
     sealed: VecDeque<u32>,
-    /// Pages that are written, but whose last vector continues on pages that are not all written.
+    /// The written pages whose last vector continues on pages that are not all written.
     kept: Vec<u32>,
 }
 
 impl Added {
-    /// The added pages of a segment with pages of this shape. The build has `behind` pages and ends
-    /// before node `built`. `firsts` has the first nodes of pages that were added before, and
-    /// `runs` marks the pages whose last vector continues. `next` is the next node.
+    /// Creates the added pages of a segment whose pages have the shape `shape`. The build has
+    /// `behind` pages, and its last node is the node before `built`. `firsts` has the first nodes
+    /// of the pages that exist already, and `runs` marks the pages whose last vector continues on
+    /// the next page. `next` is the next node.
     pub(crate) fn new(
         shape: SlottedShape,
         built: u32,
@@ -108,7 +109,7 @@ impl Added {
     pub(crate) fn place_of(&self, node: u32) -> (u64, u32) {
         let all = self.pages.load(Ordering::Acquire);
         let (mut low, mut high) = (0, all);
-        // This finds the last page that begins with the node or a lower one.
+        // The loop finds the last page whose first node is at most `node`.
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             if self.firsts.get(middle) <= node {
@@ -122,8 +123,8 @@ impl Added {
         (u64::from(self.behind) + u64::from(low), pages)
     }
 
-    /// The number of pages that a vector spans: the last one that starts on this page of the
-    /// segment's file.
+    /// The number of pages that the last vector on a page spans. `page` is a page of the segment's
+    /// file.
     pub(crate) fn pages_from(&self, page: u64) -> u32 {
         let at = page.saturating_sub(self.behind.into()) as u32;
         self.run(at, self.pages.load(Ordering::Acquire))
@@ -133,7 +134,7 @@ impl Added {
     /// pages.
     fn run(&self, at: u32, all: u32) -> u32 {
         let mut last = at;
-        // A bit may be set before the page exists on which the vector continues.
+        // The bit of a page may be set before the next page exists.
         while last + 1 < all && self.goes_on(last) {
             last += 1;
             if last + 1 < all && self.starts(last) {
@@ -143,15 +144,15 @@ impl Added {
         last + 1 - at
     }
 
-    /// The error of tables that give a vector more pages than allowed. A read of such a vector
-    /// would exceed the planned memory.
+    /// Returns an error if the tables give a vector more pages than allowed. A read of such a
+    /// vector would exceed the planned memory.
     pub(crate) fn too_long(&self) -> Option<String> {
         let all = self.pages.load(Ordering::Acquire);
         let run = |at| (u64::from(self.behind) + u64::from(at), self.run(at, all));
         too_long(&self.shape, (0..all).map(run))
     }
 
-    /// Whether a vector starts on an added page. The page must not be the last.
+    /// Whether a vector starts on an added page. The page must not be the last added page.
     fn starts(&self, at: u32) -> bool {
         self.firsts.get(at) != self.firsts.get(at + 1)
     }
@@ -160,8 +161,8 @@ impl Added {
         self.runs.get(at / 32) >> (at % 32) & 1 != 0
     }
 
-    /// The bytes of these pages, if not all of them are on storage yet. The open page has the
-    /// vectors inserted so far.
+    /// Returns the bytes of consecutive pages, if not all of them are on storage yet. The bytes of
+    /// the open page have the vectors that were inserted so far.
     #[inline]
     pub(crate) fn unwritten(&self, page: u64, pages: u32) -> Option<PageBytes> {
         let first = u32::try_from(page).ok()?;
@@ -172,7 +173,8 @@ impl Added {
         }
     }
 
-    /// A page joined with the pages after it, if these are not all on storage yet.
+    /// Joins a page with the pages `behind` it. Returns `None` if one of these is on storage
+    /// already.
     fn put_together(&self, first: PageBytes, behind: Range<u32>) -> Option<PageBytes> {
         let mut all = first.to_vec();
         for page in behind {
@@ -181,11 +183,11 @@ impl Added {
         Some(all.into())
     }
 
-    /// Appends the encoded vector of the next node. A thread that sees the new number of nodes
-    /// afterwards also finds the vector.
+    /// Appends the encoded vector of the next node. The caller increases the number of nodes after
+    /// this call. A thread that sees the new number also finds the vector.
     ///
     /// # Panics
-    /// If the node is not the next one.
+    /// Panics if `node` is not the next node.
     pub(crate) fn append(&self, node: u32, id: u64, code: &[u8]) {
         let mut open = self.open.lock();
         assert_eq!(
@@ -213,11 +215,11 @@ impl Added {
             pages += 1;
             self.show(&mut open.builder, pages - 1);
         }
-        // All pages of the vector become visible at once.
+        // All pages of the vector become visible to other threads at once.
         self.pages.store(pages, Ordering::Release);
     }
 
-    /// Publishes an added page to searches in its current form.
+    /// Makes the current bytes of an added page visible to searches.
     fn show(&self, builder: &mut SlottedBuilder, at: u32) {
         let number = self.behind + at;
         self.unwritten
@@ -235,8 +237,8 @@ impl Added {
         }
     }
 
-    /// Writes the sealed pages. The lock on `file` lets one thread write at a time, while inserts
-    /// continue.
+    /// Writes the sealed pages. The lock on `file` lets only one thread write. Inserts continue
+    /// during the write.
     ///
     /// # Errors
     /// A page cannot be written. The page stays in memory, and the next call tries again.
@@ -260,13 +262,13 @@ impl Added {
         }
     }
 
-    /// Releases a page whose vectors are all on storage. The caller calls this when the page and
-    /// all pages before it are on storage. `kept` has the pages that must stay in memory.
+    /// Releases pages whose vectors are completely on storage. The page `page` and all earlier
+    /// pages must be on storage. `kept` has the pages that must stay in memory.
     fn let_go(&self, kept: &mut Vec<u32>, page: u32) {
         let at = page - self.behind;
         let goes_on = self.goes_on(at);
         kept.push(page);
-        // If no vector starts on the page, the page is in the middle of a vector.
+        // If no vector starts on the page, the page has only the middle of a vector.
         let starts = !goes_on || self.starts(at);
         let whole = match (starts, goes_on) {
             (true, true) => kept.len() - 1,
@@ -280,13 +282,13 @@ impl Added {
         }
     }
 
-    /// The first node of each added page. No page may be open.
+    /// The first node of each added page. There must be no open page.
     pub(crate) fn firsts(&self) -> Vec<u32> {
         let pages = self.pages.load(Ordering::Acquire);
         (0..pages).map(|at| self.firsts.get(at)).collect()
     }
 
-    /// Marks the added pages whose last vector continues on the next page.
+    /// Returns the set of added pages whose last vector continues on the next page.
     pub(crate) fn runs(&self) -> RunsOn {
         let mut runs = RunsOn::default();
         for at in (0..self.pages.load(Ordering::Acquire)).filter(|&at| self.goes_on(at)) {
@@ -308,8 +310,8 @@ impl Added {
     }
 }
 
-/// The error of pages whose last vector spans more pages than the shape allows. `runs` has pages,
-/// each with the number of pages that its last vector spans.
+/// Returns an error if a vector spans more pages than the shape allows. `runs` has pages, each with
+/// the number of pages that the last vector on it spans.
 pub(super) fn too_long(
     shape: &SlottedShape,
     mut runs: impl Iterator<Item = (u64, u32)>,
@@ -335,7 +337,7 @@ mod tests {
 
     use super::*;
 
-    /// Vectors of nodes from 50 on, in a segment whose build has seven pages.
+    /// The vectors of nodes from number 50 on, in a segment whose build has seven pages.
     struct Place {
         _folder: tempfile::TempDir,
         volume: Directory,
@@ -420,7 +422,7 @@ mod tests {
         for node in 50..60 {
             assert!(!place.find(node, 1000), "{node}");
         }
-        // This is the state after the index is opened again.
+        // From here on, the state is the state after the index is opened again.
         let runs = added.runs();
         assert!(runs.is_empty());
         let again = Added::new(old, 50, 7, (&firsts, &runs), 60);
@@ -489,7 +491,7 @@ mod tests {
         assert_eq!(again(long), None);
         let what = again(short).unwrap();
         assert!(what.starts_with("a vector spans "), "{what}");
-        // In this file, no record continues on another page.
+        // The shape of this file allows no record to continue on another page.
         let text = again(200).unwrap();
         assert!(text.ends_with("each spans at most 1"), "{text}");
     }

@@ -1,5 +1,6 @@
-//! Reads the leading parts of vectors whose trailing parts are in segments, for code that reads all
-//! vectors. Nodes are read in order, from the pages that have leading parts beside lists.
+//! Reads the leading parts of vectors, for code that reads all vectors of a layered index. Leading
+//! parts are on the pages with lists, and the trailing parts are in segments. The code reads nodes
+//! in order.
 //!
 //! ```text
 //!   nodes ascend, and so do the pages of the build:  a window of them, read at once
@@ -39,8 +40,8 @@ pub(crate) struct LeadingParts {
     count: u64,
     /// The page of the window that was verified last.
     verified: Option<u64>,
-    /// A single page; the number of the page, if these bytes are the version on storage; and
-    /// whether it was verified.
+    /// The bytes of a single page. The next two fields are the number of this page, if the bytes
+    /// are its version on storage, and whether the page was verified.
     alone: Vec<u8>,
     alone_is: Option<u64>,
     alone_verified: bool,
@@ -49,7 +50,8 @@ pub(crate) struct LeadingParts {
 }
 
 impl LeadingParts {
-    /// The id of a node and the leading part of its vector. The call is fast if nodes ascend.
+    /// Returns the id of a node and the leading part of its vector. Successive calls are fast if
+    /// their nodes ascend.
     ///
     /// # Errors
     /// A page cannot be read, is damaged, or does not have the node.
@@ -109,8 +111,9 @@ impl LeadingParts {
         Ok((record.id, record.vector))
     }
 
-    /// Reads a page from storage: as a single page if the node has moved to it, and otherwise with
-    /// a window. Returns whether the page must still be verified, and whether it is in the window.
+    /// Reads a page from storage. If a node has moved to the page, it is read alone. Otherwise it
+    /// is read together with the next pages, as a window. Returns whether the page must still be
+    /// verified, and whether it is in the window.
     fn read<N: NodePages>(
         &mut self,
         file: &LeadingFile<'_>,

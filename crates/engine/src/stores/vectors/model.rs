@@ -1,5 +1,4 @@
-//! The models that code vectors: whole vectors, or trailing parts whose leading parts are stored
-//! elsewhere.
+//! The models that code the vectors of segments: whole vectors, or trailing parts of vectors.
 
 use stratann_codec::{CodecError, NestedModel, SegmentModel, Shape, VectorCodec};
 use stratann_layout::Manifest;
@@ -25,8 +24,8 @@ impl VectorModel {
         })
     }
 
-    /// Does the same as [`from_bytes`](VectorModel::from_bytes). Refuses a model that does not fit
-    /// the vectors of an index.
+    /// Does the same as [`from_bytes`](VectorModel::from_bytes), but refuses a model that does not
+    /// fit the vectors of an index.
     pub(crate) fn of_index(
         bytes: &[u8],
         vectors: VectorsAt,
@@ -44,7 +43,7 @@ impl VectorModel {
         Ok(model)
     }
 
-    /// The model as bytes.
+    /// Returns the model as bytes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Whole(model) => model.to_bytes(),
@@ -60,8 +59,8 @@ impl VectorModel {
         }
     }
 
-    /// Bytes of memory of the model's tables. The tables for whole vectors are small, and not
-    /// counted.
+    /// The bytes of memory of the model's tables. The tables for whole vectors are small, so they
+    /// are not counted.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Self::Whole(_) => 0,

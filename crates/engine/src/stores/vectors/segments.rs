@@ -1,18 +1,18 @@
-//! Segments of compressed vectors, which the decoupled layout reads for re-ranking (DecoupleVS
-//! §3.3).
+//! Segments of compressed vectors. A search in the decoupled layout reads them for re-ranking
+//! (DecoupleVS §3.3).
 //!
-//! The segment and the chunk of a node follow from its number by division. The node's page is in
-//! the segment's directory, which is made from the boundaries in the chunk metadata. The record of
-//! a vector has its id. Vectors inserted after the build are on pages at the end of the last
-//! segment.
+//! The number of a node, divided by the vectors of a segment or of a chunk, gives the segment and
+//! the chunk of the node. The directory of the segment has the page of the node. The directory is
+//! made from the boundaries in the chunk metadata. The record of a vector has the id of the node.
+//! Vectors inserted after the build are on pages at the end of the last segment.
 //!
 //! If a merge [kept](Kept) the file of a segment, the segment has fewer nodes than records, and its
-//! pages have older node numbers. The segment of a node is then found by the first node of each
-//! segment. A node's slot is found by counting the slots of its page that are not dead.
+//! pages have older node numbers. A table of the first node of each segment then gives the segment
+//! of a node. The slot of a node is found by a count of the slots of its page that are not garbage.
 //!
 //! A record that does not fit the remaining space of its page continues on the next page. So the
-//! place of a node's vector is an [`Extent`]: the page on which it starts, and the pages on which
-//! it continues. These pages are read at once.
+//! place of a vector is an [`Extent`]: the page on which it starts, and the pages on which it
+//! continues. One read returns all these pages.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -43,11 +43,11 @@ pub(crate) struct Segment {
     pub(crate) bases: Vec<Option<Vec<u8>>>,
     /// The first node of the segment.
     pub(crate) first: u32,
-    /// The node after the segment's last node of the build.
+    /// The node after the last node that the build put into the segment.
     pub(crate) end: u32,
     /// The file's name in the volume.
     pub(crate) name: String,
-    /// Pages that are in memory.
+    /// The pages of the segment that are in memory.
     pub(crate) resident: Resident,
     /// The differences between the segment's nodes and its file, if a merge kept the file.
     pub(crate) kept: Option<Kept>,
@@ -55,7 +55,7 @@ pub(crate) struct Segment {
 
 /// The differences between the nodes of a segment and its file, which a merge kept.
 pub(crate) struct Kept {
-    /// The segment's first node, in the numbering of the pages.
+    /// The first node of the segment in the older numbering, which its pages use.
     pub(crate) first: u32,
     /// The slots of garbage records.
     pub(crate) dead: DeadSlots,
@@ -64,12 +64,13 @@ pub(crate) struct Kept {
 /// The segments of an index.
 pub(crate) struct Segments {
     segments: Vec<Segment>,
-    /// The number of vectors in every segment except the last. If `firsts` is not empty, it is not
-    /// used.
+    /// The number of vectors in each segment except the last. It is not used if `firsts` is not
+    /// empty.
     capacity: u32,
-    /// The first node of each segment, if segments have different sizes; otherwise empty.
+    /// The first node of each segment, if segments have different sizes. Otherwise the list is
+    /// empty.
     firsts: Vec<u32>,
-    /// The added pages of the last segment, once it takes vectors or has taken some.
+    /// The added pages of the last segment, once the segment may take new vectors.
     added: OnceLock<Added>,
 }
 
@@ -85,7 +86,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// The page after the last one.
+    /// The page after the last page of this range.
     #[inline]
     pub(crate) fn end(self) -> u64 {
         self.page + u64::from(self.pages)
@@ -106,7 +107,8 @@ impl Extent {
     }
 }
 
-/// A page of vectors, read in place, with the following pages that have the end of its last record.
+/// A view of a page of vectors. Its bytes include the following pages with the end of the page's
+/// last record.
 #[derive(Clone, Copy)]
 pub(crate) struct VectorPage<'p> {
     view: SlottedView<'p>,
@@ -114,7 +116,7 @@ pub(crate) struct VectorPage<'p> {
 }
 
 impl Segments {
-    /// Opens the segments that the manifest names. `vectors` tells whether segments have whole
+    /// Opens the segments that the manifest names. `vectors` says whether segments have whole
     /// vectors. The call reads tables and models, but no pages.
     ///
     /// # Errors
@@ -134,8 +136,8 @@ impl Segments {
         })
     }
 
-    /// Takes segments in node order. All segments except the last must have the same number of
-    /// vectors, unless they may be `uneven`. `None` if this does not hold.
+    /// Joins segments, which must be in node order. Unless they may be `uneven`, all segments
+    /// except the last must have the same number of vectors. Returns `None` if they do not.
     pub(crate) fn new(segments: Vec<Segment>, uneven: bool) -> Option<Self> {
         let capacity = segments.first().map_or(0, |first| first.end - first.first);
         let starts = |n: usize| n as u64 * u64::from(capacity);
@@ -160,15 +162,15 @@ impl Segments {
         &self.segments[self.segments.len() - 1]
     }
 
-    /// The added pages of the last segment, if it takes vectors or has taken some.
+    /// The added pages of the last segment, if this segment may take new vectors.
     #[inline]
     pub(crate) fn added(&self) -> Option<&Added> {
         self.added.get()
     }
 
-    /// Lets the last segment take vectors after the vectors of a checkpoint. `firsts` has the first
-    /// nodes of the pages that were added before. `runs` marks the pages whose last record
-    /// continues. `next` is the next node.
+    /// Lets the last segment take new vectors. `firsts` has the first nodes of the pages that a
+    /// checkpoint has added already. `runs` marks the pages whose last record continues on the next
+    /// page. `next` is the next node.
     pub(crate) fn grow(&self, firsts: &[u32], runs: &RunsOn, next: u32) -> &Added {
         self.added.get_or_init(|| {
             let Segment { pages, end, .. } = self.last();
@@ -177,7 +179,7 @@ impl Segments {
         })
     }
 
-    /// The pages of a vector, if not all of them are on storage yet.
+    /// Returns the pages of a vector, if not all of them are on storage yet.
     #[inline]
     pub(crate) fn unwritten(&self, place: Extent) -> Option<PageBytes> {
         let added = self.added.get()?;
@@ -260,9 +262,9 @@ impl Segments {
         self.segments.iter_mut()
     }
 
-    /// Loads the hottest `share` of all pages into memory, including pages added after the build.
-    /// If `heat` is `None`, it loads the first pages. No other thread may use the segments yet, and
-    /// no vector may be added during the call.
+    /// Loads the hottest `share` of all pages into memory. Pages added after the build count too.
+    /// If `heat` is `None`, the call loads the first pages. No other thread may use the segments
+    /// yet, and no vector may be added during the call.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -278,8 +280,7 @@ impl Segments {
         let all = vec![true; (built.sum::<u64>() + added) as usize];
         let mut hot = hottest(heat, &all, share);
         let last = self.segments.len() - 1;
-        // Pages are numbered through all segments. The added pages come after the last segment of
-        // the build.
+        // The numbers of pages continue from one segment to the next. The added pages come last.
         let mut before = 0;
         for (n, segment) in self.segments.iter_mut().enumerate() {
             let more = if n == last { added } else { 0 };
@@ -335,7 +336,8 @@ impl Segment {
             model: model(&file, VectorModel::from_bytes(&chunks.model, vectors))?,
             chunk_vectors: chunks.chunk_vectors,
             first: span.first,
-            // Both numbers are from the manifest, which was checked to have nodes of `u32`.
+            // Both numbers are from the manifest. An earlier check ensures that its node numbers
+            // fit a `u32`.
             end: span.first + span.nodes as u32,
             name: entry.name.clone(),
             resident: Resident::default(),
@@ -353,8 +355,8 @@ impl Segment {
         }
     }
 
-    /// The approximate bytes of a read of a vector: its page and the mean length of a vector, but
-    /// at most the pages that a vector may span.
+    /// The approximate bytes of a read of a vector. They are a page and the mean length of a
+    /// vector, but at most the pages that a vector may span.
     pub(crate) fn read_bytes(&self) -> usize {
         let shape = &self.pages.shape;
         let all = self.pages.directory.pages() * shape.page_bytes() as u64;
@@ -372,7 +374,7 @@ impl Segment {
         (page, 1)
     }
 
-    /// The number of pages that a record spans: the last one that starts on this page of the build.
+    /// The number of pages that the last record on a page of the build spans.
     fn pages_from(&self, page: u64) -> u32 {
         let dead = |kept: &Kept, page| !kept.dead.of_page(page).is_empty();
         self.runs.pages(page, |page| {
@@ -381,7 +383,7 @@ impl Segment {
         })
     }
 
-    /// Whether a node's record is the last one that starts on its page.
+    /// Whether the record of a node is the last record that starts on its page.
     fn is_last(&self, node: u32, page: u64) -> bool {
         let directory = &self.pages.directory;
         let dead_behind = |kept: &Kept| {
@@ -400,8 +402,8 @@ impl Segment {
         (offset, place.pages as usize * size)
     }
 
-    /// Reads a page in place. `bytes` may continue with the following pages, which have the end of
-    /// its last record.
+    /// Returns a view of a page on its bytes. `bytes` may continue with the following pages, which
+    /// have the end of the page's last record.
     #[inline]
     pub(crate) fn view<'p>(
         &'p self,
@@ -431,9 +433,9 @@ impl Segment {
         }
     }
 
-    /// Decodes into `out` the vector of `node`, which starts on page `number` of the segment, and
-    /// returns the id. If the segment has only trailing parts, `leading` is the leading part of the
-    /// vector. `scratch` is for a record that spans several pages.
+    /// Decodes the vector of `node` into `out`, and returns the id. The vector starts on page
+    /// `number` of the segment. If the segment has only trailing parts, `leading` is the leading
+    /// part of the vector. `scratch` is for a record that spans several pages.
     #[inline]
     pub(crate) fn vector(
         &self,
@@ -475,12 +477,12 @@ impl Segment {
                 (first, kept.dead.of_page(number).len())
             }
         };
-        // If the records of a file differ from its tables, reading them fails.
+        // If the number of records differs from the tables, a read of these records fails later.
         first..first.saturating_add(page.view.len().saturating_sub(garbage) as u32)
     }
 
-    /// The slot of a node on page `number` of the segment, its id, and the length of its stored
-    /// vector in bytes.
+    /// Returns the slot of a node on page `number` of the segment, the id of the node, and the
+    /// bytes of its stored vector.
     pub(crate) fn record(
         &self,
         node: u32,

@@ -20,7 +20,7 @@ use crate::build::{Build, BuildOptions, Choices};
 use crate::data::VectorSource;
 use crate::{Compression, Error};
 
-/// The format of segments, which decides where each vector is stored.
+/// The format of segments. It decides where each vector is stored.
 pub(crate) struct SegmentFormat {
     vectors: SlottedShape,
     pub(crate) coding: Coding,
@@ -29,8 +29,9 @@ pub(crate) struct SegmentFormat {
     segment_nodes: u32,
 }
 
-/// The number of nodes in a chunk and in a segment, given the bytes of vectors that each should
-/// have. The numbers are rounded down to whole vectors and whole chunks, but are at least one.
+/// Returns the number of nodes in a chunk and in a segment. The arguments are the bytes of vectors
+/// that each should have. The results are rounded down to whole vectors and whole chunks, but are
+/// at least one.
 fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32) {
     let nodes = |bytes: u64| bytes / vector_bytes as u64;
     let chunk_nodes = nodes(chunk_bytes).clamp(1, u64::from(u32::MAX));
@@ -38,8 +39,8 @@ fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32
     (chunk_nodes as u32, (segment_chunks * chunk_nodes) as u32)
 }
 
-/// The number of vectors in each segment that a build with these options writes. Only the last
-/// segment may have fewer. A vector has `vector_bytes` bytes.
+/// Returns the number of vectors in each segment that a build with these options writes. Only the
+/// last segment may have fewer vectors. A vector has `vector_bytes` bytes.
 pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u32 {
     sizes(vector_bytes, options.chunk_bytes, options.segment_bytes).1
 }
@@ -49,22 +50,22 @@ pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u3
 pub(crate) struct KeptSegment {
     /// The entry of its file.
     pub(crate) vectors: FileEntry,
-    /// Its facts in the next manifest.
+    /// Its description in the next manifest.
     pub(crate) facts: SegmentFacts,
-    /// Its chunks, with the nodes of the next checkpoint.
+    /// Its chunks, with the node numbers of the next checkpoint.
     pub(crate) chunks: ChunksFile,
     /// Encoded bytes of its vectors, without garbage.
     pub(crate) bytes: u64,
 }
 
 impl SegmentFormat {
-    /// A format in which the largest possible vector may span several pages. With the paper's
+    /// Creates the format for whole vectors. A vector may span several pages. With the paper's
     /// compression, a page has only whole vectors. The options give the bytes of vectors in chunks
     /// and segments.
     pub(crate) fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let (options, coding) = (choices.options, choices.coding()?);
         let vectors = match choices.compression {
-            // In the paper, a block has whole vectors, and the metadata names the last vector of
+            // In the paper, a block has only whole vectors, and the metadata has the last vector of
             // each block.
             Compression::Paper => {
                 check_memory(options, choices.source)?;
@@ -93,14 +94,14 @@ impl SegmentFormat {
         })
     }
 
-    /// The number of vectors in a segment. Only the last segment may have fewer.
+    /// The number of vectors in a segment. Only the last segment may have fewer vectors.
     pub(crate) fn segment_nodes(&self) -> u32 {
         self.segment_nodes
     }
 }
 
-/// Refuses chunks that do not fit into memory. A build keeps a chunk in memory to find the base of
-/// its vectors.
+/// Returns an error if a chunk does not fit into memory. A build needs a whole chunk in memory, to
+/// find the base of its vectors.
 fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(), Error> {
     let vectors = (source.rows() as u64).saturating_mul(source.row_bytes() as u64);
     let needs = options.chunk_bytes.min(vectors).saturating_mul(4);
@@ -129,8 +130,8 @@ pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
 }
 
 impl KeptSegment {
-    /// The files of the segment as number `n`: the existing file of vectors, and a new file of its
-    /// chunks.
+    /// Returns the files of the segment, which gets the number `n`: the existing file of vectors,
+    /// and a new file of its chunks.
     pub(crate) fn files(&self, build: &Build<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
         let vectors = FileEntry {
             role: FileEntry::role_of(FileKind::Vectors, Some(n)),
@@ -154,7 +155,7 @@ pub(crate) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Learns the code for the vectors of the `n`-th segment, and begins its file.
+    /// Trains the model for the vectors of the `n`-th segment, and begins the file of the segment.
     pub(crate) fn begin(
         build: &Build<'_>,
         format: &SegmentFormat,
@@ -169,7 +170,7 @@ impl SegmentWriter {
         Self::with(build, format, n, range, code)
     }
 
-    /// Begins the file of the `n`-th segment, whose vectors are coded with `code`.
+    /// Begins the file of the `n`-th segment. Its vectors are coded with `code`.
     pub(crate) fn with(
         build: &Build<'_>,
         format: &SegmentFormat,
@@ -192,7 +193,7 @@ impl SegmentWriter {
         self.range.end
     }
 
-    /// Appends the code of the next node's vector.
+    /// Encodes and appends the vector of the next node.
     pub(crate) fn push(&mut self, node: u32, id: u64, vector: &[u8]) -> Result<(), Error> {
         self.file.push(id, &[], vector)?;
         let done = node + 1 - self.range.start;
@@ -227,7 +228,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// The segment's facts for the manifest.
+    /// The description of the segment for the manifest.
     pub(crate) fn facts(&self) -> SegmentFacts {
         SegmentFacts {
             first: self.range.start,

@@ -1,4 +1,4 @@
-//! Cluster indexes: every changed byte is found, in every file.
+//! Tests that `verify` finds every changed byte in every file of a cluster index.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ const LAYOUTS: [Layout; 3] = [Layout::Replicated, Layout::Addressed, Layout::Gro
 const ROWS: usize = 90;
 const DIM: usize = 8;
 
-/// Rows that are all different.
+/// Returns rows that are all different.
 fn rows() -> Matrix {
     let bytes = (0..ROWS * DIM).map(|i| (i * i % 251) as u8).collect();
     Matrix::new(bytes, ROWS, DIM, Element::U8).unwrap()
 }
 
-/// An index of a few clusters, with ids in a separate file.
+/// Returns an index of a few clusters, with a file of ids.
 fn index(layout: Layout, folder: &Path) -> SimVolume {
     let volume = SimVolume::new();
     let options = BuildOptions {
@@ -41,8 +41,8 @@ fn index(layout: Layout, folder: &Path) -> SimVolume {
     volume
 }
 
-/// An index after inserts and deletes, some of them repeated. Clusters were split and rewritten,
-/// and some were rewritten again.
+/// Returns an index after inserts and deletes. Some ids were inserted or deleted several times.
+/// Clusters were split and rewritten, some of them several times.
 pub(crate) fn amended(layout: Layout, folder: &Path) -> SimVolume {
     let volume = index(layout, folder);
     let options = WriteOptions {
@@ -67,7 +67,7 @@ pub(crate) fn amended(layout: Layout, folder: &Path) -> SimVolume {
     volume
 }
 
-/// A copy with one changed byte in a file.
+/// Returns a copy with one changed byte in a file.
 fn flipped(volume: &SimVolume, name: &str, at: u64, mask: u8) -> SimVolume {
     let volume = volume.fork();
     let mut byte = [0];
@@ -77,7 +77,7 @@ fn flipped(volume: &SimVolume, name: &str, at: u64, mask: u8) -> SimVolume {
     volume
 }
 
-/// A copy with another table of changes since the build, with a valid checksum.
+/// Returns a copy with another table of changes since the build. The table has a valid checksum.
 fn with_table(volume: &SimVolume, manifest: &Manifest, table: &AmendedFile) -> SimVolume {
     let entry = manifest.file("amended").unwrap().clone();
     let sealed = stratann_layout::stream::encode(FileKind::Amended, &table.encode(), &[]);
@@ -147,7 +147,7 @@ fn every_flipped_byte_of_a_cluster_index_is_found() {
     for layout in LAYOUTS {
         for volume in [index(layout, folder.path()), amended(layout, folder.path())] {
             for name in volume.list().unwrap() {
-                // The content of these files does not matter.
+                // No content of the index is in these files.
                 if name == "LOCK" || name.starts_with("log") {
                     continue;
                 }
@@ -185,7 +185,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
         let manifest = stored::manifest(&volume).unwrap();
         let facts = manifest.placement.unwrap();
         assert!(facts.nodes > manifest.vectors && facts.live < facts.nodes);
-        // Its statistics are about the current contents, and not about the build.
+        // The statistics must be about the current contents, and not about the build.
         let shared = Arc::new(volume.clone());
         let index = Index::open_in(shared, folder.path(), &OpenOptions::default()).unwrap();
         let stats = index.stats();
@@ -199,8 +199,8 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
             stats.bytes.total
         );
         assert!(stats.bytes.vectors >= facts.nodes * DIM as u64, "{layout}");
-        // A table without a cluster's last posting list. Vectors that are only in that list are
-        // reported as missing.
+        // In the next case, the table does not have the last posting list of a cluster. `verify`
+        // must report the vectors that are only in this list.
         let mut table = stored::amended(&volume, &manifest).unwrap().unwrap();
         let segments = table.extents.len();
         assert!(segments > 0, "{layout}");
@@ -208,7 +208,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
             table.clusters > manifest.clusters().unwrap().clusters as u32,
             "{layout}"
         );
-        // The table has a valid checksum, as an index would write it.
+        // The changed table has a valid checksum.
         table.extents.pop();
         let damaged = with_table(&volume, &manifest, &table);
         let report = verify_in(&damaged, &Silent).unwrap();
@@ -247,7 +247,7 @@ fn a_table_of_another_index_of_the_same_shape_is_refused() {
     let manifest = stored::manifest(&volume).unwrap();
     let name = manifest.file("grouped").unwrap().name.clone();
     let mut bytes = volume.read(&name).unwrap();
-    // Another header with a correct checksum, such as the header of another index.
+    // The new header has a correct checksum, like the header of another index.
     let length = bytes.len() as u64;
     let shape = stratann_layout::ClusterShape {
         vectors: ROWS as u32 + 1,

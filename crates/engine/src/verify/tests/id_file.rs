@@ -1,4 +1,4 @@
-//! The file of ids.
+//! Tests the checks of the file of ids.
 
 use stratann_layout::ids::{self, ENTRY};
 use stratann_layout::manifest::IDS;
@@ -6,10 +6,10 @@ use stratann_layout::{IdsFile, stream};
 
 use super::*;
 
-/// Changes entries, which are ids and their nodes.
+/// A function that changes entries. An entry has an id and its node.
 type Entries<'a> = &'a dyn Fn(&mut Vec<(u64, u32)>);
 
-/// An index with a file of ids that was changed before it was written.
+/// Returns an index with a file of ids. `change` changes its entries before it is written.
 fn with_ids(layout: Layout, change: Entries<'_>) -> SimVolume {
     let says = in_manifest(|manifest| {
         manifest.writer_features = IDS;
@@ -26,7 +26,7 @@ fn with_ids(layout: Layout, change: Entries<'_>) -> SimVolume {
     volume
 }
 
-/// An index with ids that are row numbers, so that the file has only nodes.
+/// Returns an index whose ids are row numbers, so that the file has only nodes.
 fn with_nodes(change: &dyn Fn(&mut Vec<u32>)) -> SimVolume {
     let says = in_manifest(|manifest| {
         manifest.writer_features = IDS;
@@ -45,7 +45,7 @@ fn with_nodes(change: &dyn Fn(&mut Vec<u32>)) -> SimVolume {
     volume
 }
 
-/// The faults of the file of ids, and their offsets. There must be no other faults.
+/// Returns the faults of the file of ids, and their offsets. The index must have no other faults.
 fn wrong(layout: Layout, change: Entries<'_>) -> Vec<(u64, String)> {
     let problems = report(&with_ids(layout, change)).problems;
     let of_ids = |problem: Problem| {

@@ -1,5 +1,5 @@
-//! Indexes with direct inserts. `verify` finds no fault in undamaged indexes, and reports each
-//! fault of the table of nodes and pages.
+//! Tests `verify` on indexes with direct inserts. It finds no fault in undamaged indexes, and
+//! reports each fault of the table of nodes and pages.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn vectors(ids: &[u64], version: u64) -> Matrix {
     Matrix::new(bytes, ids.len(), WIDE, Element::U8).unwrap()
 }
 
-/// An index, and a folder for scratch files.
+/// An index, and a folder for temporary files.
 struct Grown {
     volume: SimVolume,
     folder: TempDir,
@@ -57,7 +57,7 @@ struct Grown {
 }
 
 impl Grown {
-    /// An index in the state after its build.
+    /// Returns an index in the state after its build.
     fn built(layout: Layout) -> Self {
         let (volume, folder) = (SimVolume::new(), tempfile::tempdir().unwrap());
         let ids: Vec<u64> = (0..ROWS).collect();
@@ -68,7 +68,7 @@ impl Grown {
             navigation: 0.0,
             threads: 1,
             layout: Some(layout),
-            // Two segments, the last of which ends within a chunk.
+            // The index has two segments. The last segment ends within a chunk.
             chunk_bytes: 256 * WIDE as u64,
             segment_bytes: 256 * WIDE as u64,
             compression: (layout == Layout::Decoupled).then_some(Compression::Paper),
@@ -82,8 +82,8 @@ impl Grown {
         }
     }
 
-    /// An index with every kind of change to an id. Some changes are pending. A process makes each
-    /// such index once.
+    /// Returns an index with every kind of change to an id. Some changes are pending. A process
+    /// makes each such index only once.
     fn new(layout: Layout, update: Update) -> Self {
         static GROWN: Mutex<Vec<(Layout, Update, SimVolume)>> = Mutex::new(Vec::new());
         let mut all = GROWN.lock();
@@ -129,10 +129,10 @@ impl Grown {
             threads,
             update: Some(update),
             direct: DirectOptions {
-                // This is less than all nodes need, so pages are written while some nodes are
-                // pending.
+                // This memory is less than all pending nodes need. So pages are written while some
+                // nodes are pending.
                 pending: 8 << 10,
-                // With one thread the requests follow one another, so that each run makes the same
+                // With one thread, requests run one after another, so that each run makes the same
                 // pages.
                 in_flight: if threads == 1 { 1 } else { 4 },
                 // With this setting some records stay pending.
@@ -160,7 +160,7 @@ impl Grown {
         (placement.unwrap(), pending)
     }
 
-    /// A copy with a change to the bytes of a file.
+    /// Returns a copy with a change to the bytes of a file.
     fn changed(&self, name: &str, change: impl Fn(&mut Vec<u8>)) -> SimVolume {
         let volume = self.volume.fork();
         let mut bytes = volume.read(name).unwrap();
@@ -217,7 +217,7 @@ impl Grown {
         pages.sum::<u64>() + self.tables().0.added.len() as u64
     }
 
-    /// Another index, with a changed table or manifest.
+    /// Returns a copy of the index with a changed table or manifest.
     fn with(
         &self,
         change: impl Fn(&mut PlacementFile, &mut PendingFile, &mut Manifest),
@@ -278,7 +278,7 @@ fn an_index_that_took_direct_inserts_is_clean() {
             facts.live < facts.nodes && !placement.deleted.is_empty(),
             "{what}"
         );
-        // If records move, some copies of records remain, and some pages have no nodes.
+        // If records move, old copies of records remain, and some pages have no nodes.
         let (used, free) = grown.in_use();
         let moves = layout != Layout::Inline;
         assert!(!used.is_empty() && free.is_empty() != moves, "{what}");
@@ -293,8 +293,8 @@ fn many_threads_leave_a_clean_index() {
         let ids: Vec<u64> = (1_000..2_500).collect();
         live.insert(&vectors(&ids, 1), Some(&ids), &Silent).unwrap();
         drop(live);
-        // Vectors that could not be inserted earlier may be inserted now. A checkpoint is made only
-        // in this case.
+        // The handle is opened again without changes. It makes a checkpoint only if vectors that
+        // waited in the log are inserted.
         drop(grown.open(update, 1));
         let found = report(&grown.volume);
         assert!(found.clean(), "{layout}, {update:?}: {:#?}", found.problems);
@@ -338,11 +338,11 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             .unwrap();
         let page = placement.page_of[node as usize];
         let other = used.iter().copied().find(|&other| other != page).unwrap();
-        // A node on the wrong page.
+        // In the next case, the table has the wrong page for a node.
         let volume = grown.with(|placement, _, _| placement.page_of[node as usize] = other);
         let text = format!("it places node {node} on page {other}, which does not have it");
         grown.says(&volume, 1, "/placement-", &text);
-        // All nodes of two pages on one page.
+        // In the next case, the table has one page for all nodes of two pages.
         let volume = grown.with(|placement, _, _| {
             let pages = placement.page_of.iter_mut();
             pages
@@ -359,7 +359,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             "/placement-",
             &format!("on page {other}, which does not have it"),
         );
-        // A node on no page that is not pending either.
+        // In the next case, a node is neither on a page nor pending.
         let gone = pending.records[0].node;
         let volume = grown.with(|_, pending, _| drop(pending.records.remove(0)));
         grown.says(
@@ -368,7 +368,8 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             "/placement-",
             &format!("it places node {gone} on page"),
         );
-        // A node that is pending twice, and a node that is pending although it is on its page.
+        // In the next cases, a node is pending twice, and a node is pending although it is on its
+        // page.
         let volume = grown.with(|_, pending, _| pending.records.push(pending.records[0].clone()));
         grown.says(
             &volume,
@@ -385,16 +386,16 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         let text = format!("node {node} waits for page {page}, but is on it");
         let found = lines(&volume);
         assert!(found[0].contains("/pending-") && found[0].contains(&text));
-        // If vectors are stored apart from lists, the id differs from the id on the page of the
-        // vector. If vectors are in two parts, the id beside the list differs too. The vector then
-        // differs from the vector that the parts make.
+        // If vectors are apart from lists, the pending id differs from the id on the page of the
+        // vector. If vectors are in two parts, the pending vector also differs from the vector that
+        // the two parts give.
         let others = match layout {
             Layout::Decoupled => 1,
             Layout::Layered => 3,
             _ => 0,
         };
         assert_eq!(found.len(), 1 + others, "{layout}: {found:#?}");
-        // A page after the end of the file.
+        // In the next case, the table has a page after the end of the file.
         let (name, size) = grown.pages();
         let last = *used.last().unwrap();
         let volume = grown.volume.fork();
@@ -436,10 +437,10 @@ fn what_waits_is_of_nodes_that_are() {
             (&|pending| pending.records[0].vector.push(1), ""),
         ] {
             let volume = grown.with(|_, pending, _| change(pending));
-            // `verify` reports no other problem of nodes that may be pending.
+            // `verify` must report no problem of nodes that may be pending.
             grown.says(&volume, 1, "/pending-", text);
         }
-        // More links than a list may have.
+        // In the next case, a list has more links than allowed.
         let long = grown.with(|_, pending, _| pending.records[0].list = (0..9).collect());
         grown.says(
             &long,
@@ -466,7 +467,8 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
             let text = format!("says that {wrong} vectors are live; {live} are: of {nodes} nodes");
             grown.says(&with_live(wrong), 1, "/MANIFEST", &text);
         }
-        // One id too many, one too few, and both.
+        // In the next cases, the table of inserted ids has an id too many, lacks an id, and has
+        // both faults.
         let volume = grown.with(|placement, _, _| {
             let at = placement.ids.partition_point(|&(id, _)| id < 600);
             placement.ids.insert(at, (600, 2));
@@ -493,15 +495,15 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
         });
         let found = lines(&both);
         assert_eq!(found.len(), 2, "{layout}: {found:#?}");
-        // A deleted id that the table does not mark as deleted. Its node counts as live, and one of
-        // these ids occurs twice.
+        // In the next case, the table does not have a deleted id. The node of this id then counts
+        // as live, and the id occurs twice.
         let volume = grown.with(|placement, _, _| placement.deleted.retain(|d| d.0 != 7));
         let found = lines(&volume);
         let twice = |line: &String| line.contains("has the external id 7, which another");
         assert!(found.iter().any(twice), "{layout}: {found:#?}");
         let text = format!("says that {live} vectors are live; {} are", live + 1);
         assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
-        // An id that the table marks as deleted, but that is live.
+        // In the next case, the table lists a live id as deleted.
         let volume = grown.with(|placement, _, _| {
             let at = placement.deleted.partition_point(|&(id, _)| id < 20);
             placement.deleted.insert(at, (20, 300));
@@ -521,7 +523,7 @@ fn a_table_of_fewer_pages_than_the_build_has_is_no_panic() {
             manifest.placement.as_mut().unwrap().pages = 1;
         });
         assert!(!report(&volume).clean());
-        // With a budget that keeps pages in memory, all pages are requested.
+        // Under a budget that keeps pages in memory, the opening of the index asks about all pages.
         let options = OpenOptions {
             memory: Some(64 << 20),
             ..OpenOptions::default()
@@ -542,15 +544,15 @@ fn both_tables_are_there_or_none_is() {
             let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
             grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
         }
-        // The manifest does not mention these files. Pages of the build may have other nodes by
-        // now.
+        // In the next case, the manifest says that the index took no direct inserts. Pages of the
+        // build may have been reused for other nodes.
         let volume = grown.with(|_, _, manifest| manifest.placement = None);
         let found = lines(&volume);
         for role in ["placement", "pending"] {
             let text = format!("the role \"{role}\", but names no rewritten records");
             assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
         }
-        // Facts in the manifest that contradict the tables.
+        // In the next cases, numbers in the manifest do not fit the tables.
         for change in [
             (|facts| facts.nodes += 1) as fn(&mut stratann_layout::PlacementFacts),
             |facts| facts.pages += 1,
@@ -560,10 +562,10 @@ fn both_tables_are_there_or_none_is() {
         }
         let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().nodes = u64::MAX);
         grown.says(&volume, 1, "/MANIFEST", "18446744073709551615 nodes");
-        // Codes of another length.
+        // In the next case, the codes have another length.
         let volume = grown.with(|placement, _, _| placement.codes.push(1));
         grown.says(&volume, 1, "/placement-", "bytes of all codes");
-        // Flipped bytes of the tables.
+        // In the next cases, bytes of the tables are changed.
         for kind in [FileKind::Placement, FileKind::Pending] {
             let name = grown.manifest().file(kind.name()).unwrap().name.clone();
             let bytes = grown.volume.read(&name).unwrap();
@@ -574,7 +576,7 @@ fn both_tables_are_there_or_none_is() {
                 write(&volume, &name, &bytes);
                 grown.says(&volume, 1, &name, "");
             }
-            // `verify` still reads the pages where that is possible.
+            // `verify` must still read the pages, as far as this is possible.
             let volume = grown.volume.fork();
             volume.remove(&name).unwrap();
             grown.says(&volume, 1, &name, "");
@@ -612,7 +614,7 @@ fn pages_behind_those_of_the_build_are_harmless() {
     }
 }
 
-/// If pages name their nodes, the index needs a table of the positions of nodes.
+/// If pages have the numbers of their nodes, the index needs a table of the pages of nodes.
 #[test]
 fn without_a_placement_no_record_was_written_anew() {
     let nodes = nodes();

@@ -1,4 +1,4 @@
-//! Inline indexes, damaged after direct inserts: pages are in place, or in the journal of the last
+//! Damages inline indexes after direct inserts. Pages are in place, or in the journal of the last
 //! checkpoint.
 
 use stratann_layout::header::stored_checksum;
@@ -7,7 +7,8 @@ use stratann_layout::{InlineBuilder, InlineShape, InlineView, JournalFile, strea
 use super::*;
 
 impl Place {
-    /// An index whose journal has these pages, as they are in the file, and the deleted ids.
+    /// Returns an index whose journal has the pages `numbers`, with the same bytes as in the file.
+    /// Also returns the deleted ids.
     fn inline(numbers: &[u32]) -> (Self, BTreeSet<u64>) {
         let (layout, update) = INLINE;
         let (place, gone) = Self::grown(layout, update);
@@ -50,7 +51,7 @@ impl Place {
         self.entry(FileKind::Journal, None).name
     }
 
-    /// The live ids of a page, in the order of their nodes.
+    /// Returns the live ids on a page, in the order of their nodes.
     fn ids_on(&self, page: u32) -> Vec<u64> {
         let (placement, shape) = (self.tables().0, self.shape());
         let bytes = self.volume.read(&self.pages()).unwrap();
@@ -92,7 +93,7 @@ fn damage_of_a_page_costs_its_vectors_unless_the_journal_has_it() {
     let (place, _) = Place::inline(&journal);
     assert!(count > 100 && u64::from(count) > place.shape().pages(ROWS as u64));
     let name = place.pages();
-    // A page of the build, a later page, and several pages at once.
+    // The cases are a page of the build, a later page, and several pages.
     for pages in [vec![0], vec![count - 3], vec![2, 49, 51, count - 4]] {
         let what = format!("{pages:?}");
         let lost = place.ids_of(pages.iter().copied());
@@ -108,7 +109,7 @@ fn damage_of_a_page_costs_its_vectors_unless_the_journal_has_it() {
         assert!(report.lost[0].what.starts_with(&text), "{report:#?}");
         assert_eq!(report.lost[0].vectors, lost.len() as u64, "{report:#?}");
     }
-    // Only the journal has these pages. There is no other damage.
+    // In the next case, only the journal has these pages. The index has no other damage.
     let volume = place.damaged(&name, &|bytes| {
         journal.iter().for_each(|&page| hit(bytes, page));
         bytes.truncate(at(count - 2) + 700);
@@ -119,8 +120,8 @@ fn damage_of_a_page_costs_its_vectors_unless_the_journal_has_it() {
         .remove(&place.entry(FileKind::Entries, None).name)
         .unwrap();
     place.loses(&volume, &BTreeSet::new(), "torn pages");
-    // First a file that ends before pages that the journal lacks. Then a file without its header,
-    // and no file.
+    // In the next cases, the file ends before pages that are not in the journal, has no readable
+    // header, or is missing.
     let volume = place.damaged(&name, &|bytes| bytes.truncate(at(count - 5)));
     place.loses(&volume, &place.ids_of(count - 5..count - 2), "cut");
     let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
@@ -162,7 +163,7 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let volume = place.volume.fork();
         damage(&volume);
         told(&place.loses(&volume, &BTreeSet::new(), how));
-        // Torn pages are now lost.
+        // Torn pages are lost without the journal.
         let volume = place.damaged(&pages, &|bytes| hit(bytes, 50));
         damage(&volume);
         let report = place.loses(&volume, &place.ids_of([50]), how);
@@ -170,7 +171,8 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let text = format!("1 of {count} pages are damaged");
         let torn = |lost: &Lost| lost.what.contains(&text) && lost.file.ends_with(&pages);
         assert!(report.lost.iter().any(torn), "{report:#?}");
-        // On a page in its earlier state, the nodes inserted since are missing.
+        // In the next case, the file has an older version of the last page, with only one node. The
+        // nodes that were inserted later are lost.
         let (shape, last) = (place.shape(), place.ids_on(count - 1));
         assert!(last.len() > 1, "{last:?}");
         let volume = place.damaged(&pages, &|bytes| {
@@ -189,8 +191,8 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let fewer = |lost: &Lost| lost.what.contains(text) && lost.file.ends_with(&pages);
         assert!(report.lost.iter().any(fewer), "{report:#?}");
     }
-    // A page of the journal is damaged although the checksum of the journal is correct. The repair
-    // uses the page in the file, and the other pages of the journal.
+    // In the next case, a page of the journal is damaged, although the checksum of the journal is
+    // correct. The repair takes this page from the file, and the other pages from the journal.
     let mut payload = JournalFile::head(BLOCK, &[1, 50]);
     let bytes = place.volume.read(&pages).unwrap();
     for page in [1, 50] {
@@ -214,7 +216,7 @@ fn without_the_placement_pages_count_up_to_the_last_node() {
     let (shape, pages) = (place.shape(), place.pages());
     let table = place.entry(FileKind::Placement, None).name;
     let nodes = u64::from(place.tables().0.nodes);
-    // The file as a crash leaves it: with whole and torn pages that no checkpoint has.
+    // After a crash, the file may also have complete and torn pages that no checkpoint has.
     let crashed = |bytes: &mut Vec<u8>| {
         assert_eq!(bytes.len(), at(count));
         let mut builder = InlineBuilder::new(shape);

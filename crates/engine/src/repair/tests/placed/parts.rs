@@ -1,6 +1,6 @@
-//! Indexes whose vectors are in two parts, damaged after direct inserts. The leading parts are on
-//! pages of lists, which move, or are stored with pending nodes. The trailing parts are on pages of
-//! vectors.
+//! Damages indexes whose vectors are in two parts, after direct inserts. Leading parts are on pages
+//! of lists, and move with their records. A pending node is stored with its whole vector. Trailing
+//! parts are on pages of vectors.
 
 use stratann_layout::SlottedView;
 
@@ -10,7 +10,7 @@ use crate::slow::step;
 const LAYOUT: Layout = Layout::Layered;
 
 impl Place {
-    /// The live nodes and ids of the records on a page of lists.
+    /// Returns the nodes and ids of the live records on a page of lists.
     fn counting_on(&self, page: u32) -> Vec<(u32, u64)> {
         let (placement, pending) = self.tables();
         let (name, _) = self.page_file(LAYOUT);
@@ -53,7 +53,8 @@ fn with_a_page_of_lists_the_leading_parts_on_it_are_lost() {
                 .filter(|id| !found.contains_key(id))
                 .collect();
             let all: BTreeSet<u64> = on.iter().map(|&(_, id)| id).collect();
-            // A node of the build may have left a copy of its leading part on its former page.
+            // A copy of the leading part of a node of the build may still be on an earlier page of
+            // the node.
             assert!(lost.is_subset(&all), "{what}: {lost:?} of {all:?}");
             for &(_, id) in on.iter().filter(|&&(node, _)| node >= built) {
                 assert!(lost.contains(&id), "{what}: {id}");
@@ -105,7 +106,7 @@ fn what_waits_is_whole_whatever_becomes_of_pages_of_vectors() {
             .collect();
         assert!(lost.iter().all(|id| !waits(**id)), "{page}: {lost:?}");
     }
-    // The file does not exist.
+    // In the next case, the file is missing.
     let volume = place.volume.fork();
     volume.remove(&name).unwrap();
     let (_, found) = place.repaired(&volume, "no file");

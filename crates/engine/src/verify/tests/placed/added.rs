@@ -1,11 +1,11 @@
-//! Indexes with vectors apart from lists, inserted after the build: the pages, the file and the ids
-//! of these vectors.
+//! Tests `verify` on indexes with vectors apart from lists, after direct inserts: the pages, the
+//! file and the ids of the inserted vectors.
 
 use stratann_layout::SlottedShape;
 
 use super::*;
 
-/// A record of a page: its id and its vector, encoded.
+/// A record of a page: its id and its encoded vector.
 type Coded = (u64, Vec<u8>);
 
 /// The file of the last segment.
@@ -33,7 +33,8 @@ impl Grown {
         }
     }
 
-    /// A copy with a changed added page: with another first node, or other records.
+    /// Returns a copy with a changed added page. `change` may change the first node and the records
+    /// of the page.
     fn rewritten(&self, at: u64, change: impl Fn(&mut u32, &mut Vec<Coded>)) -> SimVolume {
         let Last { name, shape, built } = self.last();
         self.changed(&name, |bytes| {
@@ -74,7 +75,7 @@ fn a_flipped_byte_of_a_page_of_vectors_is_found_if_it_counts() {
                 grown.says(&volume, 1, &name, &text);
             }
         }
-        // A valid page of another position.
+        // In the next case, a valid page is at a wrong position.
         let at = |page: u64| shape.file_offset(page) as usize;
         let size = shape.page_bytes();
         let volume = grown.changed(&name, |bytes| {
@@ -84,7 +85,7 @@ fn a_flipped_byte_of_a_page_of_vectors_is_found_if_it_counts() {
         // Bytes after the last page do not matter.
         let volume = grown.changed(&name, |bytes| bytes.extend_from_slice(&[77; 5_000]));
         assert_eq!(lines(&volume), Vec::<String>::new());
-        // A file that ends before the added pages, and a file that ends in the middle of one.
+        // In the next cases, the file ends before an added page, or in the middle of an added page.
         for (length, end) in [(at(pages - 1), pages - 1), (at(built + 1) - 1, built)] {
             let volume = grown.changed(&name, |bytes| bytes.truncate(length));
             let node = added[(end - built) as usize];
@@ -99,7 +100,7 @@ fn a_flipped_byte_of_any_other_file_is_found() {
     let grown = Grown::apart(Update::Accumulate);
     let lists = grown.pages().0;
     for FileEntry { name, length, .. } in grown.manifest().files {
-        // Not all pages of this file are used.
+        // Some pages of this file are not in use.
         let least = if name == lists { 0 } else { length };
         for at in (0..least.max(BLOCK as u64)).step_by(701) {
             let volume = grown.changed(&name, |bytes| bytes[at as usize] ^= 1);
@@ -120,7 +121,7 @@ fn only_the_last_file_of_vectors_grows() {
     grown.says(&grown.changed(&name, longer), 1, &name, "the MANIFEST says");
     let built = Grown::built(Layout::Decoupled);
     assert!(report(&built.volume).clean());
-    // A crash before the first checkpoint leaves pages in this file.
+    // A crash before the first checkpoint may leave pages in this file.
     let name = built.last().name;
     assert!(report(&built.changed(&name, longer)).clean());
 }
@@ -132,7 +133,7 @@ fn added_pages_begin_and_end_where_the_table_says() {
     let added = grown.tables().0.added;
     let nodes = grown.manifest().placement.unwrap().nodes;
     let later = nodes - u64::from(added[0]);
-    // Faults of the table.
+    // The next cases are faults of the table.
     let volume = grown.with(|placement, _, _| placement.added[1] += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -167,11 +168,12 @@ fn added_pages_begin_and_end_where_the_table_says() {
     let volume = grown.with(|placement, _, _| placement.added.clear());
     let text = format!("names no pages of inserted vectors, but {later} nodes");
     grown.says(&volume, 1, "/placement-", &text);
-    // The table marks a page as a continuation, but the page is none.
+    // In the next case, the table says that the last vector of a page continues on the next page,
+    // but it does not.
     let volume = grown.with(|placement, _, _| placement.runs.set(0));
     let text = "does not run on to the next; it should by the table of pages";
     grown.says(&volume, 1, &name, text);
-    // Faults of the pages.
+    // The next cases are faults of the pages.
     let volume = grown.rewritten(1, |first, _| *first += 1);
     grown.says(&volume, 1, &name, "begins with node");
     let volume = grown.rewritten(0, |_, records| drop(records.pop()));
@@ -196,7 +198,8 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
     });
     let text = format!("node {} has a vector that does not decode", first + 3);
     grown.says(&volume, 1, &name, &text);
-    // The id of a vector of the first segment, and the id of a vector of the last segment.
+    // The repeated ids are the id of a vector of the first segment, and the id of a vector of the
+    // last segment.
     for id in [20, 290] {
         let volume = grown.rewritten(0, |_, records| records[3].0 = id);
         let found = lines(&volume);
@@ -214,8 +217,8 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
     let volume = grown.with(|_, pending, _| pending.records[0].id ^= 1);
     let text = format!("node {node} has the external id {}", pending.records[0].id);
     grown.says(&volume, 1, &name, &text);
-    // Without the placement `verify` does not know which ids are live, and reads only pages of the
-    // build.
+    // Without the placement, `verify` does not know which ids are live, and reads only the pages of
+    // the build.
     let volume = grown.volume.fork();
     let entry = grown.manifest();
     let table = &entry.file(FileKind::Placement.name()).unwrap().name;

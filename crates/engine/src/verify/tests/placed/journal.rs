@@ -1,11 +1,12 @@
-//! Inline indexes. Pages are in place, and a journal has the pages that are about to be written.
+//! Tests `verify` on inline indexes. Pages are in place, and a journal has the pages that are to be
+//! written.
 
 use stratann_layout::{InlineShape, JournalFile};
 
 use super::*;
 
-/// The offset of the degree in the first record of a page. The next constant is the offset of its
-/// first link.
+/// The offset of the degree of the first record on a page. The next constant is the offset of the
+/// first link of this record.
 const DEGREE_AT: usize = 8 + 8 + WIDE;
 const LINK_AT: usize = DEGREE_AT + 4;
 
@@ -23,7 +24,8 @@ impl Grown {
         self.manifest().file(kind.name()).unwrap().name.clone()
     }
 
-    /// Another index, whose journal has these pages as they are in the file, each with a change.
+    /// Returns another index. Its journal has the pages `numbers` of the file, and `change` changes
+    /// each of them.
     fn journal(&self, numbers: &[u32], change: impl Fn(u32, &mut [u8])) -> Self {
         let (file, size) = self.pages();
         let bytes = self.volume.read(&file).unwrap();
@@ -72,8 +74,8 @@ fn what_the_journal_has_may_be_anything_in_the_file() {
         let places = || numbers.iter().map(|&page| (page as usize + 1) * size);
         harmless(&|bytes| places().for_each(|at| bytes[at + 512..at + 1_024].fill(7)));
         harmless(&|bytes| places().for_each(|at| bytes[at..at + size].fill(0)));
-        // The journal has pages that are not in the file yet, and the file has the beginning of
-        // one.
+        // In this case, the journal has pages that are not in the file yet, and the file has only
+        // the beginning of one of them.
         if numbers.ends_with(&[pages - 2, pages - 1]) {
             let end = (pages as usize - 1) * size;
             harmless(&|bytes| bytes.truncate(end + 100));
@@ -130,13 +132,13 @@ fn pages_that_neither_file_has_are_named() {
         );
         grown.says(&volume, 1, &name, &text);
     }
-    // A manifest with far too many nodes does not delay the result.
+    // If the manifest has far too many nodes, `verify` must not take longer.
     let volume =
         grown.with(|_, _, m| m.placement.as_mut().unwrap().nodes = u64::from(u32::MAX) - 1);
     let found = lines(&volume);
     let text = format!("its {pages} pages end before page {pages}");
     assert!(found.iter().any(|line| line.contains(&text)), "{found:#?}");
-    // The last page has fewer nodes than the manifest records.
+    // In the next case, the last page has fewer nodes than the manifest says.
     let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().nodes += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -168,7 +170,7 @@ fn a_damaged_journal_is_named_and_so_are_the_pages_that_are_lost_with_it() {
     let at = format!("/{pages}, {}: ", 5 * size);
     assert!(found.iter().any(|line| line.contains(&name)), "{found:#?}");
     assert!(found.iter().any(|line| line.contains(&at)), "{found:#?}");
-    // `verify` finds pages without the placement.
+    // `verify` also finds the pages without the placement.
     let whole = report(&grown.volume);
     let volume = grown.volume.fork();
     let table = grown.name(FileKind::Placement);
@@ -204,7 +206,7 @@ fn pages_of_the_journal_are_those_of_the_index() {
             seal(bytes, 3);
         }
     };
-    // The page of another position.
+    // In the next case, the journal has the page of another position.
     says(
         &[2, 3],
         &|bytes| seal(bytes, 4),
@@ -225,7 +227,7 @@ fn pages_of_the_journal_are_those_of_the_index() {
         seal(bytes, 3);
     });
     grown.says(&grown.volume, 1, "/journal-", text);
-    // An empty journal belongs to a checkpoint before which no vector was inserted.
+    // A checkpoint after which no page is to be written has an empty journal.
     let none = grown.journal(&[], as_it_is);
     assert_eq!(lines(&none.volume), Vec::<String>::new());
 }
@@ -237,7 +239,8 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
         grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
     }
-    // The manifest does not mention these files, nor the pages after the pages of the build.
+    // In the next case, the manifest says that the index took no direct inserts. So the files of
+    // direct inserts, and the pages after the pages of the build, do not belong to it.
     let volume = grown.with(|_, _, manifest| manifest.placement = None);
     let found = lines(&volume);
     for role in ["placement", "journal"] {
@@ -250,7 +253,7 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
             .any(|line| line.contains(&grown.pages().0) && line.contains("the MANIFEST says so")),
         "{found:#?}"
     );
-    // The file of another layout.
+    // In the next case, the index has a file of another layout.
     let pending = PendingFile::default().encode();
     let journal = JournalFile::head(BLOCK, &[]);
     for ((layout, update), kind, payload) in [
@@ -272,7 +275,8 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         found[0].contains("names no rewritten records"),
         "{found:#?}"
     );
-    // The number of pages follows from the number of nodes, and there is no table.
+    // In this layout, the number of pages follows from the number of nodes, and the placement has
+    // no table of pages.
     let volume = grown.with(|_, _, m| m.placement.as_mut().unwrap().pages += 1);
     let found = lines(&volume);
     assert_eq!(found.len(), 2, "{found:#?}");
