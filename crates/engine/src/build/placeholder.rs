@@ -104,7 +104,7 @@ impl BuildOptions {
                 "space",
                 space,
                 "the degree would follow from the number of vectors, and this index has none",
-                "Give `degree` instead of a space budget",
+                "Give a degree instead of a space budget",
             ));
         }
         Ok(Self {

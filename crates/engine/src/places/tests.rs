@@ -333,7 +333,7 @@ fn a_place_without_effect_is_refused() {
         };
         let error = build(&rows(600, 0), &path, &options, &Silent).unwrap_err();
         assert!(
-            error.is_call_wrong() && error.to_string().contains("end with the build"),
+            error.is_call_wrong() && error.to_string().contains("at the end of the build"),
             "{error}"
         );
         assert!(!path.exists());
