@@ -116,7 +116,7 @@ pub struct Candidate {
     pub layout: Option<Layout>,
     /// The degree bound R of a graph.
     pub degree: Option<usize>,
-    /// The most copies of a vector in a cluster index.
+    /// The largest number of clusters that a vector may be in, in a cluster index.
     pub replicas: Option<usize>,
     /// The smallest tried list size with which searches of the sample met the recall target. In a
     /// cluster index, it is the smallest number of probes. If no tried value met the target, it is

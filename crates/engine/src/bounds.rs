@@ -266,7 +266,7 @@ pub(crate) fn room<T: Clone>(count: usize, empty: T) -> Result<Vec<T>, Error> {
         Err(_) => Err(Error::call(
             "number of answers",
             count,
-            "the memory cannot hold so many",
+            "so many results do not fit into memory",
             "Search in smaller batches",
         )),
     }

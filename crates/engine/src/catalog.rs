@@ -138,9 +138,9 @@ pub struct IndexFacts {
     /// The content hash of the codebook. Indexes with equal codebooks share this hash. It is empty
     /// in an index of a format version below 3.
     pub codebook: String,
-    /// The number of nodes in the navigation graph; 0 if there is none.
+    /// The number of nodes in the navigation graph. It is 0 if there is no navigation graph.
     pub navigation_nodes: u64,
-    /// The number of clusters of a cluster index; 0 in a graph.
+    /// The number of clusters of a cluster index. It is 0 for a graph index.
     pub clusters: u64,
     /// The format version of the index.
     pub format_version: u32,
@@ -324,7 +324,7 @@ impl Catalog {
     /// The number of indexes that exist now.
     ///
     /// # Errors
-    /// Fails as [`names`](Catalog::names) does.
+    /// The call fails for the reasons of [`names`](Catalog::names).
     pub fn len(&self) -> Result<usize, Error> {
         Ok(self.names()?.len())
     }
@@ -332,7 +332,7 @@ impl Catalog {
     /// Whether no index exists now.
     ///
     /// # Errors
-    /// Fails as [`names`](Catalog::names) does.
+    /// The call fails for the reasons of [`names`](Catalog::names).
     pub fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.names()?.is_empty())
     }
@@ -365,11 +365,12 @@ impl Catalog {
         self.index_observed(name, &Silent)
     }
 
-    /// Like [`index`](Catalog::index). While the call waits for memory, it checks `progress` every
-    /// few milliseconds for an interruption.
+    /// Does the same as [`index`](Catalog::index). While the call waits for memory, it checks
+    /// `progress` every few milliseconds for an interruption.
     ///
     /// # Errors
-    /// Fails as [`index`](Catalog::index) does, and with [`Error::Interrupted`].
+    /// The call fails for the reasons of [`index`](Catalog::index), and with
+    /// [`Error::Interrupted`].
     pub fn index_observed(&self, name: &str, progress: &dyn Progress) -> Result<Arc<Index>, Error> {
         let path = self.place.path(name)?;
         let mut attempt = 0;

@@ -361,7 +361,7 @@ impl Places {
     /// Joins the places of `self` and of `more`.
     ///
     /// # Errors
-    /// Fails as [`put`](Places::put) does.
+    /// The call fails for the reasons of [`put`](Places::put).
     pub fn and(mut self, more: &Places) -> Result<Places, String> {
         for place in &more.0 {
             self.put(place.role.name(), &place.tier.to_string())?;
@@ -384,7 +384,7 @@ impl Places {
             ),
         };
         let reason = format!("in the layout {layout} {what}");
-        self.refuse(place, reason, format!("Place {role} in its place"))
+        self.refuse(place, reason, format!("Give a place for {role} instead"))
     }
 
     /// Refuses a place if searches of this index would never read from it.

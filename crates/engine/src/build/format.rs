@@ -266,7 +266,9 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
         return Err(Error::call(
             "chunk size",
             format!("{} bytes", options.chunk_bytes),
-            format!("a chunk holds a block of {BLOCK} bytes, and a vector of {vector_bytes}"),
+            format!(
+                "a chunk has space for a block of {BLOCK} bytes, and for a vector of {vector_bytes} bytes"
+            ),
             format!("Pass {least} bytes or more"),
         ));
     }
@@ -274,7 +276,7 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
         return Err(Error::call(
             "segment size",
             format!("{} bytes", options.segment_bytes),
-            "a segment holds at least one chunk",
+            "a segment has at least one chunk",
             format!(
                 "Pass {} bytes, the size of a chunk, or more",
                 options.chunk_bytes

@@ -4,13 +4,13 @@
 //! ```text
 //!   fixed       the program and the queries in flight
 //!   codebooks   by content hash, with the number of indexes that use each
-//!   open        indexes that can be found by name; those that no caller holds may be closed
+//!   open        indexes that can be found by name; those without callers may be closed
 //!   opening     indexes that are being opened: counted from the time that they are admitted
 //!   held        indexes that were closed or replaced, until the last caller drops them
 //!   lent        indexes that callers opened again or for changes, until the last caller drops them
 //!
 //!   closed or dropped in this order:   unused codebooks, except the one used last
-//!                                      indexes that no caller holds, the least recently used first
+//!                                      indexes without callers, the least recently used first
 //!                                      the codebook used last, if it is unused
 //! ```
 //!

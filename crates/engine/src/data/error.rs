@@ -117,7 +117,7 @@ pub enum DataError {
     },
     /// The requested rows do not exist.
     #[error(
-        "{name}: rows {first} to {end} (exclusive) were asked for; it has {rows} rows. Ask for rows that it has"
+        "{name}: rows {first} to {end} (exclusive) were requested, but there are only {rows} rows. Request rows that exist"
     )]
     Range {
         /// The file or array.
@@ -270,7 +270,7 @@ impl DataError {
 
     /// The error of a number that does not fit into the 32 bits of a format.
     pub(crate) fn too_wide(what: &'static str, found: usize) -> DataError {
-        let reason = "the format has 32 bits for it, which hold at most 4294967295";
+        let reason = "the format has 32 bits for this number, so at most 4294967295 is possible";
         DataError::argument(what, found, reason, "Use a .npy file, or several files")
     }
 

@@ -633,7 +633,7 @@ mod tests {
         let text = matrix.read(3, &mut [0; 6]).unwrap_err().to_string();
         assert_eq!(
             text,
-            "array: rows 3 to 5 (exclusive) were asked for; it has 4 rows. Ask for rows that it has"
+            "array: rows 3 to 5 (exclusive) were requested, but there are only 4 rows. Request rows that exist"
         );
         matrix.read(usize::MAX, &mut [0; 3]).unwrap_err();
         matrix.read(0, &mut [0; 4]).unwrap_err();

@@ -358,7 +358,7 @@ fn check_narrow(ids: &[u64]) -> Result<(), DataError> {
         Some(id) => Err(DataError::argument(
             "an id",
             id,
-            "this format has 32 bits for it, so at most 4294967294 is possible",
+            "this format has 32 bits for an id, so at most 4294967294 is possible",
             "Use .bin64, which has the distances as well, or .npy; both have 64",
         )),
     }
@@ -484,7 +484,8 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
                 offset: place(at),
                 what: "an id",
                 found: "negative".to_owned(),
-                reason: "ids are not negative, and only -1 stands for no neighbour".to_owned(),
+                reason: "ids are not negative, and only -1 means that there is no neighbour"
+                    .to_owned(),
                 remedy: "Write the ground truth again".to_owned(),
             });
         }

@@ -328,7 +328,7 @@ impl<'a> Savepoints<'a> {
                     remove_all(self.volume);
                 }
                 progress.warn(&format!(
-                    "the build goes on without savepoints{}: {error}",
+                    "the build continues without savepoints{}: {error}",
                     if full {
                         "; the earlier ones are removed"
                     } else {
