@@ -52,24 +52,25 @@
 //!   W4  store S: odd → next even, Release         R4  t = load S, Relaxed;      s ≠ t: miss
 //! ```
 //!
-//! Only the writer that made S odd writes until it stores an even S, so the writers of one way are
-//! ordered. W1 reads the value that the W4 before it stored, or a later change of the CLOCK bit.
-//! Such a change is a read-modify-write, and continues the release sequence. So each writer's W3
-//! happens before the next one's, and every word of D is modified in the order of the writers. Let
-//! w be the writer whose W4 gave S the even value that R1 returned.
+//! After a writer has made S odd, only this writer writes until it stores an even S. So the writers
+//! of one way are ordered. W1 reads the value that W4 of the previous writer stored, or a later
+//! change of the CLOCK bit. Such a change is a read-modify-write, and continues the release
+//! sequence. So W3 of each writer happens before W3 of the next writer, and every word of D is
+//! modified in the order of the writers. Let w be the writer whose W4 gave S the even value that R1
+//! returned.
 //!
-//! - *Nothing older than w's.* R1 acquires the value that w's W4 released, so w's W3 happens before
-//!   R2. Coherence then forbids R2 to return a value that w replaced. (If there was no writer yet,
-//!   S is 0 and there is nothing older.)
-//! - *Nothing newer.* Suppose that R2 returned a word that a later writer v stored. v's fence W2 is
-//!   before that store, and the reader's fence R3 is after that load, so W2 synchronises with R3.
-//!   So v's W1 happens before R4, and R4 returns v's odd value or a later one of S. That is not s,
-//!   so R4 reports a miss.
+//! - *R2 returns nothing older than the words of w.* R1 acquires the value that W4 of w released,
+//!   so W3 of w happens before R2. Coherence then forbids R2 to return a value that w replaced. (If
+//!   no thread has written yet, S is 0 and there is nothing older.)
+//! - *R2 returns nothing newer, or the reader reports a miss.* Suppose that R2 returned a word that
+//!   a later writer v stored. The fence W2 of v is before this store, and the fence R3 of the
+//!   reader is after this load, so W2 synchronises with R3. So W1 of v happens before R4, and R4
+//!   returns the odd value of v or a later value of S. This value is not s, so R4 reports a miss.
 //!
-//! So if s = t, tag and words are all w's. A later value of S differs from s as long as S does not
-//! wrap. S returns to a value after 2³⁰ writes of this one way, and a reader would have to sleep
-//! between R1 and R4 for exactly a multiple of that. The CLOCK bit is left out of the comparison,
-//! as it protects nothing.
+//! So if s = t, the tag and all words are from w. A later value of S differs from s, unless S
+//! wraps. S returns to a value after 2³⁰ writes of this one way. To miss a change, a reader would
+//! have to sleep between R1 and R4 for exactly a multiple of 2³⁰ writes. The comparison ignores the
+//! CLOCK bit, since this bit protects nothing.
 
 use std::fmt;
 use std::sync::atomic::{

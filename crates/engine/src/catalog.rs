@@ -316,7 +316,7 @@ impl Catalog {
     /// The subdirectory of an unfinished build, for example, has no MANIFEST.
     ///
     /// # Errors
-    /// The directory is missing or cannot be read.
+    /// The call fails if the directory is missing or cannot be read.
     pub fn names(&self) -> Result<Vec<String>, Error> {
         self.place.names()
     }

@@ -422,7 +422,7 @@ impl Codebook {
         (fields.finish(), self.quantizer.centroid_bytes())
     }
 
-    /// Dimensions of the vectors.
+    /// The dimension of the vectors.
     pub fn dim(&self) -> usize {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.dim(),
@@ -430,7 +430,7 @@ impl Codebook {
         }
     }
 
-    /// Bytes of a code. For codes of two precisions, the bytes of both codes.
+    /// The bytes of a code. For codes of two precisions, it is the bytes of both codes.
     pub fn code_bytes(&self) -> usize {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.code_bytes(),

@@ -83,7 +83,7 @@ pub struct Index {
     options: OpenOptions,
     kind: Kind,
     cache: Option<Arc<SlotCache>>,
-    /// The codebook of a graph.
+    /// The codebook of a graph index. `None` for a cluster index.
     codebook: Option<Codebook>,
     codes: Codes,
     columns: Columns,

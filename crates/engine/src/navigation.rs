@@ -45,9 +45,9 @@ pub(crate) struct NavigationScratch {
 
 /// The nodes at which a search starts.
 pub(crate) struct Seeds<'a> {
-    /// Nodes of the index, nearest first.
+    /// Nodes of the index, in order of distance.
     pub(crate) nodes: &'a [u32],
-    /// Their distances.
+    /// The distances of these nodes from the query.
     pub(crate) distances: &'a [f32],
     /// Whether the distances are exact. Otherwise they are distances of rounded vectors.
     pub(crate) are_exact: bool,

@@ -3,10 +3,8 @@
 //! | compression | lists | vectors |
 //! |---|---|---|
 //! | raw | Elias–Fano | uncompressed |
-//! | paper | Elias–Fano | the difference from the chunk's base if this is shorter, with one Huffman
-//! table for each segment |
-//! | best | for each list, the shorter of Elias–Fano and gaps | the codec that is shortest on a
-//! sample of the segment |
+//! | paper | Elias–Fano | XOR with the chunk's base if shorter; a Huffman table for each segment |
+//! | best | the shorter of Elias–Fano and gaps | the shortest codec on a sample of the segment |
 
 use std::ops::Range;
 

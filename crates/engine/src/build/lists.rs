@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Elias-Fano code of R of N numbers, at most:  2 + log2(N / R) bits each
-//!   bytes of lists:  that, less the saving since neighbours are near in the order of nodes
+//!   bytes of lists:  this bound, less a saving (neighbours are near in the order of nodes)
 //! ```
 //!
 //! The saving in bits for each edge grows with the collection, by about the same amount with each

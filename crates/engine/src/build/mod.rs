@@ -8,7 +8,7 @@
 //!   sweep.rs ──> batches of nodes ──> the layout's NodeWriter, beside its pages in `stores`
 //!     └──> PQ codes
 //!
-//!   clusters.rs  the whole build of a cluster index
+//!   clusters.rs  builds a cluster index
 //!   codes.rs     encodes rows as PQ codes
 //!   space.rs     finds the largest degree for a space budget
 //!   lists.rs     estimates the size of lists

@@ -1,7 +1,7 @@
 //! Finds the largest degree of a graph that a space budget allows.
 //!
 //! ```text
-//!   bytes of a node  =  vector, as its codec makes it (measured on a sample)
+//!   bytes of a node  =  encoded vector (measured on a sample)
 //!                       +  code  +  list of R  +  ids, lengths and its share of headers
 //! ```
 //!

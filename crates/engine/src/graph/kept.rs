@@ -4,8 +4,7 @@
 //! | savepoint | content, u32 each |
 //! |---|---|
 //! | order | the row of each node |
-//! | lists | pass (0, 1; 2: done), nodes done in this pass, nodes; for each node: degree,
-//! neighbours |
+//! | lists | pass (0, 1; 2: done), nodes done, nodes; for each node: degree, neighbours |
 //! | plan | number of parts, number of rows in the sample |
 //!
 //! Lists are saved between two batches of a pass, when no thread works on them. The later work of
