@@ -8,19 +8,20 @@
 //!                                  └──> queries a second, and their limit
 //! ```
 //!
-//! Everything that can be counted is measured. A small index of every candidate is built from a
-//! sample, and searched with longer and longer lists until the recall is met. The cost at exactly
-//! that recall is interpolated between the last two lists, as `stratann bench` does to compare at
-//! equal recall.
+//! Everything that can be counted is measured. The advice builds a small index of every candidate
+//! from a sample, and searches it with longer and longer candidate lists (or with more and more
+//! probes) until the recall target is met. The cost at exactly this recall is interpolated between
+//! the last two list sizes. `stratann bench` interpolates in the same way to compare at equal
+//! recall.
 //!
-//! Given queries should resemble the queries to come. If none are given, rows of the collection
-//! serve as queries. They may be harder to find: on photo-sift, clusters need 1.7 times as many
-//! probes for rows as for queries.
+//! The queries that a caller gives should resemble future queries. If the caller gives none, rows
+//! of the collection serve as queries. Rows may be harder to find than real queries: on photo-sift,
+//! clusters need 1.7 times as many probes for rows as for queries.
 //!
 //! The device is described by the same [`DeviceModel`](stratann_tier::DeviceModel) as the modelled
-//! tiers. A query takes its CPU time in memory, further CPU time for each request
-//! ([`request_cpu`]), and the device's time for its reads. Queries that take turns on a thread hide
-//! latency (§5). So
+//! tiers. The cost of a query is its CPU time in memory, the CPU time of its requests
+//! ([`request_cpu`]), and the device's time for its reads. If several queries take turns on a
+//! thread, they hide latency (§5 of the paper on second-tier memory). So
 //!
 //! ```text
 //!   queries a second = least of   threads / CPU                                       computation
@@ -58,7 +59,8 @@ pub struct AdviseOptions {
     pub metric: Metric,
     /// The device that searches will read from. `None` is this machine's memory.
     pub device: Option<DeviceKind>,
-    /// The number of vectors that the collection will have. `None` is the present number.
+    /// The number of vectors that the collection will have. `None` is the number of rows in the
+    /// source.
     pub rows: Option<u64>,
     /// The recall target of searches, above 0 and below 1.
     pub recall: f64,
@@ -66,13 +68,13 @@ pub struct AdviseOptions {
     pub k: usize,
     /// The number of search threads.
     pub threads: usize,
-    /// Queries in flight on each thread.
+    /// The number of queries in flight on each thread.
     pub in_flight: usize,
-    /// Bytes of memory that searches will have. `None` is no limit.
+    /// The memory that searches will have, in bytes. `None` is no limit.
     pub memory: Option<u64>,
-    /// The most bytes of the index. `None` is no limit.
+    /// The largest size of the index in bytes. `None` is no limit.
     pub space: Option<u64>,
-    /// The most rows that are sampled.
+    /// The largest number of rows in the sample.
     pub sample: usize,
 }
 
@@ -93,15 +95,15 @@ impl Default for AdviseOptions {
     }
 }
 
-/// The limit of a candidate's throughput.
+/// The resource that limits a candidate's throughput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BoundBy {
-    /// The processor.
+    /// The processor limits the throughput.
     Computation,
-    /// Waiting for the device.
+    /// The latency of the device limits the throughput.
     Latency,
-    /// The bytes or the requests that the device can serve.
+    /// The bytes or requests that the device can serve in a second limit the throughput.
     Device,
 }
 
@@ -114,45 +116,46 @@ pub struct Candidate {
     pub layout: Option<Layout>,
     /// The degree bound R of a graph.
     pub degree: Option<usize>,
-    /// The most copies of a vector in a cluster index.
+    /// The largest number of clusters that a vector may be in, in a cluster index.
     pub replicas: Option<usize>,
-    /// The smallest list size tried, or number of probed clusters, with which searches of the
-    /// sample met the recall. If none met it, the largest that was tried.
+    /// The smallest tried list size with which searches of the sample met the recall target. In a
+    /// cluster index, it is the smallest number of probes. If no tried value met the target, it is
+    /// the largest tried value.
     pub list: usize,
-    /// The recall with this list size or number of clusters. It is below the target if none that
-    /// was tried met the target.
+    /// The recall with this list size or number of probes. If no tried value met the target, the
+    /// recall is below the target.
     pub recall: f64,
-    /// Expected reads of a query on the whole collection.
+    /// The expected number of reads of a query on the whole collection.
     pub reads: f64,
-    /// The bytes that these reads return.
+    /// The bytes that the reads of a query return.
     pub bytes: f64,
-    /// CPU seconds of a query.
+    /// The CPU time of a query, in seconds.
     pub cpu: f64,
-    /// Queries a second.
+    /// The expected number of queries a second.
     pub throughput: f64,
-    /// The limit of the throughput.
+    /// The resource that limits the throughput.
     pub bound_by: BoundBy,
-    /// Microseconds of a query that runs alone.
+    /// The expected time of a query that runs alone, in microseconds.
     pub latency_us: f64,
-    /// Bytes of the index.
+    /// The expected size of the index, in bytes.
     pub size: u64,
-    /// The size as a multiple of the raw vectors.
+    /// The size of the index, as a multiple of the size of the raw vectors.
     pub amplification: f64,
-    /// The fewest bytes of memory with which the index can be searched.
+    /// The least memory with which the index can be searched, in bytes.
     pub memory: u64,
     /// Whether recall, memory and space meet the options.
     pub fits: bool,
 }
 
-/// List sizes that are tried until the recall is met.
+/// List sizes that a trial uses, until the recall target is met.
 const LISTS: [usize; 15] = [
     10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320, 448, 640, 896, 1280,
 ];
-/// Numbers of probes that are tried until the recall is met.
+/// Numbers of probes that a trial uses, until the recall target is met.
 const PROBES: [usize; 15] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192];
-/// The most queries that are searched.
+/// The largest number of queries.
 const QUERIES: usize = 500;
-/// How often the queries are repeated to measure their CPU time. The first run loads tables into
+/// How often a trial repeats the queries to measure their CPU time. The first run loads tables into
 /// the processor's caches, and other work on the machine disturbs some runs.
 const TURNS: usize = 5;
 
@@ -165,12 +168,12 @@ struct Trial {
     growth: Growth,
 }
 
-/// The most names that are tried for a new folder.
+/// The largest number of names that are tried for a new folder.
 const FOLDERS: u32 = 16;
 
-/// The candidates: the baselines for an SSD, and the systems of the paper on second-tier memory in
-/// some index sizes (its Figures 9 and 12). If memory is bounded, systems that keep next to nothing
-/// in memory are added.
+/// The candidates. These are the baselines for an SSD, and the systems of the paper on second-tier
+/// memory in some index sizes (Figures 9 and 12 of that paper). If memory is bounded, systems that
+/// keep almost nothing in memory are added.
 fn trials(memory: Option<u64>) -> Vec<Trial> {
     let graph = |preset, degree, growth| Trial {
         preset,
@@ -199,7 +202,7 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
     ];
     if memory.is_some() {
         trials.extend([
-            // The graph is the same as DiskANN's, and is read in the same way.
+            // This preset has the same graph as DiskANN, and reads it in the same way.
             graph(Preset::AISAQ, 32, Growth::DISKANN),
             Trial {
                 layout: Some(Layout::Inline),
@@ -210,16 +213,18 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
     trials
 }
 
-/// Recommends candidates for the vectors of a source. Candidates that fit the options come first.
-/// Both groups are ordered by queries a second.
+/// Recommends candidates for the vectors of a source. Candidates that fit the options come before
+/// candidates that do not. Within each group, candidates are ordered by queries a second.
 ///
-/// The queries are taken from `asked`, which should resemble future queries. If it is `None`, rows
-/// of the source serve as queries, and are left out of the indexes. Small indexes are built in
-/// `scratch`, an existing folder, one after the other. Each is removed after its trial.
+/// The queries are taken from `asked`, which should resemble future queries. If `asked` is `None`,
+/// rows of the source serve as queries, and the indexes do not have these rows. The function builds
+/// the small indexes one after the other in `scratch`, an existing folder. It removes each index
+/// after its trial.
 ///
 /// # Errors
-/// Options out of range, too few rows, queries of another form, rows that cannot be read or
-/// searched, a full disk, an interruption.
+/// The call fails if options are out of range, the source has too few rows, queries have another
+/// element type or dimension, or rows cannot be read or searched. It also fails if the disk is
+/// full, or after an interruption.
 pub fn advise(
     source: &dyn VectorSource,
     asked: Option<&dyn VectorSource>,
@@ -261,8 +266,8 @@ pub fn advise(
     Ok(candidates)
 }
 
-/// Evenly spaced rows of the source to index, and queries. If no queries are given, rows between
-/// the indexed ones serve as queries.
+/// Returns evenly spaced rows of the source to index, and the queries. If no queries are given,
+/// rows between the indexed rows serve as queries.
 fn sample(
     source: &dyn VectorSource,
     asked: Option<&dyn VectorSource>,
@@ -272,7 +277,7 @@ fn sample(
         return Err(Error::call(
             "recall",
             options.recall,
-            "it is a share, and no search is sure of all true neighbours",
+            "it is a share of the true neighbours, and no search is certain to find all of them",
             "Pass a number above 0 and below 1, such as 0.95",
         ));
     }
@@ -306,7 +311,7 @@ fn sample(
             true => "number of vectors",
             false => "size of the sample",
         };
-        let reason = "with so few, a measurement tells nothing";
+        let reason = "a measurement with so few vectors is not reliable";
         let remedy = format!("Give {least} or more");
         return Err(Error::call(what, taken, reason, remedy));
     }
@@ -329,8 +334,8 @@ fn sample(
     Ok((matrix(base, source)?, matrix(queries, source)?))
 }
 
-/// The bytes of `taken` evenly spaced rows of a source, in two parts. The second part has `asked`
-/// of them, evenly spread.
+/// Reads `taken` evenly spaced rows of a source, and divides them into two parts. The second part
+/// has `asked` of the rows, evenly spread.
 fn spread(source: &dyn VectorSource, taken: usize, asked: usize) -> Result<[Vec<u8>; 2], Error> {
     let rows = source.rows();
     let mut parts = [Vec::new(), Vec::new()];
@@ -372,7 +377,7 @@ struct Taken {
 
 impl Taken {
     /// The cost at a recall between the recalls of `shorter` and `self`, by linear interpolation.
-    /// The list size is that of `self`, which meets the recall.
+    /// The returned list size is the list size of `self`, which meets the recall.
     fn at(&self, recall: f64, shorter: Option<&Taken>) -> Taken {
         let Some(shorter) =
             shorter.filter(|shorter| shorter.recall < recall && recall < self.recall)
@@ -411,7 +416,7 @@ impl Tried<'_> {
         };
         let quiet = WithinStage(progress);
         let report = build(self.base, &built.0, &options, &quiet)?;
-        // The index is read from memory, so that the device's modelled time can be added.
+        // The index is in this machine's memory, so that the device's modelled time can be added.
         let open = OpenOptions {
             places: Places::in_memory(report.layout),
             ..OpenOptions::default()
@@ -421,7 +426,8 @@ impl Tried<'_> {
         Ok(self.expected(trial, &index, taken))
     }
 
-    /// Searches with longer and longer lists until the recall is met.
+    /// Searches with longer and longer candidate lists, or with more and more probes, until the
+    /// recall target is met.
     fn search(&self, index: &Index, trial: &Trial) -> Result<Taken, Error> {
         let widths = match trial.replicas {
             Some(_) => PROBES,
@@ -438,14 +444,14 @@ impl Tried<'_> {
             Error::call(
                 "number of list sizes",
                 0,
-                "a trial searches with at least one",
-                "Give one or more",
+                "a trial needs at least one list size",
+                "Give at least one list size",
             )
         })?;
         Ok(last.at(self.options.recall, shorter.as_ref()))
     }
 
-    /// Searches with one list size, or one number of probes.
+    /// Searches with one list size or one number of probes, which is `width`.
     fn with(&self, index: &Index, trial: &Trial, width: usize) -> Result<Taken, Error> {
         let options = SearchOptions {
             k: self.options.k,
@@ -471,11 +477,13 @@ impl Tried<'_> {
             recall,
             reads,
             bytes: counters.bytes_read as f64 / queries,
-            // All posting lists are read in one round, and members in other groups in a second one.
-            // A graph search waits for its whole beam in each round.
+            // A cluster search reads all posting lists in one round. If members are in other
+            // groups, it reads them in a second round. A graph search waits for its whole beam in
+            // each round.
             rounds: match trial.replicas {
                 Some(_) => 1.0 + f64::from(u8::from(counters.stray_reads > 0)),
-                // A pipeline has a width of 4 while it approaches its results, whatever its beam.
+                // While a pipelined search approaches its results, it has a width of 4, whatever
+                // its beam width.
                 None => {
                     let width = trial.preset.beam.min(4) as f64;
                     (counters.hops as f64 / queries / width).min(reads)
@@ -519,15 +527,15 @@ impl Tried<'_> {
             .unwrap_or(bounds[0]);
         let scale = |bytes: u64| (bytes as f64 * rows as f64 / sampled as f64) as u64;
         let stats = index.stats();
-        // Codebooks do not grow with the rows, so they are not scaled. The memory of a codebook
-        // differs from the length of its file.
+        // The size of a codebook does not depend on the number of rows, so it is not scaled. The
+        // codebook takes another number of bytes in memory than in its file.
         let plan = index.memory();
         let fixed = plan.codebook;
         let codebook = index.manifest().file(FileKind::Codebook.name());
         let codebook = codebook.map_or(0, |entry| entry.length);
         let size = scale(stats.bytes.total.saturating_sub(codebook)).saturating_add(codebook);
-        // If codes are in the records, only the codes of the entry points are in memory, whatever
-        // the number of vectors.
+        // If codes are in the records, only the codes of the entry points are in memory. Their size
+        // does not depend on the number of vectors.
         let codes = match index.composition().has_codes_in_records() {
             true => plan.codes,
             false => scale(plan.codes),
@@ -558,8 +566,8 @@ impl Tried<'_> {
     }
 }
 
-/// Seconds that a device takes for `reads` reads of `bytes` bytes in total, averaged over their
-/// offsets.
+/// The time that a device needs for `reads` reads, in seconds. The reads return `bytes` bytes in
+/// total, and the time is averaged over their offsets.
 fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
     if reads <= 0.0 {
         return 0.0;
@@ -574,12 +582,13 @@ fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
     reads * link.max(engine) as f64 / 16.0 * 1e-12
 }
 
-/// CPU seconds that a request takes beyond a read of this machine's memory.
+/// The CPU time of a request to the device, in seconds, beyond the CPU time of a read of this
+/// machine's memory.
 ///
-/// The modelled tiers have the same values. They were measured by `bench/second-tier.toml` and
-/// `bench/second-tier-text.toml`, with cluster indexes of addresses in DRAM and on each model.
-/// Their queries make 400 to 2,100 reads each. The values are some tenths of a microsecond, and
-/// matter for layouts that read single vectors.
+/// The modelled tiers have the same values. `bench/second-tier.toml` and
+/// `bench/second-tier-text.toml` measured them, with cluster indexes in the layout `addressed` in
+/// DRAM and on each model. A query of these measurements makes 400 to 2,100 reads. The values are
+/// some tenths of a microsecond, and matter for layouts that read single vectors.
 fn request_cpu(device: Option<DeviceKind>) -> f64 {
     match device {
         None => 0.0,
@@ -589,11 +598,11 @@ fn request_cpu(device: Option<DeviceKind>) -> f64 {
     }
 }
 
-/// A small index, which is removed after its trial.
+/// The folder of a small index. A drop removes it.
 struct Removed(PathBuf);
 
 impl Removed {
-    /// Creates a new folder. An existing one is never used.
+    /// Creates a new folder in `scratch`. The function never uses an existing folder.
     fn within(scratch: &Path) -> Result<Self, Error> {
         let failed = |source| {
             let place = scratch.display().to_string();
@@ -634,7 +643,7 @@ mod tests {
             assert_eq!(growth(20_000, 20_000), 1.0);
             let growths = [100_000, 1_000_000, 1_000_000_000].map(|to| growth(20_000, to));
             assert!(growths[0] > 1.0 && growths.is_sorted(), "{growths:?}");
-            // Fewer than a thousand rows count as a thousand.
+            // A collection of fewer than a thousand rows counts as one of a thousand rows.
             assert_eq!(growth(10, 1_000), 1.0);
             assert!(growth(1_000, 20_000).is_finite() && growth(1_000, 20_000) > 1.0);
         }
@@ -688,8 +697,8 @@ mod tests {
             found.iter().all(|found| (found - 40.0).abs() < 1e-9),
             "{at:?}"
         );
-        // If the shortest list reaches the recall, or the longest one does not, that list counts
-        // unchanged.
+        // If the shortest list reaches the recall, or the longest list does not reach it, the cost
+        // with that list is returned unchanged.
         assert_eq!(longer.at(0.88, None), longer);
         assert_eq!(longer.at(0.97, Some(&shorter)), longer);
         assert_eq!(longer.at(0.7, Some(&shorter)), longer);
@@ -700,7 +709,8 @@ mod tests {
         assert_eq!(device_time(&DeviceKind::Ssd.model(), 0.0, 0.0), 0.0);
         for kind in DeviceKind::ALL {
             let model = kind.model();
-            // One large read of a megabyte takes the link's time. Small reads take no less.
+            // One large read of a megabyte needs the transfer time of the link. Small reads of a
+            // megabyte in total need at least this time.
             let large = device_time(&model, 1.0, 1e6);
             let link = 1e6 / (model.bandwidth as f64 * 1e6);
             assert!(large >= link && large < 1.05 * link, "{kind}: {large}");

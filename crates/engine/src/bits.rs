@@ -3,12 +3,12 @@
 /// The number of bits in a word.
 const WORD: u64 = 64;
 
-/// A set of numbers from 0 on. Words that were never touched take no memory.
+/// A set of numbers from 0 on. The system allocates no pages for words that were never written.
 #[derive(Debug)]
 pub(crate) struct Bits(Vec<u64>);
 
 impl Bits {
-    /// An empty set for at least `count` numbers.
+    /// Makes an empty set for at least `count` numbers.
     pub(crate) fn new(count: u64) -> Self {
         Self(vec![0; count.div_ceil(WORD) as usize])
     }
@@ -25,7 +25,7 @@ impl Bits {
         word.is_some_and(|word| word >> (at % WORD) & 1 == 1)
     }
 
-    /// Adds a number. False if it was in the set before, or the set has no bit for it.
+    /// Adds a number. Returns false if the set already had the number, or has no bit for it.
     pub(crate) fn add(&mut self, at: u64) -> bool {
         let fresh = self.takes(at) && !self.has(at);
         if fresh {

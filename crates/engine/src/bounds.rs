@@ -6,54 +6,56 @@
 //! | threads | 1 | [`MOST_THREADS`] |
 //! | queries or inserts in flight on each thread | 1 | [`MOST_IN_FLIGHT`] |
 //! | beam width | 1 | [`MOST_BEAM`] |
-//! | k | 1 | the vectors that a search can find, or [`MOST_PADDED`] if this is more |
-//! | list by low codes, as a multiple of the list by high codes | 1 | [`MOST_LOW`] |
+//! | k | 1 | the number of vectors that a search can find, but at least [`MOST_PADDED`] |
+//! | length of the low list, as a multiple of the length of the high list | 1 | [`MOST_LOW`] |
 //! | seeds of PRESS | 0 | [`MOST_SEEDS`] |
 //! | list size of a search, build or insert; clusters probed | 1 | [`MOST_LIST`] |
-//! | candidates ranked at once | 1 | [`MOST_LIST`] |
-//! | k times queries | 1 | [`MOST_ANSWERS`] |
+//! | candidates that are re-ranked in one batch | 1 | [`MOST_LIST`] |
+//! | k times the number of queries | 1 | [`MOST_ANSWERS`] |
 //! | benefit | 0 | 1 |
 //! | queries in a sample of live recall | 1 | [`MOST_WATCHED`] |
 //!
 //! The bounds of an index itself (its degree, its dimension, the bytes of its codes) come from its
-//! format, and are checked at the start of a build (`build/facts.rs`). A size in bytes has no bound
-//! here. It is only a limit, and no memory is allocated because of it.
+//! format. A build checks them at its start (`build/facts.rs`). A size in bytes has no bound here,
+//! since it is only a limit: no memory is allocated because of it.
 //!
-//! A number within its bound may still exceed the collection. For example, a list size of a billion
-//! is accepted. Its cost is bounded by the number of vectors in the collection.
+//! A number within its bound may still exceed the collection. For example, a search accepts a list
+//! size of a billion. The number of vectors in the collection then bounds the cost.
 
 use std::path::Path;
 
 use crate::{Error, Press, SearchOptions, WriteOptions};
 
-/// Most OS threads of a call.
+/// The largest number of OS threads of a call.
 pub const MOST_THREADS: usize = 1_024;
 
-/// Most queries, or inserts, in flight on each thread.
+/// The largest number of queries, or of inserts, in flight on each thread.
 pub const MOST_IN_FLIGHT: usize = 1_024;
 
-/// Most nodes that one query reads at once.
+/// The largest beam width: the number of nodes that one query reads at once.
 pub const MOST_BEAM: usize = 1_024;
 
-/// Most candidates of a list: the most vectors that an index can have.
+/// The largest list size, which is the largest number of vectors that an index can have.
 pub const MOST_LIST: usize = u32::MAX as usize - 1;
-/// The longest list by low codes, as a multiple of the list by high codes.
+/// The greatest length of the low list, as a multiple of the length of the high list.
 pub const MOST_LOW: f64 = 64.0;
-/// Most seeds of a search by PRESS.
+/// The largest number of seeds of a search by PRESS.
 pub const MOST_SEEDS: usize = 1 << 16;
 
-/// Most results of one call: k times the number of queries. Each result takes 12 bytes.
+/// The largest number of results of one call, which is k times the number of queries. Each result
+/// takes 12 bytes.
 pub const MOST_ANSWERS: usize = 1 << 30;
 
-/// Most queries in a sample of live recall. Their true neighbours are computed.
+/// The largest number of queries in a sample of live recall. The true neighbours of these queries
+/// are computed.
 pub const MOST_WATCHED: usize = 1_000;
-/// The largest k of a sampled query. Queries with a larger k are not sampled, since their true
-/// neighbours take memory.
+/// The largest k of a sampled query. A query with a larger k is not sampled, since its true
+/// neighbours would need too much memory.
 pub const MOST_WATCHED_K: usize = 100;
-/// The longest filter of a sampled query, in bytes of its text.
+/// The longest filter of a sampled query, in bytes of the filter's text.
 pub const MOST_WATCHED_FILTER: usize = 256;
 
-/// A number from 1 to `most`.
+/// Accepts a number from 1 to `most`.
 pub(crate) fn number(what: &str, value: usize, most: usize) -> Result<usize, Error> {
     match value {
         0 => {
@@ -73,17 +75,17 @@ pub(crate) fn number(what: &str, value: usize, most: usize) -> Result<usize, Err
     }
 }
 
-/// OS threads.
+/// Accepts a number of OS threads.
 pub(crate) fn threads(value: usize) -> Result<usize, Error> {
     number("number of threads", value, MOST_THREADS)
 }
 
-/// The number of queries in a sample.
+/// Accepts a number of queries in a sample of live recall.
 pub(crate) fn watched(value: usize) -> Result<usize, Error> {
     number("number of queries of watch_recall", value, MOST_WATCHED)
 }
 
-/// A share, from 0 to 1.
+/// Accepts a share from 0 to 1.
 pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
     match (0.0..=1.0).contains(&value) {
         true => Ok(value),
@@ -101,11 +103,12 @@ pub(crate) fn share(what: &str, value: f64) -> Result<f64, Error> {
 
 pub use stratann_layout::attributes::{MOST_COLUMNS, MOST_ITEMS, MOST_PAYLOAD, MOST_STRING};
 
-/// The largest k that is always accepted. If the index has fewer vectors, the results are padded.
+/// The largest k that every search accepts. If the index has fewer vectors than k, the results are
+/// padded.
 pub const MOST_PADDED: usize = 1 << 16;
 
-/// The largest k for an index of `vectors` vectors, and its description in errors. `what` describes
-/// the number of vectors.
+/// The largest k for an index of `vectors` vectors, and the explanation of this bound in errors.
+/// `what` describes the number of vectors.
 pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
     match vectors < MOST_PADDED {
         true => (MOST_PADDED, "even if fewer vectors are left"),
@@ -114,11 +117,11 @@ pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
 }
 
 /// Refuses the numbers of a search that are beyond their bounds. `most` is the largest k, and
-/// `what` its description in errors (for example "the vectors in the index"). Every search calls
-/// this function first.
+/// `what` explains this bound in errors (for example "the vectors in the index"). Every search
+/// calls this function first.
 ///
 /// # Errors
-/// [`Error::Argument`] that names the number, its value and the bound.
+/// The call fails with [`Error::Argument`], which names the number, its value and the bound.
 pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Error> {
     let k = match options.k {
         0 => return Err(no_results()),
@@ -159,13 +162,13 @@ pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Er
     press(options.press)
 }
 
-/// The error of a `k` of 0.
+/// The error of a search with a `k` of 0.
 pub(crate) fn no_results() -> Error {
     let reason = "a search returns at least one result";
     Error::call("k", 0, reason, "Pass at least 1")
 }
 
-/// The target recall of a search.
+/// Accepts the target recall of a search.
 pub(crate) fn recall(recall: Option<f64>) -> Result<(), Error> {
     match recall {
         Some(recall) if !(recall > 0.0 && recall <= 1.0) => Err(Error::call(
@@ -178,29 +181,29 @@ pub(crate) fn recall(recall: Option<f64>) -> Result<(), Error> {
     }
 }
 
-/// The numbers of PRESS.
+/// Checks the parameters of PRESS.
 pub(crate) fn press(press: Press) -> Result<(), Error> {
     let Press { low, ratio, seeds } = press;
-    // The entry node is a seed, too.
+    // A search with 0 seeds begins at the entry node, which counts as one seed.
     number("number of seeds", seeds.max(1), MOST_SEEDS)?;
     if !(1.0..=MOST_LOW).contains(&low) {
-        let reason = "it is a multiple of the list by high codes";
+        let reason = "it is a multiple of the length of the list by high codes";
         let remedy = format!("Pass 1 to {MOST_LOW} (2 is usual)");
         return Err(Error::call("list by low codes", low, reason, remedy));
     }
-    // With a ratio of 0 nothing would be found.
+    // With a ratio of 0, a search would find nothing.
     match ratio > 0.0 && ratio <= 1.0 {
         true => Ok(()),
         false => Err(Error::call(
             "refinement ratio",
             ratio,
-            "it is a share, and with 0 nothing would be found",
+            "it is a share, and a search with a ratio of 0 would find nothing",
             "Pass a number above 0 and up to 1 (0.3 is usual)",
         )),
     }
 }
 
-/// The numbers of inserts.
+/// Checks the numbers of inserts.
 pub(crate) fn writing(options: &WriteOptions) -> Result<(), Error> {
     threads(options.threads)?;
     let direct = &options.direct;
@@ -223,8 +226,7 @@ pub(crate) fn writing(options: &WriteOptions) -> Result<(), Error> {
     Ok(())
 }
 
-/// The path of an index. An empty path is refused here, since the system's own error for it does
-/// not help.
+/// Refuses an empty path of an index. The system's own error for an empty path does not help.
 pub(crate) fn path(path: &Path) -> Result<(), Error> {
     match path.as_os_str().is_empty() {
         true => {
@@ -240,7 +242,7 @@ pub(crate) fn path(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The number of results in all: `k` for each query.
+/// The number of results of a call: `k` for each query.
 pub(crate) fn answers(k: usize, queries: usize) -> Result<usize, Error> {
     match k.checked_mul(queries) {
         Some(count) if count <= MOST_ANSWERS => Ok(count),
@@ -253,7 +255,7 @@ pub(crate) fn answers(k: usize, queries: usize) -> Result<usize, Error> {
     }
 }
 
-/// Memory for `count` results, all of them `empty` at first.
+/// Allocates memory for `count` results, and fills it with `empty`.
 pub(crate) fn room<T: Clone>(count: usize, empty: T) -> Result<Vec<T>, Error> {
     let mut room = Vec::new();
     match room.try_reserve_exact(count) {
@@ -264,7 +266,7 @@ pub(crate) fn room<T: Clone>(count: usize, empty: T) -> Result<Vec<T>, Error> {
         Err(_) => Err(Error::call(
             "number of answers",
             count,
-            "the memory cannot hold so many",
+            "so many results do not fit into memory",
             "Search in smaller batches",
         )),
     }

@@ -1,5 +1,5 @@
-//! The cache of hot records: values of bounded length by node, shared by all search threads without
-//! a lock.
+//! The cache of hot records. It has values of bounded length by node, and all search threads share
+//! it without a lock.
 //!
 //! ```text
 //!   node ─hash→ set   tags       k  k  k  k  k  k  k  k   the node in each of the eight ways
@@ -11,31 +11,33 @@
 //!
 //! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4). Searches fill it
 //! themselves, with entries of one size, so that memory does not fragment. The paper evicts the
-//! least recently used of all entries. Here a key belongs to one set, which has eight *ways* with
-//! one entry each. This cache evicts an entry of the key's set, chosen by the CLOCK algorithm. That
-//! approximates the paper's policy. A hit sets the CLOCK bit of its way, and reorders no list. If
-//! the bit is already set, a hit writes nothing. Hits never wait for each other.
+//! least recently used entry of the whole cache. In this cache, a key belongs to one set, which has
+//! eight *ways* with one entry each. The CLOCK algorithm chooses an entry of the key's set to
+//! evict, which approximates the policy of the paper. A hit sets the CLOCK bit of its way, and
+//! reorders no list. If the bit is already set, a hit writes nothing. Hits never wait for each
+//! other.
 //!
-//! The cache may forget anything at any time. If another thread is writing the way of a key, a
-//! look-up reports a miss, and an insert does nothing. A returned value is always whole. It is the
-//! right one as long as **all values of one key and stamp are equal**. A key that is present with
-//! its stamp is not written again. Two threads that insert it at once may leave two copies.
+//! The cache may lose any value at any time. While another thread writes the way of a key, a
+//! look-up reports a miss, and an insert does nothing. A returned value is never torn. It is the
+//! right value if **all values of one key and stamp are equal**. A key that is present with its
+//! stamp is not written again. Two threads that insert the same key at once may leave two copies.
 //!
 //! # Records that change
 //!
-//! The stamp is the page from which a record was read. As long as no vector is inserted into the
-//! index, this is sufficient. Direct inserts rewrite records:
+//! The stamp is the number of the page from which a record was read. If no vector is inserted into
+//! the index, the stamp is sufficient. Direct inserts rewrite records:
 //!
 //! - *on another page* (`stores/topology/placement.rs`). The cached record then has the stamp of a
 //!   page that the node has left, and no search looks for that stamp. The node may later return to
-//!   a page of the same number. Before the placement records this, the node is
-//!   [removed](SlotCache::remove) from the cache. No thread caches an older record of that page
-//!   afterwards: a page is reused only when all searches that may have read it are over.
-//! - *in its place*, in the inline layout. A rewritten page stays dirty, and searches look among
-//!   dirty pages before the cache, until all searches that began before the rewrite are over. The
-//!   nodes of the page are removed from the cache after the page was made dirty. A search that has
-//!   cached a record then checks whether its page is dirty, and if so removes the record. In each
-//!   of the two threads a fence separates its steps, so one of them sees the other's first step.
+//!   a page of the same number. Before the placement records the return, the writer
+//!   [removes](SlotCache::remove) the node from the cache. No thread caches an older record of that
+//!   page afterwards: a page is reused only after the end of all searches that may have read it.
+//! - *in the same place*, in the inline layout. A rewritten page stays dirty until the end of all
+//!   searches that began before the rewrite, and searches look among dirty pages before the cache.
+//!   The writer first makes the page dirty, and then removes its nodes from the cache. A search
+//!   that has cached a record then checks whether the page of the record is dirty. If the page is
+//!   dirty, the search removes the record. In each of the two threads a fence separates the two
+//!   steps, so one of the threads sees the other thread's first step.
 //!
 //! # Why no read is torn
 //!
@@ -50,24 +52,25 @@
 //!   W4  store S: odd → next even, Release         R4  t = load S, Relaxed;      s ≠ t: miss
 //! ```
 //!
-//! Only the writer that made S odd writes until it stores an even S, so the writers of one way are
-//! ordered. W1 reads the value that the W4 before it stored, or a later change of the CLOCK bit.
-//! Such a change is a read-modify-write, and continues the release sequence. So each writer's W3
-//! happens before the next one's, and every word of D is modified in the order of the writers. Let
-//! w be the writer whose W4 gave S the even value that R1 returned.
+//! After a writer has made S odd, only this writer writes until it stores an even S. So the writers
+//! of one way are ordered. W1 reads the value that W4 of the previous writer stored, or a later
+//! change of the CLOCK bit. Such a change is a read-modify-write, and continues the release
+//! sequence. So W3 of each writer happens before W3 of the next writer, and every word of D is
+//! modified in the order of the writers. Let w be the writer whose W4 gave S the even value that R1
+//! returned.
 //!
-//! - *Nothing older than w's.* R1 acquires the value that w's W4 released, so w's W3 happens before
-//!   R2. Coherence then forbids R2 to return a value that w replaced. (If there was no writer yet,
-//!   S is 0 and there is nothing older.)
-//! - *Nothing newer.* Suppose that R2 returned a word that a later writer v stored. v's fence W2 is
-//!   before that store, and the reader's fence R3 is after that load, so W2 synchronises with R3.
-//!   So v's W1 happens before R4, and R4 returns v's odd value or a later one of S. That is not s,
-//!   so R4 reports a miss.
+//! - *R2 returns nothing older than the words of w.* R1 acquires the value that W4 of w released,
+//!   so W3 of w happens before R2. Coherence then forbids R2 to return a value that w replaced. (If
+//!   no thread has written yet, S is 0 and there is nothing older.)
+//! - *R2 returns nothing newer, or the reader reports a miss.* Suppose that R2 returned a word that
+//!   a later writer v stored. The fence W2 of v is before this store, and the fence R3 of the
+//!   reader is after this load, so W2 synchronises with R3. So W1 of v happens before R4, and R4
+//!   returns the odd value of v or a later value of S. This value is not s, so R4 reports a miss.
 //!
-//! So if s = t, tag and words are all w's. A later value of S differs from s as long as S does not
-//! wrap. S returns to a value after 2³⁰ writes of this one way, and a reader would have to sleep
-//! between R1 and R4 for exactly a multiple of that. The CLOCK bit is left out of the comparison,
-//! as it protects nothing.
+//! So if s = t, the tag and all words are from w. A later value of S differs from s, unless S
+//! wraps. S returns to a value after 2³⁰ writes of this one way. To miss a change, a reader would
+//! have to sleep between R1 and R4 for exactly a multiple of 2³⁰ writes. The comparison ignores the
+//! CLOCK bit, since this bit protects nothing.
 
 use std::fmt;
 use std::sync::atomic::{
@@ -80,19 +83,19 @@ use stratann_tier::ask_for_memory;
 
 use crate::Error;
 
-/// Entries of one hash, which compete for their places.
+/// The number of entries of a set.
 const WAYS: usize = 8;
-/// The tag of an empty way. Internal ids stay below it.
+/// The tag of an empty way. All node numbers are below it.
 const EMPTY: u32 = u32::MAX;
-/// Bytes of a word of a slot. The first word has the length of the value in its low bits, and the
-/// stamp above.
+/// Bytes of a word of a slot. The low bits of the first word have the length of the value, and its
+/// high bits have the stamp.
 const WORD: usize = size_of::<u64>();
-/// The lowest bit of the stamp in that word.
+/// The position of the stamp's lowest bit in the first word of a slot.
 const STAMP: u32 = u32::BITS;
 
-/// The bit of a sequence that marks its way as being written.
+/// The bit of a sequence that is set while a thread writes its way.
 const WRITING: u32 = 1;
-/// The bit of a sequence that marks its way as read since the hand last passed.
+/// The bit of a sequence that is set if its way was read after the hand last passed.
 const READ: u32 = 2;
 /// The remaining bits of a sequence count the writes.
 const STEP: u32 = 4;
@@ -104,7 +107,7 @@ struct Set {
     sequences: [AtomicU32; WAYS],
 }
 
-/// A cache of values by node, of bounded length, with a fixed number of entries.
+/// A cache of values by node. The values have bounded length, and the number of entries is fixed.
 pub(crate) struct SlotCache {
     sets: Vec<Set>,
     /// The way of each set at which the search for a victim begins.
@@ -116,12 +119,12 @@ pub(crate) struct SlotCache {
     capacity: usize,
 }
 
-/// Words of a slot for values of up to `slot_bytes`.
+/// The number of words in a slot for values of up to `slot_bytes` bytes.
 fn slot_words(slot_bytes: usize) -> usize {
     slot_bytes.div_ceil(WORD).saturating_add(1)
 }
 
-/// Up to eight bytes as a word. Missing bytes are zeros.
+/// Returns up to eight bytes as a word. Missing bytes are zeros.
 fn word_of(bytes: &[u8]) -> u64 {
     let mut word = [0; WORD];
     word[..bytes.len()].copy_from_slice(bytes);
@@ -137,7 +140,8 @@ fn hash(key: u32) -> u64 {
 }
 
 impl SlotCache {
-    /// Refuses a cache that memory cannot hold, for which [`new`](Self::new) would end the process.
+    /// Refuses a cache that is too large for memory. [`new`](Self::new) would end the process in
+    /// this case.
     pub(crate) fn check_room(capacity_entries: usize, slot_bytes: usize) -> Result<(), Error> {
         let words = capacity_entries.checked_mul(slot_words(slot_bytes));
         let bytes = words.and_then(|words| words.checked_mul(size_of::<u64>()));
@@ -156,19 +160,19 @@ impl SlotCache {
         })
     }
 
-    /// A cache of `capacity_entries` values of up to `slot_bytes` bytes. With no entries, every
-    /// look-up is a miss.
+    /// Makes a cache of `capacity_entries` values of up to `slot_bytes` bytes. If there are no
+    /// entries, every look-up is a miss.
     ///
-    /// The operating system gives zeroed slots, and backs their pages at the first write. (A build
-    /// without optimisation writes them here.) So the memory of the cache grows as it fills.
-    /// [`memory_bytes`](Self::memory_bytes) is the final size, which a budget must reserve from the
-    /// start.
+    /// The operating system gives zeroed slots, and allocates their pages at the first write. (A
+    /// build without optimisation writes all slots here.) So the memory of the cache grows while it
+    /// fills. [`memory_bytes`](Self::memory_bytes) is the final size, which a budget must reserve
+    /// from the start.
     pub(crate) fn new(capacity_entries: usize, slot_bytes: usize) -> SlotCache {
         let slot_words = slot_words(slot_bytes);
         let sets = (0..capacity_entries.div_ceil(WAYS))
             .map(|set| Set {
                 tags: std::array::from_fn(|_| AtomicU32::new(EMPTY)),
-                // The last set may have fewer ways. The missing ones are marked as being written,
+                // The last set may have fewer ways. The missing ways are marked as being written,
                 // so no thread uses them.
                 sequences: std::array::from_fn(|way| {
                     let exists = set * WAYS + way < capacity_entries;
@@ -191,9 +195,9 @@ impl SlotCache {
         }
     }
 
-    /// The most entries whose [`memory_bytes`](Self::memory_bytes) fit into `bytes`, including
-    /// slots, tags, sequences and hands. A caller takes the smaller of this and the number of
-    /// records in the index.
+    /// The largest number of entries with a [`memory_bytes`](Self::memory_bytes) of at most
+    /// `bytes`. This includes slots, tags, sequences and hands. A caller uses the smaller of this
+    /// number and the number of records in the index.
     pub(crate) fn entries_for(bytes: u64, slot_bytes: usize) -> usize {
         let slot = (slot_words(slot_bytes) as u64).saturating_mul(WORD as u64);
         let overhead = (size_of::<Set>() + size_of::<AtomicU8>()) as u64;
@@ -204,7 +208,7 @@ impl SlotCache {
         usize::try_from(entries).unwrap_or(usize::MAX)
     }
 
-    /// The most entries.
+    /// The number of entries that the cache can have.
     #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
@@ -219,10 +223,10 @@ impl SlotCache {
         bytes as u64
     }
 
-    /// Copies the value of `key` under `stamp` into `out` and returns true. On a miss it returns
+    /// Copies the value of `key` under `stamp` into `out` and returns true. After a miss it returns
     /// false, and the contents of `out` are arbitrary.
     ///
-    /// A hit takes no lock. It allocates only if `out` has never held a value of this length.
+    /// A hit takes no lock. It allocates memory only if `out` has less capacity than the value.
     #[inline]
     pub(crate) fn get(&self, key: u32, stamp: u32, out: &mut Vec<u8>) -> bool {
         let at = self.set_of(key);
@@ -241,11 +245,11 @@ impl SlotCache {
         false
     }
 
-    /// Offers a value under a stamp. It replaces the key's value under another stamp, or another
-    /// value in its set.
+    /// Offers a value under a stamp. If the cache accepts the value, it replaces the key's value
+    /// under another stamp, or another value in the set of the key.
     ///
-    /// Nothing happens if it is longer than a slot, if it is already present, or if another thread
-    /// is writing the way.
+    /// The call does nothing in three cases: the value is longer than a slot, the cache already has
+    /// it, or another thread is writing the way.
     pub(crate) fn insert(&self, key: u32, stamp: u32, value: &[u8]) {
         let at = self.set_of(key);
         let Some((set, hand)) = self.sets.get(at).zip(self.hands.get(at)) else {
@@ -262,8 +266,8 @@ impl SlotCache {
             ways => {
                 let way = ways.trailing_zeros() as usize;
                 let first = self.slot(at, way).first();
-                // The way may hold another value by now. Then there is one copy more or less, which
-                // does no harm.
+                // Another thread may have replaced the value of this way. The cache then has one
+                // copy more or less of the value, which does no harm.
                 if first.is_some_and(|word| (word.load(Relaxed) >> STAMP) as u32 == stamp) {
                     return;
                 }
@@ -273,7 +277,7 @@ impl SlotCache {
         let Some((way, sequence)) = taken else {
             return;
         };
-        // W2: a thread that sees one of the stores below sees the way as being written.
+        // W2: a thread that sees one of the stores below also sees that the way is being written.
         fence(Release);
         if let Some((first, rest)) = self.slot(at, way).split_first() {
             first.store(u64::from(length) | (u64::from(stamp) << STAMP), Relaxed);
@@ -282,14 +286,14 @@ impl SlotCache {
             }
             set.tags[way].store(key, Relaxed);
         }
-        // W4. New values start unread, so that values used once do not outlast those that are used
-        // again.
+        // W4. A new value starts with a cleared CLOCK bit, so that a value that is used once does
+        // not outlast a value that is used again.
         let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
         set.sequences[way].store(next, Release);
     }
 
-    /// Removes a key with all values that were inserted before this call, whatever their stamps.
-    /// Waits for a thread that is writing one of them.
+    /// Removes all values of a key that were inserted before this call, whatever their stamps. The
+    /// call waits for a thread that is writing one of these values.
     pub(crate) fn remove(&self, key: u32) {
         let Some(set) = self.sets.get(self.set_of(key)) else {
             return;
@@ -300,8 +304,8 @@ impl SlotCache {
                     std::thread::yield_now();
                     continue;
                 };
-                // W2, W3 and W4, of the tag alone. The way may have become another key's, which
-                // then loses its value. This does no harm.
+                // These are W2, W3 and W4 of the tag alone. Another thread may have given the way
+                // to another key, which then loses its value. This does no harm.
                 fence(Release);
                 set.tags[way].store(EMPTY, Relaxed);
                 let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
@@ -310,13 +314,13 @@ impl SlotCache {
         }
     }
 
-    /// The set of a key; out of bounds if there are no sets.
+    /// The set of a key. The number is out of bounds if there are no sets.
     fn set_of(&self, key: u32) -> usize {
         // The hash as a fraction of 2^64, times the number of sets (Lemire's fast range).
         ((u128::from(hash(key)) * self.sets.len() as u128) >> 64) as usize
     }
 
-    /// The words of a slot; empty for a way that does not exist.
+    /// The words of a slot. The slice is empty for a way that does not exist.
     fn slot(&self, set: usize, way: usize) -> &[AtomicU64] {
         let from = (set * WAYS + way) * self.slot_words;
         self.words
@@ -339,8 +343,7 @@ impl SlotCache {
         if before & WRITING != 0 || before < STEP {
             return false;
         }
-        // The tag is checked again, since the first check may have read the tag of an earlier
-        // value.
+        // The first check may have read the tag of an earlier value, so the tag is checked again.
         let tag = set.tags[way].load(Relaxed);
         let Some((first, rest)) = self.slot(at, way).split_first() else {
             return false;
@@ -355,15 +358,15 @@ impl SlotCache {
             bytes.copy_from_slice(&word.load(Relaxed).to_le_bytes());
         }
         out.truncate(length);
-        // R3: the writer of each value loaded above is visible below.
+        // R3: for each value loaded above, the loads below see that its writer began.
         fence(Acquire);
         let after = sequence.load(Relaxed);
         if (before ^ after) & !READ != 0 || tag != key || (first >> STAMP) as u32 != stamp {
             return false;
         }
         if after & READ == 0 {
-            // If another value is in the way by now, it survives one more round of the hand. This
-            // does no harm.
+            // If another thread has put another value into the way, that value survives one more
+            // round of the hand. This does no harm.
             sequence.fetch_or(READ, Relaxed);
         }
         true
@@ -371,7 +374,7 @@ impl SlotCache {
 }
 
 impl Set {
-    /// The ways whose tag is `key`, as bits.
+    /// The ways with the tag `key`, as bits.
     #[inline]
     fn ways_of(&self, key: u32) -> u32 {
         let mut ways = 0;
@@ -381,8 +384,8 @@ impl Set {
         ways
     }
 
-    /// Marks a way as being written (W1), and returns its sequence before. `None` if another thread
-    /// is writing it.
+    /// Marks a way as being written (W1), and returns the sequence that it had before. Returns
+    /// `None` if another thread is writing the way.
     fn take(&self, way: usize) -> Option<u32> {
         let sequence = self.sequences[way].load(Relaxed);
         if sequence & WRITING != 0 {
@@ -394,10 +397,12 @@ impl Set {
     }
 
     /// Chooses the way to overwrite by CLOCK, and marks it as being written (W1). Returns the way
-    /// and its sequence before. `None` if other threads are writing the chosen way or all ways.
+    /// and the sequence that it had before. Returns `None` if other threads are writing the chosen
+    /// way or all ways.
     fn take_victim(&self, hand: &AtomicU8) -> Option<(usize, u32)> {
         let from = usize::from(hand.load(Relaxed));
-        // Two rounds, since the first may find all ways read.
+        // The hand makes two rounds, since the CLOCK bits of all ways may be set in the first
+        // round.
         for step in 0..2 * WAYS {
             let way = (from + step) % WAYS;
             let sequence = self.sequences[way].load(Relaxed);
@@ -438,7 +443,8 @@ mod tests {
 
     use super::*;
 
-    /// A value that its key determines, in every byte and in its length (0 to `longest`).
+    /// Makes a value that depends only on its key, in every byte and in its length (0 to
+    /// `longest`).
     fn value_of(key: u32, longest: usize, out: &mut Vec<u8>) {
         let mut state = hash(key) | 1;
         out.clear();
@@ -450,9 +456,9 @@ mod tests {
     }
 
     proptest! {
-        // The threads do the work of search threads: they look up, and insert on a miss. Each
-        // insertion of a key has another value, so that a value that should be gone would be
-        // noticed.
+        // Like search threads, each step looks a key up, and inserts it after a miss. Each
+        // insertion of a key has another value, so that the test notices a value that should be
+        // gone.
         #[test]
         fn returns_what_was_inserted_last(
             capacity in 0usize..70,
@@ -602,7 +608,7 @@ mod tests {
 
     #[test]
     fn the_tag_of_empty_ways_is_no_key() {
-        // One set with empty ways, one that is full, and one with missing ways.
+        // The caches are one set with empty ways, one full set, and one set with missing ways.
         for (capacity, keys) in [(WAYS, 0), (WAYS, WAYS as u32), (WAYS - 1, WAYS as u32 - 1)] {
             let cache = SlotCache::new(capacity, 4);
             let mut out = Vec::new();
@@ -630,10 +636,13 @@ mod tests {
         let mut out = Vec::new();
         cache.insert(0, 0, b"hot");
         for key in 1..1_000 {
-            assert!(cache.get(0, 0, &mut out), "gone before {key} came");
+            assert!(
+                cache.get(0, 0, &mut out),
+                "key 0 is gone before key {key} was inserted"
+            );
             cache.insert(key, 0, b"cold");
         }
-        // If no thread reads it, it is evicted, but not at once.
+        // If no thread reads the value, the cache evicts it, but not at the next insert.
         cache.insert(1_000, 0, b"cold");
         assert!(cache.get(0, 0, &mut out));
         for key in 1_001..1_001 + 2 * WAYS as u32 {
@@ -660,14 +669,15 @@ mod tests {
             for i in 0..8_000u32 {
                 loads[cache.set_of(i.wrapping_mul(stride))] += 1;
             }
-            // With a mean of 8 in a set, a random function puts 27 or more into one of 1000 sets
-            // one time in 10,000.
+            // The mean is 8 keys in a set. A random function puts 27 or more keys into one of 1,000
+            // sets in one of 10,000 cases.
             let most = loads.iter().max().copied().unwrap_or(0);
             assert!(most <= 26, "{most} keys are in one set at stride {stride}");
         }
     }
 
-    /// The hits of the paper's policy: least recently used among all entries.
+    /// The number of hits of the paper's policy, which evicts the least recently used of all
+    /// entries.
     fn hits_of_lru(capacity: usize, keys: &[u32]) -> usize {
         let (mut used, mut order) = (HashMap::new(), BTreeMap::new());
         let mut hits = 0;
@@ -689,7 +699,7 @@ mod tests {
         hits
     }
 
-    /// Keys below `keys`, whose frequencies fall as 1 / (rank + 1).
+    /// Draws keys below `keys` with frequencies in proportion to 1 / (rank + 1).
     fn skewed(keys: u32, count: u64) -> Vec<u32> {
         (0..count)
             .map(|i| {
@@ -716,11 +726,15 @@ mod tests {
             }
             let lru = hits_of_lru(capacity, &keys);
             eprintln!("{capacity} entries: {hits} hits, LRU {lru}");
-            assert!(hits * 100 > lru * 97, "{hits} hits where LRU has {lru}");
+            assert!(
+                hits * 100 > lru * 97,
+                "the cache has {hits} hits, LRU has {lru}"
+            );
         }
     }
 
-    // Few ways and many keys: threads constantly read values that others replace.
+    // There are few ways and many keys, so each thread often reads values that other threads
+    // replace.
     #[test]
     fn no_thread_sees_a_torn_value() {
         const LONGEST: usize = 160;
@@ -751,8 +765,9 @@ mod tests {
         }
     }
 
-    /// Nanoseconds of a call of `look_up` with a random key. The key depends on the result of the
-    /// call before, as a hop of a search depends on the one before. The best of some runs.
+    /// Nanoseconds of a call of `look_up` with a random key, as the best of some runs. Each key
+    /// depends on the result of the previous call, as a hop of a search depends on the previous
+    /// hop.
     fn time(threads: u32, keys: &[u32], look_up: impl Fn(u32, &mut Vec<u8>) -> u8 + Sync) -> f64 {
         const ROUNDS: u32 = 400_000;
         let run = |_| {

@@ -14,14 +14,15 @@
 //! ```
 //!
 //! - [`budget`]: opens indexes within the budget, for reading and for changes
-//! - [`ledger`]: the memory in use, and the indexes to close for new ones
-//! - [`names`]: the names of a directory's indexes, and names similar to a wrong one
-//! - [`federated`]: one search over several indexes
+//! - [`ledger`]: records the memory in use, and chooses the indexes to close for new ones
+//! - [`names`]: lists the names of the indexes in a directory, and finds names similar to a wrong
+//!   one
+//! - [`federated`]: searches several indexes at once
 //!
-//! Opening an `aisaq` index reads a fixed amount of data, whatever its size: some kilobytes if its
-//! codebook is in memory. So indexes are opened on request, and the least recently used ones are
-//! closed again. `bench/kernels/benches/open.rs` measures the time, and `examples/catalog.rs` the
-//! cost of thousands of indexes.
+//! Opening an `aisaq` index reads the same amount of data for an index of any size: some kilobytes
+//! if its codebook is in memory. So a catalog opens indexes on request, and closes the least
+//! recently used ones again. `bench/kernels/benches/open.rs` measures the time to open an index.
+//! `examples/catalog.rs` measures the cost of thousands of indexes.
 
 mod budget;
 mod federated;
@@ -49,12 +50,13 @@ use crate::plan::{self, Needs, PageFile};
 use crate::progress::{Progress, Silent};
 use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
-/// The most indexes that a catalog has open. Each has its folder and one file open, and more files
-/// if vectors or the data beside them are apart from lists. If the process may have few open files,
-/// fewer indexes are open, since other uses need a part of the files.
+/// The largest number of indexes that a catalog has open. For each open index, the catalog has the
+/// folder and one file open. If vectors or rows of attributes are stored apart from lists, it has
+/// more files open. If the process may have few open files, the catalog opens fewer indexes, so
+/// that other parts of the process can open files too.
 pub const MOST_OPEN: usize = 512;
 
-/// The most attempts to open an index that a build replaces meanwhile.
+/// The largest number of attempts to open an index that a build replaces during the call.
 const ATTEMPTS: usize = 3;
 
 /// The default time that a call waits for memory of the catalog.
@@ -63,15 +65,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Options for opening a catalog.
 #[derive(Clone, Debug)]
 pub struct CatalogOptions {
-    /// The most memory of all indexes together, in bytes. It includes the program and the queries
+    /// The memory limit of all indexes together, in bytes. It includes the program and the queries
     /// in flight. `None` sets no limit.
     pub memory: Option<u64>,
-    /// The options for opening each index. `memory` and `watch_recall` must be `None`, since the
-    /// budget is the budget of the catalog. Each open index has a `cache` of its own.
+    /// The options with which each index is opened. Its `memory` must be `None`, since the catalog
+    /// has one budget for all indexes. Its `watch_recall` must be `None` too. Each open index has a
+    /// `cache` of its own.
     pub open: OpenOptions,
-    /// The time that a call waits if the memory budget is full of indexes in use; 10 seconds by
-    /// default. This applies to opening an index for changes. It also applies to opening an index
-    /// for searches while other indexes are open for changes.
+    /// The time that a call waits if the indexes in use fill the memory budget; the default is 10
+    /// seconds. A call waits if it opens an index for changes. A call that opens an index for
+    /// searches waits only while other indexes are open for changes.
     pub patience: Duration,
 }
 
@@ -87,77 +90,77 @@ impl Default for CatalogOptions {
 
 /// Many indexes that share search threads, codebooks and one memory budget. Any number of threads
 /// may use a catalog.
-///
-/// An index is opened at its first use. It stays open until another index needs its memory, or its
-/// file descriptors if the process may have few. The least recently used index is closed first.
-/// While a caller has the [`Arc`] that [`index`](Catalog::index) returned, the index cannot be
-/// closed, and its memory counts. So keep it no longer than needed. An index that is opened alone
-/// spends memory on hot pages. A catalog does not.
+/// A catalog opens an index at its first use. The index stays open until another index needs its
+/// memory, or its file descriptors if the process may have few. The catalog first closes the least
+/// recently used index. While a caller has the [`Arc`] that [`index`](Catalog::index) returned, the
+/// catalog cannot close the index, and the memory of the index counts. So drop the `Arc` as soon as
+/// possible. An index that is opened without a catalog spends memory on hot pages. An index of a
+/// catalog does not.
 ///
 /// The same threads search all indexes, and all indexes share the memory for queries in flight.
 ///
-/// To change an index, call [`LiveIndex::over`](crate::LiveIndex::over) with the one that
+/// To change an index, call [`LiveIndex::over`](crate::LiveIndex::over) with the index that
 /// [`index`](Catalog::index) returns. Under a budget, the opened index gets as much memory as
-/// changes of an index of its size can use, and more while more changes wait. If there is no
-/// memory, the call waits for a time ([`CatalogOptions::patience`]), and then fails. The opened
-/// index has its own threads. Without a budget, the memory of changes is neither bounded nor
-/// counted.
+/// changes of an index of its size can use. It gets more memory while more changes wait. If memory
+/// is missing, the call waits for the time [`CatalogOptions::patience`], and then fails. The opened
+/// index has its own threads. Without a budget, the catalog neither limits nor counts the memory of
+/// changes.
 pub struct Catalog {
     place: IndexPaths,
     budget: Arc<Budget>,
-    /// Signals that a thread has opened an index, or has failed to.
+    /// Signals that a thread has opened an index, or failed to open it.
     settled: Condvar,
-    /// Facts from the manifests of indexes, whether open or not.
+    /// Facts from the manifests of indexes. The indexes may be open or closed.
     spaces: Mutex<HashMap<String, (Stamp, Space)>>,
 }
 
-/// Facts about an index in a catalog, from its manifest alone.
+/// Facts about an index in a catalog, which come from the manifest of the index alone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IndexFacts {
-    /// Its name in the catalog.
+    /// The name of the index in the catalog.
     pub name: String,
     /// The number of vectors.
     pub vectors: u64,
-    /// Their dimension.
+    /// The dimension of the vectors.
     pub dimension: u32,
-    /// Their element type.
+    /// The element type of the vectors.
     pub element: String,
     /// The metric.
     pub metric: String,
-    /// The preset of its build.
+    /// The preset with which the index was built.
     pub preset: String,
-    /// The layout of its nodes on disk.
+    /// The layout of the nodes on disk.
     pub layout: String,
-    /// The bytes of a vector's code.
+    /// The bytes of the code of one vector.
     pub code_bytes: u32,
-    /// The bytes on disk.
+    /// The bytes of the index on disk.
     pub bytes: u64,
-    /// The content hash of its codebook, which indexes with equal codebooks share. It is empty in
-    /// an index of a format version below 3.
+    /// The content hash of the codebook. Indexes with equal codebooks share this hash. It is empty
+    /// in an index of a format version below 3.
     pub codebook: String,
-    /// The number of nodes in the navigation graph; 0 if there is none.
+    /// The number of nodes in the navigation graph. It is 0 if there is no navigation graph.
     pub navigation_nodes: u64,
-    /// The number of clusters of a cluster index; 0 in a graph.
+    /// The number of clusters of a cluster index. It is 0 for a graph index.
     pub clusters: u64,
     /// The format version of the index.
     pub format_version: u32,
 }
 
-/// The version of an index on disk: the identity of its manifest file, which each commit replaces,
-/// and the bytes of its logs.
+/// The version of an index on disk. It consists of the identity of the manifest file, which each
+/// commit replaces, and of the bytes of the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
     inode: u64,
     length: u64,
-    /// The bytes of all logs, and the highest number of a log.
+    /// The bytes of all logs, and the highest number among the logs.
     logged: (u64, u64),
     modified: (i64, i64),
     changed: (i64, i64),
 }
 
 impl Stamp {
-    /// The stamp of the index in a directory; `None` if there is none.
+    /// The stamp of the index in a directory. `None` if the directory has no index.
     fn of(index: &Path) -> Result<Option<Self>, Error> {
         let path = index.join(MANIFEST);
         match std::fs::metadata(&path) {
@@ -190,7 +193,7 @@ impl Stamp {
             };
             match entry.metadata() {
                 Ok(facts) => (bytes, last) = (bytes + facts.len(), last.max(number)),
-                // A checkpoint has just removed the log.
+                // A checkpoint has removed the log after the directory was read.
                 Err(error) if stored::is_absent(&error) => {}
                 Err(error) => return Err(unseen(&entry.path(), error)),
             }
@@ -199,13 +202,13 @@ impl Stamp {
     }
 }
 
-/// The error if an index's files cannot be examined.
+/// The error if the files of an index cannot be examined.
 fn unseen(path: &Path, error: std::io::Error) -> Error {
     TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
-/// The right to open an index, which one thread has at a time. If the index was not opened, the
-/// drop of this value frees the memory that was reserved for the index.
+/// The right to open an index. One thread has it at a time. If the thread did not open the index,
+/// the drop of this value frees the memory that was reserved for the index.
 struct Opening<'a> {
     catalog: &'a Catalog,
     name: &'a str,
@@ -231,7 +234,7 @@ impl fmt::Debug for Catalog {
 }
 
 impl Drop for Catalog {
-    /// Closes all open indexes, except indexes that callers still have.
+    /// Closes all open indexes, except the indexes that callers still have.
     fn drop(&mut self) {
         let closed = self.budget.ledger.lock().close_all();
         drop(closed);
@@ -239,12 +242,12 @@ impl Drop for Catalog {
 }
 
 impl Catalog {
-    /// Opens a directory whose subdirectories are indexes. No index is opened yet. Indexes that are
-    /// built in the directory later belong to the catalog too.
+    /// Opens a directory whose subdirectories are indexes. The call opens no index. Indexes that
+    /// are built in the directory later belong to the catalog too.
     ///
     /// # Errors
-    /// There is no such directory, or it is an index itself. Or the memory budget is too small for
-    /// the program and its queries.
+    /// The call fails if there is no such directory, or if the directory is an index itself. It
+    /// also fails if the memory budget is too small for the program and its queries.
     pub fn open(directory: impl AsRef<Path>, options: &CatalogOptions) -> Result<Self, Error> {
         Self::at(IndexPaths::directory(directory.as_ref())?, options)
     }
@@ -252,8 +255,8 @@ impl Catalog {
     /// Creates a catalog of indexes at any paths. The name of an index is its path as given here.
     ///
     /// # Errors
-    /// There are no paths, or the memory budget is too small for the program and its queries. A
-    /// missing index is an error only when it is requested.
+    /// The call fails if `paths` is empty, or if the memory budget is too small for the program and
+    /// its queries. A missing index is an error only when it is requested.
     pub fn of_paths(
         paths: impl IntoIterator<Item = impl Into<PathBuf>>,
         options: &CatalogOptions,
@@ -270,7 +273,7 @@ impl Catalog {
                 "memory of each index",
                 memory,
                 "the catalog's own `memory` is the budget of all of its indexes",
-                "Set that one in its place",
+                "Set the `memory` of the catalog instead",
             ));
         }
         if options.open.watch_recall.is_some() {
@@ -281,8 +284,8 @@ impl Catalog {
                 "Open an index by itself to watch it",
             ));
         }
-        // The page size is known only when an index is opened. If its pages are larger, a search
-        // has fewer queries in flight.
+        // The page size is known only when an index is opened. If the pages of an index are larger
+        // than assumed here, a search has fewer queries in flight.
         let page = PageFile {
             page_bytes: BLOCK,
             ..PageFile::default()
@@ -309,11 +312,11 @@ impl Catalog {
         })
     }
 
-    /// The names of the indexes that exist now, sorted. An index is a subdirectory with a MANIFEST.
-    /// An unfinished build, for example, has none.
+    /// The names of the indexes that exist now, sorted. A subdirectory with a MANIFEST is an index.
+    /// The subdirectory of an unfinished build, for example, has no MANIFEST.
     ///
     /// # Errors
-    /// The directory is missing or cannot be read.
+    /// The call fails if the directory is missing or cannot be read.
     pub fn names(&self) -> Result<Vec<String>, Error> {
         self.place.names()
     }
@@ -321,7 +324,7 @@ impl Catalog {
     /// The number of indexes that exist now.
     ///
     /// # Errors
-    /// Fails as [`names`](Catalog::names) does.
+    /// The call fails for the reasons of [`names`](Catalog::names).
     pub fn len(&self) -> Result<usize, Error> {
         Ok(self.names()?.len())
     }
@@ -329,7 +332,7 @@ impl Catalog {
     /// Whether no index exists now.
     ///
     /// # Errors
-    /// Fails as [`names`](Catalog::names) does.
+    /// The call fails for the reasons of [`names`](Catalog::names).
     pub fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.names()?.is_empty())
     }
@@ -341,31 +344,33 @@ impl Catalog {
             .is_ok_and(|path| matches!(Stamp::of(&path), Ok(Some(_))))
     }
 
-    /// The index of this name. If it is not open, the call opens it, and may close other indexes
-    /// for it.
+    /// The index of this name. If it is not open, the call opens it, and may close other indexes to
+    /// free memory.
     ///
-    /// If any process replaced or changed the index on disk, it is opened again. Callers that have
-    /// the old handle keep it. So while an index is being changed, each call after a change opens
-    /// it again.
+    /// If any process replaced or changed the index on disk, the call opens it again. Callers that
+    /// have the old handle keep this handle. So if an index is changed again and again, the next
+    /// call after each change opens it again.
     ///
-    /// If the index is open, the call only examines its folder. Otherwise its files are read
-    /// without a lock, so that searches continue meanwhile and other indexes can be opened.
+    /// If the index is open, the call only examines the folder of the index. Otherwise it reads the
+    /// files of the index without a lock. So other threads can search and open other indexes at the
+    /// same time.
     ///
     /// # Errors
-    /// - [`Error::NoSuchIndex`], with similar names, if there is none of this name.
-    /// - [`Error::Memory`] if the index can never fit the memory budget, or does not fit beside the
-    ///   indexes that callers hold. If some of them are open for changes, the call first waits for
-    ///   memory.
-    /// - An error of its files.
+    /// - [`Error::NoSuchIndex`], with similar names, if there is no index of this name.
+    /// - [`Error::Memory`] if the index can never fit into the memory budget, or does not fit
+    ///   beside the indexes that callers have. If some of these indexes are open for changes, the
+    ///   call first waits for memory.
+    /// - An error of the files of the index.
     pub fn index(&self, name: &str) -> Result<Arc<Index>, Error> {
         self.index_observed(name, &Silent)
     }
 
-    /// Like [`index`](Catalog::index). While the call waits for memory, it checks `progress` every
-    /// few milliseconds for an interruption.
+    /// Does the same as [`index`](Catalog::index). While the call waits for memory, it checks
+    /// `progress` every few milliseconds for an interruption.
     ///
     /// # Errors
-    /// Fails as [`index`](Catalog::index) does, and with [`Error::Interrupted`].
+    /// The call fails for the reasons of [`index`](Catalog::index), and with
+    /// [`Error::Interrupted`].
     pub fn index_observed(&self, name: &str, progress: &dyn Progress) -> Result<Arc<Index>, Error> {
         let path = self.place.path(name)?;
         let mut attempt = 0;
@@ -381,10 +386,10 @@ impl Catalog {
             self.budget.leave_files();
             match self.budget.assemble(name, &path, progress) {
                 Ok(index) => return Ok(self.settle(opening, index, stamp)),
-                // A build that replaces the index may remove files after the manifest was read and
-                // before they are opened.
+                // A build that replaces the index may remove files after this thread has read the
+                // manifest, and before it opens them.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(&path)? != Some(stamp) => {}
-                // Other uses have taken the remaining file descriptors.
+                // Other parts of the process have used up the file descriptors.
                 Err(error)
                     if error.kind() == ErrorKind::TooManyFiles
                         && attempt < ATTEMPTS
@@ -394,8 +399,8 @@ impl Catalog {
         }
     }
 
-    /// Closes an index, and returns whether it was open. Its memory is freed when no caller has it
-    /// any more.
+    /// Closes an index, and returns whether it was open. The memory of the index is freed when no
+    /// caller has the index any more.
     pub fn close(&self, name: &str) -> bool {
         let closed = self.budget.ledger.lock().retire(name);
         closed.is_some()
@@ -407,17 +412,18 @@ impl Catalog {
         self.budget.ledger.lock().is_open(name)
     }
 
-    /// The number of open indexes, including indexes that callers still hold, have opened again, or
-    /// change.
+    /// The number of open indexes. This includes indexes that callers still have, indexes that they
+    /// have opened again, and indexes that they change.
     pub fn open_count(&self) -> usize {
         self.budget.ledger.lock().open_count()
     }
 
-    /// The bytes in use, as the catalog counts them: the program and the queries in flight,
-    /// codebooks, and the most that open indexes may take, including indexes open for changes.
+    /// The bytes in use, as the catalog counts them. These are the bytes of the program, of the
+    /// queries in flight and of codebooks, and the largest number of bytes that open indexes may
+    /// use. Indexes that are open for changes are included.
     ///
-    /// The number never exceeds the budget, with one exception: while a caller has both an index
-    /// and its replacement ([`LiveIndex::over`](crate::LiveIndex::over),
+    /// The number never exceeds the budget, with one exception: a caller may have both an index and
+    /// the index that replaces it ([`LiveIndex::over`](crate::LiveIndex::over),
     /// [`Opener`](crate::Opener)).
     pub fn memory_bytes(&self) -> u64 {
         self.budget.ledger.lock().bytes()
@@ -428,17 +434,17 @@ impl Catalog {
         self.budget.options.memory
     }
 
-    /// The number of codebooks in memory: one for each distinct codebook of open indexes, and the
-    /// most recently used others.
+    /// The number of codebooks in memory. Each distinct codebook of an open index is in memory
+    /// once. The most recently used codebooks of closed indexes are in memory, too.
     pub fn codebook_count(&self) -> usize {
         self.budget.ledger.lock().codebook_count()
     }
 
-    /// The backend of the search threads, which read pages. If there are no such threads yet, they
-    /// are started.
+    /// The backend by which the search threads read pages. If there are no search threads yet, the
+    /// call starts them.
     ///
     /// # Errors
-    /// A thread cannot be started.
+    /// The call fails if a thread cannot be started.
     pub fn backend(&self) -> Result<Backend, Error> {
         let worker_pool = self
             .budget
@@ -447,11 +453,12 @@ impl Catalog {
         Ok(worker_pool.backend().clone())
     }
 
-    /// Facts about an index, from its manifest alone. The call is cheap, and the index need not fit
-    /// the memory budget.
+    /// Facts about an index, from the manifest alone. The call is cheap, and the index need not fit
+    /// into the memory budget.
     ///
     /// # Errors
-    /// There is no index of this name, or its manifest is damaged or of a later format.
+    /// The call fails if there is no index of this name, or if its manifest is damaged or of a
+    /// later format.
     pub fn facts(&self, name: &str) -> Result<IndexFacts, Error> {
         let path = self.place.path(name)?;
         self.stamp(name, &path)?;
@@ -483,8 +490,8 @@ impl Catalog {
         Err(self.place.absent(name, path))
     }
 
-    /// The index, if it is open and unchanged on disk. Otherwise the right to open it. If another
-    /// thread has that right, the call waits.
+    /// The index, if it is open and unchanged on disk. Otherwise the right to open the index. If
+    /// another thread has this right, the call waits.
     fn begin<'a>(&'a self, name: &'a str, stamp: Stamp) -> Begin<'a> {
         let mut ledger = self.budget.ledger.lock();
         if ledger.is_opening(name) {
@@ -498,7 +505,8 @@ impl Catalog {
         let replaced = ledger.retire(name);
         ledger.begin(name);
         drop(ledger);
-        // The files of the replaced index are closed after the lock is released.
+        // The files of the replaced index are closed when `replaced` is dropped, so the lock is
+        // released first.
         drop(replaced);
         Begin::Mine(Opening {
             catalog: self,
@@ -524,8 +532,9 @@ impl Catalog {
 enum Begin<'a> {
     /// The index is open.
     Open(Arc<Index>),
-    /// Another thread has just opened the index, or failed to open it. The caller must look again.
+    /// Another thread has just opened the index, or failed to open it. The caller must call `begin`
+    /// again.
     Look,
-    /// The caller must open it.
+    /// The caller must open the index.
     Mine(Opening<'a>),
 }

@@ -9,11 +9,12 @@
 //!
 //! The header of the file has the dimension and the bytes of a code. If codes have [two
 //! precisions](Codebook::low_codes), the bytes count both codes, and the header has a third number:
-//! 1 for nested codes, 2 for separate codes. A version that does not know this number refuses the
-//! file. The centroids of low codes come first, and the centroids of residual or high codes follow.
+//! 1 for nested codes, 2 for separate codes. A version of StratANN that does not know this number
+//! refuses the file. The centroids of low codes come first, and the centroids of residual or high
+//! codes follow.
 //!
-//! A codebook may be shared by several collections of one vector space. It is trained once, on a
-//! sample of any of these collections ([`Codebook::train`]), and given to each build
+//! Several collections of one vector space may share a codebook. The codebook is trained once, on a
+//! sample of any of these collections ([`Codebook::train`]). The caller gives it to each build
 //! ([`BuildOptions::codebook`](crate::BuildOptions::codebook)).
 
 pub(crate) mod crowds;
@@ -35,18 +36,19 @@ use crate::data::{VectorSource, check_rows};
 use crate::progress::{Progress, Stage};
 use crate::{Error, bounds, stored};
 
-/// The most rows that a codebook is trained on.
+/// The largest number of rows that a codebook is trained on.
 const TRAINING_ROWS: usize = 100_000;
 /// Rows of more dimensions than `WIDE` are wide. A sample of wide rows has about `TRAINING_NUMBERS`
 /// elements in total, but at least 40 rows for each centroid.
 const WIDE: usize = 128;
 const TRAINING_NUMBERS: usize = 4 << 20;
 const TRAINING_ROWS_WIDE: usize = 40 * CENTROIDS;
-/// The most iterations of Lloyd's algorithm. Training on wide rows takes the most time. There, the
-/// algorithm ends when an iteration reduces the squared error by less than the share `LEAST_GAIN`.
+/// The largest number of iterations of Lloyd's algorithm. Training on wide rows takes the longest.
+/// For wide rows, the algorithm ends when an iteration reduces the squared error by less than the
+/// share `LEAST_GAIN`.
 const ITERATIONS: usize = 12;
 const LEAST_GAIN: f64 = 0.005;
-/// The third number of the header, for each kind of low codes.
+/// The third number of the header for each kind of low codes.
 const ORDERS: [(u32, LowCodes); 2] = [(1, LowCodes::Nested), (2, LowCodes::Separate)];
 
 /// A codebook: 256 centroids for each byte of a code.
@@ -76,7 +78,7 @@ impl fmt::Debug for Codebook {
 }
 
 impl Quantizer {
-    /// The centroids in the form in which a file stores them.
+    /// The centroids as bytes, in the form in which a file stores them.
     fn centroid_bytes(&self) -> Vec<u8> {
         let bytes = |float: f32| float.to_le_bytes();
         match self {
@@ -89,15 +91,15 @@ impl Quantizer {
 /// Options for training a codebook.
 #[derive(Clone, Debug)]
 pub struct TrainOptions {
-    /// The metric. Under cosine, rows are normalised.
+    /// The metric of searches. Under cosine, training normalises the rows.
     pub metric: Metric,
-    /// Bytes of a vector's code. `None` is a quarter of the dimensions.
+    /// The bytes of a vector's code. With `None`, it is a quarter of the number of dimensions.
     pub code_bytes: Option<usize>,
-    /// OS threads. The result does not depend on their number.
+    /// The number of OS threads. The result does not depend on it.
     pub threads: usize,
-    /// Seed of every random choice.
+    /// The seed of every random choice.
     pub seed: u64,
-    /// The kind of low codes, for codes of two precisions as in the preset
+    /// The kind of low codes, if codes have two precisions as in the preset
     /// [`distvs`](crate::Preset::DISTVS). `code_bytes` then counts the high codes.
     pub low_codes: Option<LowCodes>,
 }
@@ -114,12 +116,12 @@ impl Default for TrainOptions {
     }
 }
 
-/// The default bytes of a code: a quarter of the dimensions.
+/// The default number of bytes of a code: a quarter of the number of dimensions.
 pub(crate) fn usual_code_bytes(dim: usize) -> usize {
     dim.div_ceil(4)
 }
 
-/// The most rows of `dim` dimensions that a codebook is trained on.
+/// The largest number of rows that a codebook is trained on, for rows of `dim` dimensions.
 pub(crate) fn training_rows(dim: usize) -> usize {
     match dim {
         0..=WIDE => TRAINING_ROWS,
@@ -128,13 +130,13 @@ pub(crate) fn training_rows(dim: usize) -> usize {
 }
 
 impl Codebook {
-    /// Trains a codebook on an even sample of up to 100,000 rows. If rows have many dimensions, the
-    /// sample is smaller, down to 10,240 rows.
+    /// Trains a codebook on an evenly spaced sample of up to 100,000 rows. If rows have many
+    /// dimensions, the sample has fewer rows, but at least 10,240.
     ///
     /// # Errors
-    /// No rows. Code bytes that are not from 1 to the dimensions. Rows of the sample with NaN or
-    /// infinity, or zero rows under cosine. A file that cannot be read. An interruption through
-    /// `progress`.
+    /// The call fails if there are no rows, or if the code bytes are not from 1 to the number of
+    /// dimensions. It fails if a row of the sample has NaN or infinity, or is a zero row under
+    /// cosine. It also fails if a file cannot be read, or if `progress` interrupts.
     pub fn train(
         source: &dyn VectorSource,
         options: &TrainOptions,
@@ -182,7 +184,7 @@ impl Codebook {
 
     /// Trains a codebook on rows of floats, for codes of one or two precisions. With two
     /// precisions, `code_bytes` counts both codes. If some rows are in dense clusters ([`crowds`]),
-    /// the errors of these rows have a larger weight.
+    /// the quantisation errors of these rows have a larger weight.
     pub(crate) fn of_sample(
         mut floats: Vec<f32>,
         dim: usize,
@@ -220,7 +222,7 @@ impl Codebook {
         self.paired().map(PairedQuantizer::low_codes)
     }
 
-    /// The quantizer for codes of two precisions, if there is one.
+    /// The quantizer for codes of two precisions. `None` if codes have one precision.
     pub(crate) fn paired(&self) -> Option<&PairedQuantizer> {
         match &self.quantizer {
             Quantizer::Plain(_) => None,
@@ -228,8 +230,8 @@ impl Codebook {
         }
     }
 
-    /// Encodes `n` vectors, `n * dim` floats, into `n * code_bytes` bytes, on up to `threads`
-    /// threads.
+    /// Encodes `n` vectors, given as `n * dim` floats, into `n * code_bytes` bytes, on up to
+    /// `threads` threads.
     pub(crate) fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.encode(vectors, codes, threads),
@@ -237,8 +239,8 @@ impl Codebook {
         }
     }
 
-    /// The squared distance of each vector from the vector that its code stands for. Vectors are
-    /// consecutive floats. For codes of two precisions, the error is of both codes together.
+    /// The squared distance of each vector from the vector that its code represents. The vectors
+    /// are consecutive floats. For codes of two precisions, it is the error of both codes together.
     pub(crate) fn squared_errors(&self, vectors: &[f32], threads: usize) -> Vec<f64> {
         let (dim, code_bytes) = (self.dim(), self.code_bytes());
         let count = vectors.len() / dim;
@@ -259,8 +261,9 @@ impl Codebook {
         pairs.map(error).collect()
     }
 
-    /// Fills a query's table of partial distances. Nested codes need a correction as well
-    /// ([`PairedQuantizer::correction`]). For separate codes, the table is for the high codes.
+    /// Fills a query's table of partial distances. For nested codes, distances also need a
+    /// correction ([`PairedQuantizer::correction`]). For separate codes, the table is for the high
+    /// codes.
     pub(crate) fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.table(metric, query, table),
@@ -272,7 +275,7 @@ impl Codebook {
     /// index.
     ///
     /// # Errors
-    /// The file is missing, damaged, of a later format, or not a codebook.
+    /// The call fails if the file is missing, damaged, of a later format, or not a codebook.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let file = path.display().to_string();
@@ -295,7 +298,8 @@ impl Codebook {
     /// Writes the codebook to a file atomically.
     ///
     /// # Errors
-    /// The directory does not exist or cannot be written to, or the disk is full.
+    /// The call fails if the directory does not exist or cannot be written to, or if the disk is
+    /// full.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
@@ -303,7 +307,7 @@ impl Codebook {
                 "the codebook's file",
                 path.display(),
                 "this path does not end with the name of a file in UTF-8",
-                "Give one that does",
+                "Give a path that ends with such a name",
             ));
         };
         let folder = match path.parent() {
@@ -339,7 +343,8 @@ impl Codebook {
             FileKind::Codebook,
             None,
             |reader, piece| {
-                // In a format version below 3 the header has no shape.
+                // In a format version below 3, the header of a codebook does not have the dimension
+                // and the bytes of a code.
                 if !manifest.codebook.is_empty() {
                     low_codes = shape_of(reader, &entry).map(|(_, _, low_codes)| low_codes);
                 }
@@ -387,7 +392,7 @@ impl Codebook {
     /// Makes a codebook from centroids in the form in which a file stores them.
     ///
     /// # Errors
-    /// The bytes are not centroids for such vectors and codes.
+    /// The call fails if the bytes are not centroids for such vectors and codes.
     pub(crate) fn of_content(
         centroids: &[u8],
         dim: usize,
@@ -398,7 +403,7 @@ impl Codebook {
         Self::assemble(centroids, dim, code_bytes, hash, low_codes)
     }
 
-    /// Bytes of the centroids of a codebook.
+    /// The number of bytes of a codebook's centroids.
     pub(crate) fn content_bytes(dim: usize, low_codes: Option<LowCodes>) -> usize {
         4 * CENTROIDS * dim * (1 + usize::from(low_codes.is_some()))
     }
@@ -411,13 +416,13 @@ impl Codebook {
         let order = (ORDERS.iter()).find(|(_, low_codes)| Some(*low_codes) == self.low_codes());
         let fields = match order {
             Some(&(order, _)) => fields.u32(order),
-            // A version that knows only codes of one precision can read this header.
+            // Versions that know only codes of one precision can read this header.
             None => fields,
         };
         (fields.finish(), self.quantizer.centroid_bytes())
     }
 
-    /// Dimensions of the vectors.
+    /// The dimension of the vectors.
     pub fn dim(&self) -> usize {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.dim(),
@@ -425,7 +430,7 @@ impl Codebook {
         }
     }
 
-    /// Bytes of a code. For codes of two precisions, the bytes of both codes.
+    /// The bytes of a code. For codes of two precisions, it is the bytes of both codes.
     pub fn code_bytes(&self) -> usize {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.code_bytes(),
@@ -433,13 +438,13 @@ impl Codebook {
         }
     }
 
-    /// The hash of its content: BLAKE3 of the centroids, 64 hexadecimal digits.
+    /// The hash of the codebook's content: BLAKE3 of the centroids, as 64 hexadecimal digits.
     pub fn hash(&self) -> &str {
         &self.hash
     }
 
-    /// Whether the hash of the content is [`hash`](Codebook::hash). In a codebook that was read
-    /// from an index, `hash` is the one in the MANIFEST.
+    /// Whether the hash of the content equals [`hash`](Codebook::hash). In a codebook that was read
+    /// from an index, `hash` is the hash in the MANIFEST.
     pub(crate) fn is_what_it_says(&self) -> bool {
         let found = blake3::hash(&self.quantizer.centroid_bytes()).to_hex();
         found.as_str() == self.hash
@@ -463,13 +468,13 @@ impl Codebook {
         }
     }
 
-    /// Bytes in memory of its centroids.
+    /// The bytes that the centroids of a codebook take in memory.
     pub(crate) fn memory_bytes(dim: usize) -> u64 {
         (4 * CENTROIDS * dim) as u64
     }
 }
 
-/// The parameters of training.
+/// The parameters of training for vectors of `dim` dimensions.
 pub(crate) fn training(dim: usize, threads: usize, seed: u64) -> Training {
     Training {
         iterations: ITERATIONS,
@@ -505,19 +510,19 @@ pub(crate) fn wrong_dimension(what: impl Into<String>, dim: usize) -> Error {
     )
 }
 
-/// Refuses codes of no bytes, or of more bytes than dimensions.
+/// Refuses codes of no bytes, and codes with more bytes than dimensions.
 pub(crate) fn check_code_bytes(code_bytes: usize, dim: usize) -> Result<(), Error> {
     if code_bytes == 0 || code_bytes > dim {
-        let reason = "each byte stands for one dimension or more";
-        let remedy = format!("Pass 1 to {dim}, the dimensions");
+        let reason = "each byte encodes at least one dimension";
+        let remedy = format!("Pass 1 to {dim}, the number of dimensions");
         let what = "number of code bytes";
         return Err(Error::call(what, code_bytes, reason, remedy));
     }
     Ok(())
 }
 
-/// The dimensions and code bytes in the header of a codebook's file, and the kind of low codes, if
-/// any.
+/// The dimension and the code bytes in the header of a codebook's file, and the kind of low codes
+/// if codes have two precisions.
 fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize, Option<LowCodes>), Error> {
     let mut fields = reader.fields();
     let dim = fields.u32("dimension")? as usize;
@@ -549,7 +554,7 @@ fn shape_of(reader: &StreamReader, file: &str) -> Result<(usize, usize, Option<L
     Ok((dim, code_bytes, low_codes))
 }
 
-/// The error of a codebook's file that contradicts itself.
+/// The error of a codebook's file with a contradiction.
 fn damaged(file: &str, what: String) -> Error {
     Error::Damaged {
         file: file.to_owned(),
@@ -557,7 +562,7 @@ fn damaged(file: &str, what: String) -> Error {
     }
 }
 
-/// The hash of centroids in the form in which a file stores them.
+/// The hash of centroids. `centroids` has the form in which a file stores them.
 fn hash_of(centroids: &[u8]) -> String {
     blake3::hash(centroids).to_hex().to_string()
 }

@@ -1,4 +1,4 @@
-//! The errors of the engine: one type with context over the small errors of its parts.
+//! The errors of the engine. One type adds context to the small errors of the modules.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,14 +12,15 @@ use stratann_vector::QuantizerError;
 use crate::data::DataError;
 use crate::graph::GraphError;
 
-/// Any failure of the engine. The text names the argument or file, its value, and the remedy.
+/// Any failure of the engine. The text names the argument or file, the value that was found, and
+/// the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument whose value is not possible, or that contradicts another one.
+    /// An argument has an impossible value, or contradicts another argument.
     #[error("{what} is {found}; {reason}. {remedy}")]
     Argument {
-        /// The argument's name.
+        /// The name of the argument.
         what: String,
         /// The value that was given.
         found: String,
@@ -28,13 +29,13 @@ pub enum Error {
         /// How the caller can repair the call.
         remedy: String,
     },
-    /// A filter that cannot be parsed, or that the columns of the index cannot evaluate.
+    /// A filter cannot be parsed, or the columns of the index cannot evaluate it.
     #[error("filter{}: {reason}", position.map(|at| format!(", at character {at}")).unwrap_or_default())]
     Filter {
-        /// The character of the text at which the error is, from 1. `None` if the filter was made
+        /// The number of the character at which the error is, from 1. `None` if the filter was made
         /// of objects and not parsed.
         position: Option<usize>,
-        /// The error, and the remedy.
+        /// The error and the remedy.
         reason: String,
     },
     /// The directory has no index that can be opened.
@@ -42,7 +43,7 @@ pub enum Error {
     NotAnIndex {
         /// The directory.
         path: PathBuf,
-        /// The reason, and the remedy.
+        /// The reason and the remedy.
         reason: String,
     },
     /// A catalog has no index of this name.
@@ -52,15 +53,15 @@ pub enum Error {
         catalog: PathBuf,
         /// The requested name.
         name: String,
-        /// The names that exist.
+        /// The remedy, which has the names that exist.
         remedy: String,
     },
-    /// A build would replace existing files.
+    /// A build refuses to replace existing files.
     #[error("{}: {reason}", path.display())]
     Exists {
         /// The directory.
         path: PathBuf,
-        /// The existing files, and the remedy.
+        /// The existing files and the remedy.
         reason: String,
     },
     /// The memory budget is smaller than the work needs.
@@ -75,8 +76,8 @@ pub enum Error {
         /// The part of the work that needs them.
         part: String,
     },
-    /// The memory budget of a catalog cannot hold the changes of an index beside the indexes in
-    /// use.
+    /// The memory budget of a catalog is too small for the changes of an index beside the indexes
+    /// in use.
     #[error(
         "memory budget of {budget} bytes: no memory for {what} beside {others} that are in use (waited {} s). Close unused indexes \
          (`index.close()`, or the end of its `with` block; in Rust drop the `LiveIndex`), or open the catalog with {needs} bytes",
@@ -85,9 +86,9 @@ pub enum Error {
     Crowded {
         /// The catalog's budget, in bytes.
         budget: u64,
-        /// A budget that would hold all of them, in bytes.
+        /// The budget that suffices for the indexes in use and this part, in bytes.
         needs: u64,
-        /// The part that the budget has no memory for.
+        /// The part that does not fit into the budget.
         what: String,
         /// The number of indexes in use.
         others: usize,
@@ -104,11 +105,11 @@ pub enum Error {
         /// The contradiction.
         what: String,
     },
-    /// A log that lost durable records.
+    /// The log has lost durable records.
     #[error(
-        "{file}: damaged: its records end at offset {offset} ({reason}) with sequence number {sequence}, and {evidence}: \
-         of {missing} records that were there {}{whole} are whole. Restore a copy, or run `stratann repair`, which keeps \
-         the whole records",
+        "{file}: damaged: its records end at offset {offset} ({reason}) with sequence number {sequence}, but {evidence}. \
+         Of the {missing} records after this offset, {}{whole} can be read. Restore a copy, or run `stratann repair`, which keeps \
+         the readable records",
         if *more { "at least " } else { "" }
     )]
     DamagedLog {
@@ -129,24 +130,24 @@ pub enum Error {
         /// Whether `whole` is a lower bound, since the count ended early.
         more: bool,
     },
-    /// Another process has changed the index since this process opened it for reading. Pages that
-    /// it needs are gone.
+    /// Another process has changed the index since this process opened it for reading. The change
+    /// removed pages that this process needs.
     #[error("{}: another process has changed it since it was opened here. Open it again (in Python index.refresh())", path.display())]
     Outdated {
         /// The directory.
         path: PathBuf,
     },
-    /// An index that changed too fast for a snapshot of it to be copied, exported or measured.
+    /// An index changed too fast for the call to copy, export or measure a snapshot of it.
     #[error("{}: {what}. {remedy}", path.display())]
     Restless {
         /// The directory of the index.
         path: PathBuf,
-        /// The changes that interfered.
+        /// The changes that interfered with the call.
         what: String,
         /// The remedy.
         remedy: String,
     },
-    /// A commit that may not survive a crash of the machine, since a sync failed.
+    /// A commit may not survive a crash of the machine, since a sync failed.
     #[error(
         "{}: the commit may not be durable, since a sync failed: {source}. A crash of the machine may restore the state before it. Check the disk, then open the index for changes once, or rebuild it",
         path.display()
@@ -154,10 +155,10 @@ pub enum Error {
     Undurable {
         /// The directory.
         path: PathBuf,
-        /// The sync that failed.
+        /// The error of the sync.
         source: Box<TierError>,
     },
-    /// A build that succeeded, but whose copies could not be made on the given places.
+    /// A build succeeded, but its copies could not be made on the given places.
     #[error(
         "{}: the index was built, but it could not be placed on {places}: {source}. Open it with other places, or with none",
         path.display()
@@ -167,10 +168,10 @@ pub enum Error {
         path: PathBuf,
         /// The given places.
         places: String,
-        /// The reason.
+        /// The error that prevented the copies.
         source: Box<Error>,
     },
-    /// An index that takes no more changes through this handle. The handle can still search it.
+    /// This handle accepts no more changes of the index. It can still search the index.
     #[error("{}: takes no more changes through this handle: {reason}. Close this handle, then open the index again", path.display())]
     Halted {
         /// The directory.
@@ -178,7 +179,7 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
-    /// A damaged index with too few readable parts for a repair.
+    /// A damaged index has too few readable parts for a repair.
     #[error(
         "{}: cannot be repaired: {reason}; nothing was changed. Restore a copy, or build the index again from its source",
         path.display()
@@ -186,94 +187,96 @@ pub enum Error {
     Unrepairable {
         /// The directory.
         path: PathBuf,
-        /// The missing part.
+        /// The part that is missing.
         reason: String,
     },
-    /// The caller asked to stop, before anything was changed.
+    /// The caller asked the call to stop before it changed anything.
     #[error("interrupted; nothing was changed")]
     Interrupted,
-    /// A search that was not finished at its deadline.
+    /// A search was not finished at its deadline.
     #[error(
         "the deadline passed before the search was done. Allow more time, or ask for less (a shorter list, fewer queries a search)"
     )]
     DeadlineExceeded,
-    /// The caller asked to stop, after a part of the work was done.
+    /// The caller asked the call to stop after it did a part of the work.
     #[error("interrupted")]
     Stopped,
-    /// An insert of several batches that failed before the last batch.
+    /// An insert of several batches failed before the last batch.
     #[error("{source}; the first {done} of {total} rows are in{}", others(*given, *total))]
     Partly {
-        /// Rows that are in the index.
+        /// The number of rows that are in the index.
         done: usize,
-        /// Rows of the call.
+        /// The number of rows of the call.
         total: usize,
         /// The ids of the first and the last inserted row, if the index chose the ids.
         given: Option<(u64, u64)>,
         /// The error that ended the insert.
         source: Box<Error>,
     },
-    /// An earlier insert of the same rows was interrupted. Another insert of them would insert some
-    /// rows twice.
+    /// An earlier insert of the same rows was interrupted. If this call inserted the rows, some
+    /// rows would be in the index twice.
     #[error(
         "{file}: an insert of these rows was cut off; the first {done} of {total} are in, with ids {first_id} to {}. Continue it (`--resume`), or forget it and insert all \
          rows (`--no-resume`)",
         first_id.saturating_add(*done as u64).saturating_sub(1)
     )]
     CutOff {
-        /// The name of the rows: the path of a file.
+        /// The name of the rows, which is the path of their file.
         file: String,
-        /// The number of rows that are in the index, from the first on: 1 or more.
+        /// The number of rows that are in the index, which are the first rows of the file: at least
+        /// 1.
         done: usize,
-        /// The number of all rows.
+        /// The number of all rows of the file.
         total: usize,
         /// The id of the first row. Later rows have the next ids.
         first_id: u64,
     },
-    /// A change of attributes that failed before the last row.
+    /// A change of attributes failed before the last row.
     #[error(
         "{source}; the first {done} of {total} rows are set, and stay so. Set the others, or all of them again"
     )]
     PartlySet {
-        /// The number of vectors that have their new attributes, from the first on.
+        /// The number of rows whose vectors have their new attributes. These are the first rows of
+        /// the call.
         done: usize,
-        /// Rows of the call.
+        /// The number of rows of the call.
         total: usize,
         /// The error that ended the change.
         source: Box<Error>,
     },
-    /// A deletion by filter that failed before the last match.
+    /// A deletion by filter failed before the last matching vector.
     #[error(
         "{source}; {deleted} of the {matched} vectors that matched are deleted, and stay so. Delete by the filter again for the others"
     )]
     PartlyDeleted {
-        /// Vectors that this call deleted.
+        /// The number of vectors that this call deleted.
         deleted: u64,
-        /// Vectors that matched at the start.
+        /// The number of vectors that matched the filter at the start of the call.
         matched: u64,
         /// The error that ended the deletion.
         source: Box<Error>,
     },
-    /// An error of a file of vectors or of ground truth.
+    /// A file of vectors or of ground truth has an error.
     #[error(transparent)]
     Data(DataError),
-    /// An error in the bytes of an index.
+    /// The bytes of an index have an error.
     #[error(transparent)]
     Layout(LayoutError),
-    /// A list or vector that cannot be encoded or decoded.
+    /// A list or a vector cannot be encoded or decoded.
     #[error("{place}: {source}")]
     Codec {
-        /// The file or the node.
+        /// The name of the file, or the number of the node.
         place: String,
-        /// The error, and the remedy.
+        /// The error and the remedy.
         source: CodecError,
     },
-    /// A read or write that failed.
+    /// A read or a write failed.
     #[error(transparent)]
     Tier(#[from] TierError),
-    /// An error in the training of a quantiser.
+    /// The training of a quantiser failed.
     #[error(transparent)]
     Quantizer(#[from] QuantizerError),
-    /// An error in the construction of a graph.
+    /// The construction of a graph failed.
     #[error(transparent)]
     Graph(GraphError),
 }
@@ -282,27 +285,27 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// An argument whose value is not possible.
+    /// The value of an argument is not possible.
     Call,
-    /// A memory budget that is too small.
+    /// A memory budget is too small.
     Memory,
-    /// No such index, file or name exists.
+    /// The index, file or name does not exist.
     NotFound,
     /// The target exists already.
     Exists,
-    /// This user has no permission.
+    /// The user of this process has no permission.
     Denied,
-    /// Another process, or another handle of this process, changes the index.
+    /// Another process, or another handle of this process, is changing the index.
     InUse,
-    /// The device, or the quota of this user, is full.
+    /// The device is full, or the user of this process has used up the quota.
     NoSpace,
     /// The process has reached its limit of open files.
     TooManyFiles,
-    /// The system has no thread or no memory left.
+    /// The system has no threads or no memory left.
     Exhausted,
-    /// The caller asked to stop; a part of the work may be done.
+    /// The caller asked the call to stop. A part of the work may be done.
     Interrupted,
-    /// A search was not done by its deadline.
+    /// A search was not finished at its deadline.
     DeadlineExceeded,
     /// The index or file has been changed or replaced since it was opened. Open it again.
     Outdated,
@@ -310,10 +313,10 @@ pub enum ErrorKind {
     Halted,
     /// A commit may not survive a crash of the machine, since a sync failed.
     Undurable,
-    /// Bytes that contradict themselves or each other, or of a version that this program does not
-    /// know.
+    /// Bytes contradict themselves or other bytes, or have a format version that this program does
+    /// not know.
     Damaged,
-    /// A file of vectors with wrong contents.
+    /// A file of vectors has wrong contents.
     Data,
     /// Any other error of the device or the system.
     Io,
@@ -394,7 +397,8 @@ impl Error {
         }
     }
 
-    /// The cause by the underlying error of the operating system or tier, if there is one.
+    /// The kind of the underlying error of the operating system or the tier. `None` if there is no
+    /// such underlying error.
     fn cause(&self) -> Option<ErrorKind> {
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
@@ -409,7 +413,8 @@ impl Error {
         None
     }
 
-    /// The error of an argument: its name, its value, the reason and the remedy.
+    /// The error of an argument, made from the argument's name, its value, the reason and the
+    /// remedy.
     pub(crate) fn call(
         what: impl Into<String>,
         found: impl ToString,
@@ -424,7 +429,8 @@ impl Error {
         }
     }
 
-    /// The same error for an argument that is a part of `whole`: `whole` is put before its name.
+    /// Returns the same error for an argument that is a part of `whole`. The name `whole` precedes
+    /// the name of the argument.
     pub(crate) fn within(self, whole: &str) -> Self {
         match self {
             Self::Argument {
@@ -457,7 +463,7 @@ impl Error {
         }
     }
 
-    /// Whether the call was wrong (such as a bad argument). False if correct work failed.
+    /// Whether the call was wrong (such as a bad argument). Returns false if a correct call failed.
     pub fn is_call_wrong(&self) -> bool {
         match self {
             Self::Argument { .. }
@@ -472,8 +478,8 @@ impl Error {
     }
 }
 
-/// The remedy after an insert that inserted only a part of its rows. `given` are the ids of the
-/// first and last inserted row, if the index chose the ids.
+/// The remedy after an insert that inserted only a part of its rows. `given` has the ids of the
+/// first and the last inserted row, if the index chose the ids.
 fn others(given: Option<(u64, u64)>, total: usize) -> String {
     match given {
         Some((first, last)) => format!(
@@ -488,7 +494,7 @@ fn others(given: Option<(u64, u64)>, total: usize) -> String {
 impl From<LayoutError> for Error {
     fn from(error: LayoutError) -> Self {
         match error {
-            // The caller gave the attribute, so no file is damaged.
+            // The attribute is an argument of the caller, so no file is damaged.
             LayoutError::Attribute {
                 what,
                 found,

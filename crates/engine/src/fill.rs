@@ -7,30 +7,30 @@ use serde::Serialize;
 use stratann_layout::inline;
 use stratann_vector::Element;
 
-/// The use of 4 KiB blocks by nodes of the inline layout.
+/// The share of 4 KiB blocks that the nodes of the inline layout use.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BlockFill {
-    /// The present use.
+    /// The use by the index as it is.
     #[serde(flatten)]
     pub fill: Fill,
     /// Proposals that use the blocks better. They are a higher degree in the same blocks, longer
-    /// codes in the same blocks, and the largest degree that saves a block or fits another node
-    /// into a block.
+    /// codes in the same blocks, and another degree. That degree is the largest one that saves a
+    /// block or fits another node into a block.
     pub proposals: Vec<Fill>,
 }
 
-/// A degree and a code length, with the resulting use of blocks.
+/// A degree and a code length, and the use of blocks with them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Fill {
-    /// R, the most neighbours of a node.
+    /// The degree bound R: the largest number of neighbours of a node.
     pub degree: usize,
-    /// Bytes of a neighbour's code.
+    /// The bytes of a neighbour's code.
     pub code_bytes: usize,
-    /// Nodes on a page.
+    /// The number of nodes on a page.
     pub nodes_per_page: usize,
-    /// 4 KiB blocks of a page.
+    /// The number of 4 KiB blocks of a page.
     pub blocks: usize,
-    /// The share of a page that is used, 0 to 1.
+    /// The share of a page that its nodes use, from 0 to 1.
     pub used: f64,
 }
 
@@ -61,7 +61,7 @@ impl BlockFill {
 }
 
 impl Fill {
-    /// Blocks that a search reads for each node, if it uses all nodes of a page.
+    /// The number of blocks that a search reads for each node, if it uses all nodes of a page.
     pub(crate) fn read_per_node(&self) -> f64 {
         self.blocks as f64 / self.nodes_per_page as f64
     }
@@ -78,12 +78,12 @@ impl fmt::Display for Fill {
     }
 }
 
-/// The range of default degrees, if codes are in the nodes. On photo-sift-100k, degrees from 24 to
-/// 40 need about the same number of reads for a recall. Degrees of 16 and 64 need more.
+/// The range of default degrees in the inline layout. On photo-sift-100k, degrees from 24 to 40
+/// need about the same number of reads for a recall. Degrees of 16 and 64 need more reads.
 const USUAL_DEGREES: std::ops::RangeInclusive<usize> = 24..=40;
 
-/// The degree with the fewest blocks to read for a node. Of several such degrees, it is the
-/// largest.
+/// The degree with the fewest blocks to read for a node. If several degrees have as few blocks, it
+/// is the largest of these degrees.
 pub(crate) fn usual_degree(element: Element, dim: usize, code_bytes: usize) -> usize {
     let read = |degree: usize| {
         BlockFill::of(element, dim, degree, code_bytes)
@@ -91,7 +91,7 @@ pub(crate) fn usual_degree(element: Element, dim: usize, code_bytes: usize) -> u
             .read_per_node()
     };
     let degrees = USUAL_DEGREES.rev();
-    // The order is reversed, so that of equally good degrees the largest comes first.
+    // The order is reversed, so that `min_by` finds the largest of equally good degrees first.
     degrees
         .min_by(|&a, &b| read(a).total_cmp(&read(b)))
         .unwrap_or(*USUAL_DEGREES.start())

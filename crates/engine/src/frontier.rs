@@ -1,5 +1,5 @@
-//! The frontier: a traversal's candidate list. It has the L nearest nodes seen so far, in order of
-//! estimated distance.
+//! The frontier: the candidate list of a traversal. It has the L nearest nodes that the traversal
+//! has seen so far, in order of estimated distance.
 //!
 //! ```text
 //!   keys    k0 < k1 < k2 < … < k(L-1) │ < …      key = (distance as ordered bits) << 32 | node
@@ -7,31 +7,31 @@
 //!                          ^ cursor   │ ^ end: what follows is reserve
 //! ```
 //!
-//! Distance and node share one integer key, so the order is total. The contents of the list do not
-//! depend on the order in which nodes arrive. So best-first search gives the same results under any
+//! Distance and node share one integer key, so the order is total. The order in which nodes arrive
+//! does not change the contents of the list. So best-first search gives the same results under any
 //! order of completions.
 //!
-//! **Nodes that may not be results**, such as deleted ones, are traversed, but take no place among
-//! the L (the dynamic candidate pool of OdinANN §3.4.1). The search may learn only from a node's
-//! record that the node is one of them. Such a node is *refused*, and one more candidate then
-//! counts as one of the L. That candidate must still be in memory. So if there may be such nodes, a
-//! reserve of candidates is kept after the L. No other code reads the reserve.
+//! **Nodes that may not be results**, such as deleted nodes, are traversed, but do not count among
+//! the L candidates (the dynamic candidate pool of OdinANN §3.4.1). The search may learn only from
+//! a node's record that the node may not be a result. It then *refuses* the candidate, and one more
+//! candidate counts among the L. That candidate must still be in memory. So if there may be such
+//! nodes, the list keeps a reserve of candidates after the L. No other code reads the reserve.
 
 /// The state of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// The candidate's node has not been requested.
     Unread,
-    /// The page of the candidate's node is being read.
+    /// A read of the page with the candidate's node is in flight.
     Reading,
     /// The neighbours of the candidate's node have been scored.
     Expanded,
 }
 
-/// The most candidates for which memory is reserved at the start.
+/// The largest number of candidates for which a new list reserves memory.
 const RESERVED: usize = 1 << 12;
 
-/// The facts about a candidate, apart from its key.
+/// The facts about a candidate. Its key is stored apart from them.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     state: State,
@@ -39,11 +39,11 @@ struct Entry {
     known: u8,
 }
 
-/// The node is known not to be a result.
+/// The candidate's node may not be a result.
 const REFUSED: u8 = 1;
-/// The key has the exact distance, not an estimate.
+/// The key has the exact distance of the node, not an estimate.
 const EXACT: u8 = 2;
-/// The exact distance was [noted](Frontier::note).
+/// The search has [noted](Frontier::note) the exact distance.
 const NOTED: u8 = 4;
 
 impl Entry {
@@ -61,8 +61,8 @@ pub(crate) enum KeyIs {
     Exact,
 }
 
-/// The distances up to which candidates are taken. There is one bound for estimates, and one for
-/// exact distances.
+/// The greatest distances at which a search reads a candidate. One bound is for estimates, and one
+/// is for exact distances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Bounds {
     pub(crate) estimated: f32,
@@ -83,26 +83,26 @@ impl Bounds {
     }
 }
 
-/// A bounded sorted list of candidates, reused from query to query. It allocates only if it becomes
-/// longer than in all earlier queries.
+/// A bounded sorted list of candidates, which one query after the other uses. It allocates memory
+/// only if it becomes longer than in all earlier queries.
 #[derive(Debug, Default)]
 pub(crate) struct Frontier {
     keys: Vec<u64>,
     entries: Vec<Entry>,
-    /// L, the number of candidates that count. Refused candidates are not included.
+    /// L, the number of candidates that count. It does not include refused candidates.
     size: usize,
-    /// The number of candidates before `end` that are not refused. It is at most `size`.
+    /// The number of candidates before `end` that are not refused, which is at most `size`.
     live: usize,
     /// The start of the reserve. Candidates before it count.
     end: usize,
-    /// The most candidates that are kept, without refused ones.
+    /// The largest number of candidates to keep, without refused candidates.
     room: usize,
     /// The number of refused candidates.
     refused: usize,
-    /// The most candidates that are kept, with refused ones.
+    /// The largest number of candidates to keep, with refused candidates.
     most: usize,
     cursor: usize,
-    /// The first position at which a candidate was inserted since
+    /// The first position at which a candidate was inserted after the last call of
     /// [`take_touched`](Frontier::take_touched).
     touched: usize,
 }
@@ -113,8 +113,8 @@ fn ordered_bits(distance: f32) -> u32 {
     bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
 }
 
-/// The sort key of a candidate: its distance, then its node. NaN sorts after all numbers, although
-/// its bits might sort before them. An estimate by code can be NaN if infinities meet.
+/// The sort key of a candidate: its distance, then its node. NaN sorts like infinity, although its
+/// bits might sort before numbers. An estimate by code can be NaN if infinities meet.
 pub(crate) fn key(distance: f32, node: u32) -> u64 {
     // `min` of NaN and a number returns the number.
     let distance = distance.min(f32::INFINITY);
@@ -137,15 +137,17 @@ pub(crate) fn node_of(key: u64) -> u32 {
 }
 
 impl Frontier {
-    /// Empties the list and sets its size L. `shares` is the number of candidates to keep for each
-    /// of the L, if some may be refused. `most` is the greatest length of the list in that case.
+    /// Empties the list and sets the list size L to `size`. If candidates may be refused, the list
+    /// keeps `size` times `shares` candidates that are not refused. `most` is the greatest length
+    /// of the list in this case.
     pub(crate) fn clear(&mut self, size: usize, shares: usize, most: usize) {
         self.keys.clear();
         self.entries.clear();
         self.size = size;
         self.room = size.saturating_mul(shares);
         self.most = most.max(self.room);
-        // A longer list grows with its candidates, since there may be few.
+        // There may be fewer candidates than the list has room for. So a long list allocates memory
+        // only when candidates need it.
         let reserved = self.room.min(RESERVED) + 1;
         self.keys.reserve(reserved);
         self.entries.reserve(reserved);
@@ -154,12 +156,13 @@ impl Frontier {
         self.touched = usize::MAX;
     }
 
-    /// Bytes in memory.
+    /// The bytes that the list takes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.keys.capacity() * size_of::<u64>() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// The key below which a new candidate counts among the L.
+    /// The bound below which the key of a new candidate must be, so that the candidate counts among
+    /// the L.
     pub(crate) fn bound(&self) -> u64 {
         match self.end.checked_sub(1) {
             Some(last) if self.live == self.size || self.end == self.most => self.keys[last],
@@ -167,12 +170,13 @@ impl Frontier {
         }
     }
 
-    /// Whether a new candidate can only replace another one.
+    /// Whether the list is full, so that a new candidate must replace another candidate.
     fn is_full(&self) -> bool {
         self.keys.len() - self.refused >= self.room || self.keys.len() >= self.most
     }
 
-    /// The key below which a new candidate is kept.
+    /// The bound below which the key of a new candidate must be, so that the list keeps the
+    /// candidate.
     fn last(&self) -> u64 {
         match self.keys.last() {
             Some(&last) if self.is_full() => last,
@@ -180,7 +184,8 @@ impl Frontier {
         }
     }
 
-    /// Adds a candidate unless it is in the list. If the list is full, the worst one is dropped.
+    /// Adds a candidate unless it is in the list. If the list is full, it drops the worst
+    /// candidate.
     #[inline]
     pub(crate) fn insert(&mut self, key: u64) {
         if key < self.last() {
@@ -188,8 +193,8 @@ impl Frontier {
         }
     }
 
-    /// Does the same as [`insert`](Self::insert), for a candidate whose node may have to be
-    /// refused. `refused` is called with the node only if the candidate would be kept.
+    /// Does the same as [`insert`](Self::insert), but may refuse the candidate. `refused` decides
+    /// this for the candidate's node. It is called only if the list would keep the candidate.
     #[inline]
     pub(crate) fn insert_unless(&mut self, key: u64, refused: impl FnOnce(u32) -> bool) {
         if key < self.last() {
@@ -198,7 +203,7 @@ impl Frontier {
     }
 
     /// Does the same as [`insert_unless`](Self::insert_unless), for a key with an exact distance.
-    /// If `noted` is set, that distance is already noted.
+    /// If `noted` is true, the search has already noted this distance.
     pub(crate) fn insert_exact_unless(
         &mut self,
         key: u64,
@@ -221,7 +226,7 @@ impl Frontier {
         self.keys.insert(at, key);
         self.entries.insert(at, Entry { state, known });
         self.refused += usize::from(refused);
-        // An insertion before the end moves the end.
+        // An insertion before the end moves the end by one.
         if at < self.end {
             self.end += 1;
             self.live += usize::from(!refused);
@@ -234,7 +239,7 @@ impl Frontier {
         self.touched = self.touched.min(at);
     }
 
-    /// Moves the end to directly after the last candidate that counts.
+    /// Moves the end to the position after the last candidate that counts.
     fn settle_end(&mut self) {
         while self.live > self.size {
             self.end -= 1;
@@ -262,7 +267,7 @@ impl Frontier {
         self.cursor = self.cursor.min(self.keys.len());
     }
 
-    /// Refuses a candidate, so that another one counts in its place.
+    /// Refuses a candidate, so that another candidate counts instead of it.
     pub(crate) fn refuse(&mut self, key: u64) {
         let Ok(at) = self.keys.binary_search(&key) else {
             return;
@@ -284,13 +289,13 @@ impl Frontier {
         entry.is_some_and(|entry| entry.is(REFUSED))
     }
 
-    /// The first position at which a candidate was inserted since the last call; `usize::MAX` if
-    /// none was.
+    /// The first position at which a candidate was inserted since the last call; `usize::MAX` if no
+    /// candidate was inserted.
     pub(crate) fn take_touched(&mut self) -> usize {
         std::mem::replace(&mut self.touched, usize::MAX)
     }
 
-    /// Whether candidates that count were dropped, because refused candidates filled the list.
+    /// Whether the list dropped candidates that would count, because refused candidates filled it.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.live < self.size && self.keys.len() >= self.most
     }
@@ -305,8 +310,8 @@ impl Frontier {
         self.live
     }
 
-    /// The position after the next `count` candidates from `place` on, without refused ones. It is
-    /// at most the end of the candidates that count.
+    /// The position after the next `count` candidates from `place` on. Refused candidates do not
+    /// count. The position is at most the end of the candidates that count.
     #[inline]
     pub(crate) fn behind(&self, place: usize, count: usize) -> usize {
         if self.refused == 0 || count == 0 {
@@ -323,12 +328,12 @@ impl Frontier {
         }
     }
 
-    /// The candidate at a position, nearest first.
+    /// The candidate at a position, in order of distance.
     pub(crate) fn get(&self, place: usize) -> Option<u64> {
         self.keys.get(place).copied()
     }
 
-    /// Takes the nearest unread candidate and marks it as being read.
+    /// Takes the nearest unread candidate, and marks it as being read.
     pub(crate) fn take_unread(&mut self) -> Option<u64> {
         while self.cursor < self.end {
             self.cursor += 1;
@@ -341,13 +346,14 @@ impl Frontier {
         None
     }
 
-    /// Does the same as [`take_unread`](Self::take_unread), among the nearest `depth` candidates
-    /// that count. Farther candidates stay unread. Of these and the refused candidates before the
-    /// last one, a refused candidate is taken only at one of the first places. Their number is
-    /// `depth` plus a share, `through`, of the number of refused candidates there. A refused
-    /// candidate that was not taken is passed for good, unless a nearer candidate comes.
+    /// Does the same as [`take_unread`](Self::take_unread), but only up to the nearest `depth`
+    /// candidates that count. It does not take farther candidates. Of the refused candidates in
+    /// this range, it takes only those at the first positions. The number of these positions is at
+    /// least `depth`: it is the number of candidates that count, plus the share `through` of the
+    /// refused candidates in the range. A refused candidate at a later position is passed, and is
+    /// not taken later unless a nearer candidate is inserted.
     pub(crate) fn take_unread_among(&mut self, depth: usize, through: f64) -> Option<u64> {
-        // Refused candidates do not count towards the depth.
+        // The depth counts only candidates that are not refused.
         let until = match depth < self.size {
             true => self.behind(0, depth),
             false => self.end,
@@ -366,11 +372,11 @@ impl Frontier {
         None
     }
 
-    /// Does the same as [`take_unread`](Self::take_unread), among candidates within `bounds`.
-    /// Candidates beyond the bounds stay unread, and may be taken when the bounds are wider.
+    /// Does the same as [`take_unread`](Self::take_unread), but takes only candidates within
+    /// `bounds`. A later call with wider bounds may take the other candidates.
     pub(crate) fn take_unread_within(&mut self, bounds: &Bounds) -> Option<u64> {
         let farthest = bounds.estimated.max(bounds.exact);
-        // The cursor may only pass over candidates that are read or being read.
+        // The cursor may pass a candidate only if the candidate is read or being read.
         while self.cursor < self.end && self.entries[self.cursor].state != State::Unread {
             self.cursor += 1;
         }
@@ -387,8 +393,8 @@ impl Frontier {
         None
     }
 
-    /// Records that the exact distance of a candidate was used. Returns the kind of its key, if the
-    /// candidate is in the list and was not noted before.
+    /// Notes that the search has used the exact distance of a candidate. Returns the kind of the
+    /// candidate's key, if the candidate is in the list and was not noted before.
     pub(crate) fn note(&mut self, key: u64) -> Option<KeyIs> {
         let at = self.position(key)?;
         let entry = &mut self.entries[at];
@@ -415,7 +421,7 @@ impl Frontier {
         rest.is_some_and(|rest| rest.iter().any(|entry| entry.state == State::Unread))
     }
 
-    /// The position of a candidate, unless it has left the list.
+    /// The position of a candidate. `None` if the candidate has left the list.
     pub(crate) fn position(&self, key: u64) -> Option<usize> {
         self.keys.binary_search(&key).ok()
     }
@@ -431,7 +437,7 @@ impl Frontier {
         }
     }
 
-    /// Makes a candidate unread again.
+    /// Marks a candidate as unread again.
     pub(crate) fn put_back(&mut self, key: u64) {
         if let Some(at) = self.position(key) {
             self.entries[at].state = State::Unread;
@@ -465,7 +471,7 @@ mod tests {
             distances in prop::collection::vec(-1e3f32..1e3, 1..200), capacity in 1usize..50, seed in any::<u64>()
         ) {
             let mut keys: Vec<u64> = distances.iter().enumerate().map(|(i, &d)| key(d, i as u32)).collect();
-            // This is a cheap shuffle. The list must not depend on the order of arrival.
+            // This order is a cheap shuffle. The list must not depend on the order of arrival.
             keys.sort_by_key(|k| (k ^ seed).wrapping_mul(0x9E37_79B9_7F4A_7C15));
             let mut frontier = Frontier::default();
             frontier.clear(capacity, 1, capacity);
@@ -483,8 +489,8 @@ mod tests {
             prop_assert_eq!(&taken, &expected);
         }
 
-        // At whatever time candidates are found to be deleted, the final list has the nearest live
-        // candidates, and the deleted ones before them.
+        // Candidates are refused at various times. In each case, the final list has the nearest
+        // live candidates and all deleted candidates before the last of them.
         #[test]
         fn the_deleted_take_no_place(
             distances in prop::collection::vec((-1e3f32..1e3, any::<bool>(), any::<bool>()), 1..200),
@@ -510,7 +516,8 @@ mod tests {
                 }
                 frontier.expanded(key);
             }
-            // All candidates up to the last one that counts were taken, and none after it.
+            // The search took all candidates up to the last one that counts, and took no later
+            // candidate.
             let last = live.get(size - 1).copied().unwrap_or(u64::MAX);
             let expected: Vec<u64> = keys.iter().map(|k| k.0).filter(|&k| k <= last).collect();
             prop_assert_eq!(&taken, &expected);
@@ -564,7 +571,7 @@ mod tests {
         };
         assert_eq!(within(0.5, 0.5), None);
         assert_eq!(within(2.0, 5.0), Some(1));
-        // The estimate before this candidate is beyond the bound, and stays unread.
+        // The candidate before this one has an estimate beyond the bound, and stays unread.
         assert_eq!(within(2.0, 5.0), Some(3));
         assert_eq!(within(2.0, 5.0), None);
         assert_eq!(within(3.0, 5.0), Some(2));
@@ -581,7 +588,7 @@ mod tests {
 
     #[test]
     fn of_candidates_that_are_no_answers_only_the_nearest_are_taken() {
-        // Every fourth candidate may be an answer.
+        // Only every fourth candidate is not refused.
         let filled = |count: u32| {
             let mut frontier = Frontier::default();
             frontier.clear(8, 1, 64);
@@ -595,16 +602,19 @@ mod tests {
             let next = || frontier.take_unread_among(depth, through).map(node_of);
             std::iter::from_fn(next).collect::<Vec<u32>>()
         };
-        // The fifth that counts is at 16, and 12 of the 17 candidates up to it do not count.
+        // The fifth candidate that counts is at position 16. Of the 17 candidates up to it, 12 are
+        // refused.
         assert_eq!(taken(filled(64), 5, 1.0), (0..=16).collect::<Vec<_>>());
         let half = (0..=10).chain([12, 16]).collect::<Vec<_>>();
         assert_eq!(taken(filled(64), 5, 0.5), half);
-        // At least as many as without a filter.
+        // With a share of 0, the search takes as many first positions as it would without refused
+        // candidates.
         assert_eq!(taken(filled(64), 5, 0.0), [0, 1, 2, 3, 4, 8, 12, 16]);
-        // Too few count: of all 19 candidates, the first 5 + 7 places are taken, and at least 8.
+        // Only 5 of the 19 candidates count, which is less than the depth of 8. All candidates at
+        // the first 5 + 7 positions are taken.
         let few = (0..=12).chain([16]).collect::<Vec<_>>();
         assert_eq!(taken(filled(19), 8, 0.5), few);
-        // A nearer candidate is taken when it comes.
+        // A nearer candidate is taken after it is inserted.
         let mut frontier = filled(64);
         while frontier.take_unread_among(5, 0.5).is_some() {}
         frontier.insert_unless(key(0.5, 99), |_| true);

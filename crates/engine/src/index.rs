@@ -1,4 +1,5 @@
-//! An open index: its files, the parts of them in memory, and the threads that search it.
+//! An open index: the files of the index, the parts of the files in memory, and the threads that
+//! search it.
 //!
 //! ```text
 //!   INDEX/MANIFEST      the names of the checkpoint's files, and the facts about the index
@@ -73,8 +74,8 @@ use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
 use crate::update::{CarriedIds, Drift, Overlay, logged_bytes, replay};
 use crate::{Error, ErrorKind, Preset, plan, stored};
 
-/// An index that is open for searches. Any number of threads may share it. Opening and searching
-/// never write to the index.
+/// An index that is open for searches. Any number of threads may share it. Opening and searching an
+/// index never write to it.
 pub struct Index {
     path: PathBuf,
     volume: Arc<dyn Volume>,
@@ -83,33 +84,34 @@ pub struct Index {
     options: OpenOptions,
     kind: Kind,
     cache: Option<Arc<SlotCache>>,
-    /// The codebook of a graph.
+    /// The codebook of a graph index. `None` for a cluster index.
     codebook: Option<Codebook>,
     codes: Codes,
     columns: Columns,
     memory_plan: MemoryPlan,
     /// The measured recall of searches.
     recall: Recall,
-    /// Whether codes describe badly the vectors that were inserted since the last build or merge.
+    /// Whether the codes of the vectors that were inserted since the last build or merge are
+    /// inaccurate.
     drift: Drift,
     shared: Arc<Shared>,
-    /// Ids inserted or deleted since the build, as the checkpoint has them.
+    /// The ids that were inserted or deleted between the build and the checkpoint.
     carried: CarriedIds,
-    /// The file of the external ids of the build's nodes. It stays open, since a merge by another
-    /// process may remove its name. `ids` is the table over it, which the first look-up of an id
-    /// makes.
+    /// The file with the external ids of the build's nodes. It stays open, since a merge by another
+    /// process may remove the file's name. `ids` is the table over this file. The first look-up of
+    /// an id makes the table.
     ids_file: Option<Arc<dyn VolumeReader>>,
     ids: OnceLock<IdTable>,
-    /// Hashes of the ids of the build's nodes, and of later nodes. A look-up makes them if no file
-    /// has the ids.
+    /// Hashes of the ids of the build's nodes, and of later nodes. If no file has the ids, a
+    /// look-up makes the hashes.
     id_hashes: [IdHashes; 2],
-    /// The changes in the log at the opening, on top of the checkpoint.
+    /// The changes on top of the checkpoint that were in the log when the index was opened.
     overlay: Option<Overlay>,
-    /// Bytes of the log at the opening.
+    /// The bytes of the log when the index was opened.
     logged: u64,
-    /// The lease of memory; `None` unless several indexes share a budget.
+    /// The lease of memory. `None` unless several indexes share a budget.
     lent: Option<Lent>,
-    /// The measurement of recall in the background.
+    /// The thread that measures recall in the background.
     measurer: Mutex<Option<Measurer>>,
 }
 
@@ -132,14 +134,15 @@ impl Index {
     /// Opens the index in a directory, for reading.
     ///
     /// # Errors
-    /// The directory has no index. A file is damaged, truncated or of a later format. The memory
-    /// budget is too small for the codes and other data that searches require.
+    /// The call fails if the directory has no index, or if a file is damaged, truncated or of a
+    /// later format. It also fails if the memory budget is too small for the codes and other data
+    /// that searches require.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
         Self::open_from(home, &stored::home(path.as_ref())?, options)
     }
 
-    /// Does the same as [`open`](Index::open), for an index whose primary copy is in the volume
+    /// Does the same as [`open`](Index::open), for an index whose index folder is the volume
     /// `home`. Other processes may change the index during the call.
     pub(crate) fn open_from(
         home: Arc<dyn Volume>,
@@ -152,8 +155,8 @@ impl Index {
             let volume = (options.places).over(&home, path, Purpose::Search, options.memory);
             let opened = volume.and_then(|volume| Self::open_in(volume, path, options));
             let error = match opened.and_then(Self::with_log) {
-                // If another checkpoint was committed while the copies were made, the copies may
-                // mix files of two checkpoints.
+                // If another process committed a checkpoint while the copies were made, the copies
+                // may mix files of two checkpoints.
                 Ok(index) if options.places.state(&*home, path)? == copied => {
                     if options.memory.is_some() {
                         release_code_pages();
@@ -166,8 +169,8 @@ impl Index {
                 }
                 Err(error) => error,
             };
-            // A merge may have committed another checkpoint meanwhile, and removed the files of
-            // this one.
+            // A merge may have committed another checkpoint during this attempt, and removed the
+            // files of the checkpoint that this attempt opened.
             let now = home.read(MANIFEST).ok();
             if now.is_none() || now == manifest && !is_of_a_log_that_went(&error) {
                 return Err(error);
@@ -179,18 +182,18 @@ impl Index {
         })
     }
 
-    /// Reads the log, so that searches see the changes in it. Changes that are logged later are
-    /// seen after the index is opened again.
+    /// Reads the log, so that searches see the changes in it. Searches do not see later changes
+    /// until the index is opened again.
     pub(crate) fn with_log(mut self) -> Result<Self, Error> {
-        // The length is read before the replay. If a change is logged in between, searches may see
-        // it, and the index still counts as outdated.
+        // The length is read before the replay. If a change is logged between these two steps,
+        // searches may see the change, and the index still counts as outdated.
         self.logged = self.log_bytes();
         let overlay = replay(&*self.volume, &self)?.overlay;
         self.overlay = (!overlay.is_empty()).then_some(overlay);
         Ok(self)
     }
 
-    /// Deletes a vector in memory alone, so that searches do not return it.
+    /// Deletes a vector only in memory, so that searches do not return it.
     #[cfg(test)]
     pub(crate) fn with_deleted(mut self, id: u64) -> Result<Self, Error> {
         let overlay = replay(&*self.volume, &self)?.overlay;
@@ -210,8 +213,8 @@ impl Index {
     }
 
     /// Does the same as [`open_in`](Index::open_in), but the budget includes memory for inserts. If
-    /// the index shares a budget with others, `lent` is the lease of the index that this one
-    /// replaces. If the lease must wait for memory, `progress` may end the wait.
+    /// the index shares a budget with others, `lent` is the lease of the index that this index
+    /// replaces. If the lease must wait for memory, `progress` may interrupt the wait.
     pub(crate) fn open_for_changes(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -224,8 +227,8 @@ impl Index {
     }
 
     /// Does the same as [`open_for_changes`](Index::open_for_changes), for the files of a manifest
-    /// that is not committed yet. The budget in `options` is the first lease. Further memory that
-    /// the index needs is leased as well.
+    /// that is not committed yet. The budget in `options` is the first lease. The call also leases
+    /// the further memory that the index needs.
     pub(crate) fn open_next(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -234,7 +237,8 @@ impl Index {
         (lent, progress): (Option<&Lent>, &dyn Progress),
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // A rewritten page is in memory beside its loaded version.
+        // In such a layout, a rewritten page is in memory beside the version of the page that was
+        // loaded.
         let composition = stored::layout(&*volume, &manifest)?.composition();
         let doubled = composition.takes_inserts() && !composition.records_move();
         let preset: Preset = manifest.preset.parse()?;
@@ -271,7 +275,7 @@ impl Index {
         Ok(index)
     }
 
-    /// Opens the files of a manifest, which need not be committed yet.
+    /// Opens the files of a manifest. The manifest need not be committed yet.
     pub(crate) fn assemble(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -280,7 +284,8 @@ impl Index {
         shared: Arc<Shared>,
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // An index that is only searched needs no memory for inserts, and has more pages in memory.
+        // An index that is open only for searches needs no memory for inserts, and has more pages
+        // in memory.
         let divide = |needs: &Needs| {
             let inserting = 0;
             plan::divide(
@@ -296,8 +301,8 @@ impl Index {
     }
 
     /// Does the same as [`assemble`](Index::assemble), with a function that divides the memory
-    /// among the parts of the index. It is called after the tables are read, and before the codes
-    /// are read.
+    /// among the parts of the index. The call uses `divide` after it reads the tables and before it
+    /// reads the codes.
     pub(crate) fn assemble_within(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -315,7 +320,7 @@ impl Index {
             carried = CarriedIds::of(file, &manifest);
         }
         if matches!(kind, Kind::Clusters(_)) && options.cache != CacheSize::None {
-            let reason = "an index of clusters has no records of nodes to cache";
+            let reason = "a cluster index has no records of nodes to cache";
             return Err(Error::call("cache", "given", reason, "Leave it out"));
         }
         let columns = Columns::open(&*volume, &manifest, options.memory)?;
@@ -326,7 +331,7 @@ impl Index {
             CacheSize::Entries(entries) => entries,
         }
         // The cache has at most one entry for each record of the build. Records that are inserted
-        // later compete for these entries.
+        // later compete for the same entries.
         .min(manifest.vectors as usize);
         SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));
@@ -334,7 +339,8 @@ impl Index {
         let code_bytes = Codes::memory_bytes(&*volume, &manifest, kind.composition())?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = kind.navigation_entry(&manifest).filter(|_| navigates);
-        // If a file is in memory as a whole, its pages are not loaded a second time.
+        // If a place has the whole file in memory, the pages of this file are not loaded a second
+        // time.
         let (no_lists, no_vectors) = options.places.all_in_memory();
         let left = |file: PageFile, none: bool| PageFile {
             pages: if none { 0 } else { file.pages },
@@ -381,7 +387,7 @@ impl Index {
             "give it a smaller memory budget",
         )?;
         if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
-            // The counts of reads cover only pages of the build.
+            // Reads were counted only for pages of the build.
             let (graph, vectors) = kind.files();
             let pages = (graph.pages, vectors.pages);
             let heat = stored::heat(&*volume, &manifest, pages)?;
@@ -403,7 +409,8 @@ impl Index {
             kind.open_navigation(&*volume, entry)?;
         }
         let ids_file = match manifest.file(FileKind::Ids.name()) {
-            // If it cannot be opened, look-ups read ids from the records. Searches do not need it.
+            // If the file of ids cannot be opened, look-ups read ids from the records. Searches do
+            // not need this file.
             Some(entry) => volume.open_reader(&entry.name).ok().map(Arc::from),
             None => None,
         };
@@ -463,40 +470,42 @@ impl Index {
         &self.recall
     }
 
-    /// Whether codes describe later vectors badly, as far as their error was measured.
+    /// Whether the codes of later vectors are inaccurate, as far as the errors of these codes were
+    /// measured.
     pub(crate) fn drift(&self) -> &Drift {
         &self.drift
     }
 
-    /// The changes in the log at the opening.
+    /// The changes that were in the log when the index was opened.
     pub(crate) fn overlay(&self) -> Option<&Overlay> {
         self.overlay.as_ref()
     }
 
-    /// Bytes of the log's records; 0 if the log cannot be read.
+    /// The bytes of the log's records. The number is 0 if the log cannot be read.
     pub(crate) fn log_bytes(&self) -> u64 {
         log_bytes(&*self.volume, self.manifest.log_from.number).unwrap_or(0)
     }
 
-    /// Bytes of storage that are reserved for deletes on a full disk; 0 if they cannot be read.
+    /// The bytes of storage that are reserved for deletes on a full disk. The number is 0 if the
+    /// reserved bytes cannot be read.
     pub(crate) fn room_bytes(&self) -> u64 {
         kept_room(&*self.volume).unwrap_or(0)
     }
 
-    /// The number of vectors that a search can find: in the checkpoint and the log, without deleted
-    /// ones.
+    /// The number of vectors that a search can find. These are the vectors of the checkpoint and of
+    /// the log, without deleted ones.
     pub fn live(&self) -> usize {
         self.overlay()
             .map_or(self.len(), |overlay| overlay.live(self.nodes()))
     }
 
-    /// Whether the index in its directory is still as it was opened. False if another process has
-    /// logged a change, made a checkpoint or merged since, or if the directory was moved, removed
-    /// or replaced. Open the index again to see the changes. Until then this handle searches the
-    /// state at its opening.
+    /// Whether the index in its directory is unchanged since this handle opened it. Returns false
+    /// if another process has logged a change, made a checkpoint or merged, or if the directory was
+    /// moved, removed or replaced. Open the index again to see the changes. Until then, this handle
+    /// searches the index as it was when the handle was opened.
     ///
     /// # Errors
-    /// The manifest or the logs cannot be read.
+    /// The call fails if the manifest or the logs cannot be read.
     pub fn is_current(&self) -> Result<bool, Error> {
         match self.volume.check_path(&self.path) {
             Err(TierError::Replaced { .. }) => return Ok(false),
@@ -507,7 +516,7 @@ impl Index {
         Ok(now == self.manifest && log_bytes(&*self.volume, number)? == self.logged)
     }
 
-    /// The vectors in the checkpoint. Some may have been deleted since.
+    /// The number of vectors in the checkpoint. Some of them may have been deleted since.
     #[expect(
         clippy::len_without_is_empty,
         reason = "whether a search finds any is asked of `live`"
@@ -527,21 +536,21 @@ impl Index {
         usize::from(self.manifest.has_placeholder())
     }
 
-    /// Ids inserted or deleted since the build, as the checkpoint has them.
+    /// The ids that were inserted or deleted between the build and the checkpoint.
     pub(crate) fn carried(&self) -> &CarriedIds {
         &self.carried
     }
 
-    /// Whether the ids of the build are its row numbers, which begin with 0.
+    /// Whether the ids of the build's vectors are row numbers, from 0 on.
     pub(crate) fn has_row_numbers(&self) -> bool {
         self.manifest.has_row_numbers()
     }
 
-    /// The nodes of the build by external id. `None` if the file of ids is missing or damaged. The
-    /// records then have the ids.
+    /// The table from external ids to the nodes of the build. `None` if the file of ids is missing
+    /// or damaged. In this case look-ups read the ids in the records.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The call fails if the file cannot be read.
     pub(crate) fn id_table(&self) -> Result<Option<&IdTable>, Error> {
         if let Some(table) = self.ids.get() {
             return Ok(Some(table));
@@ -564,13 +573,13 @@ impl Index {
         }
     }
 
-    /// Hashes of the ids of the nodes from `first` on. `first` is 0 or the first node after the
-    /// build.
+    /// Hashes of the ids of the nodes from `first` on. `first` is 0, or the number of the first
+    /// node after the build.
     pub(crate) fn id_hashes(&self, first: u32) -> &IdHashes {
         &self.id_hashes[usize::from(first > 0)]
     }
 
-    /// Bytes of memory of the id hashes, which look-ups make.
+    /// The bytes of memory of the id hashes that look-ups have made.
     pub(crate) fn id_hash_bytes(&self) -> u64 {
         self.id_hashes.iter().map(IdHashes::memory_bytes).sum()
     }
@@ -590,7 +599,7 @@ impl Index {
         self.manifest.metric
     }
 
-    /// The preset of the build. Searches take their defaults from it.
+    /// The preset with which the index was built. Searches use the defaults of this preset.
     pub fn preset(&self) -> Preset {
         self.preset
     }
@@ -600,21 +609,22 @@ impl Index {
         &self.path
     }
 
-    /// The backend by which the searching threads read pages. Starts the threads if there are none
-    /// yet.
+    /// The backend by which the search threads read pages. If there are no search threads yet, the
+    /// call starts them.
     ///
     /// # Errors
-    /// No thread could be started.
+    /// The call fails if no thread can be started.
     pub fn backend(&self) -> Result<Backend, Error> {
         Ok(self.worker_pool(1)?.backend().clone())
     }
 
-    /// The nodes in the navigation graph; 0 if the index was built without one.
+    /// The number of nodes in the navigation graph. It is 0 if the index was built without one.
     pub fn navigation_nodes(&self) -> usize {
         self.manifest.kind.navigation_nodes() as usize
     }
 
-    /// Replaces the tiers of page files, by their names in the volume. For tests of strategies.
+    /// Replaces the tiers of page files, which `tier` makes from the names of the files in the
+    /// volume. Tests of strategies use it.
     #[cfg(test)]
     pub(crate) fn replace_tiers(&mut self, tier: &dyn Fn(&str) -> Arc<dyn stratann_tier::Tier>) {
         let stores = match &mut self.kind {
@@ -632,18 +642,18 @@ impl Index {
         }
     }
 
-    /// The measurement of recall in the background.
+    /// The thread that measures recall in the background.
     pub(crate) fn measurer(&self) -> &Mutex<Option<Measurer>> {
         &self.measurer
     }
 
-    /// The options of the opening.
+    /// The options with which the index was opened.
     pub fn options(&self) -> &OpenOptions {
         &self.options
     }
 
-    /// Device and inode of the directory. If two handles have equal values, they belong to one
-    /// index, whatever their paths. `None` if the index is in no directory.
+    /// The device number and the inode number of the directory. Two handles with equal values
+    /// belong to one index, whatever their paths. `None` if the index is in no directory.
     pub fn folder(&self) -> Option<(u64, u64)> {
         self.volume.identity()
     }
@@ -656,7 +666,7 @@ impl Index {
         &self.manifest
     }
 
-    /// The abilities of the stores.
+    /// The abilities of the index's stores.
     pub(crate) fn composition(&self) -> &'static Composition {
         self.kind.composition()
     }
@@ -666,7 +676,8 @@ impl Index {
         &self.kind
     }
 
-    /// Keeps the pages that a query may read from now on unchanged, until the pin is dropped.
+    /// Pins the pages that a query may read after this call. No change overwrites these pages until
+    /// the pin is dropped.
     pub(crate) fn pin(&self) -> Option<Pin<'_>> {
         self.kind.pin()
     }
@@ -674,7 +685,8 @@ impl Index {
     /// The stores of a graph index.
     ///
     /// # Panics
-    /// For a cluster index. Callers check the kind first.
+    ///
+    /// The call panics for a cluster index. Callers check the kind first.
     pub(crate) fn graph(&self) -> &GraphStores {
         match &self.kind {
             Kind::Graph(graph) => &graph.stores,
@@ -698,7 +710,7 @@ impl Index {
         self.memory_plan.unpacked > 0
     }
 
-    /// The stores of a cluster index; `None` for a graph.
+    /// The stores of a cluster index. `None` for a graph index.
     pub(crate) fn clusters(&self) -> Option<&ClusterStores> {
         match &self.kind {
             Kind::Graph(_) => None,
@@ -715,7 +727,7 @@ impl Index {
         self.cache.as_ref()
     }
 
-    /// Whether there is a navigation graph and the memory budget can hold it.
+    /// Whether the index has a navigation graph that the memory budget can hold.
     pub fn has_navigation(&self) -> bool {
         self.memory_plan.navigation > 0 && self.manifest.kind.navigation_nodes() > 0
     }
@@ -725,16 +737,16 @@ impl Index {
         &self.memory_plan
     }
 
-    /// A reservation of memory for queries in flight whose candidate lists have the size `list`. It
-    /// covers as many of the `wanted` queries as the budget can hold now. If other searches have
-    /// reserved all memory, the reservation waits.
+    /// Reserves memory for queries in flight whose candidate lists have the size `list`. The
+    /// reservation covers as many of the `wanted` queries as the budget can hold now. If other
+    /// searches have reserved all memory, the reservation waits.
     pub(crate) fn room(&self, list: usize, candidates: usize, wanted: Wanted) -> Queued {
         let size = (list, self.largest_page(), candidates);
         self.shared.room.queue(&self.memory_plan, size, wanted)
     }
 
-    /// A reservation of `bytes` and of the memory to read nodes, within the memory of queries in
-    /// flight. `None` if that memory is smaller.
+    /// Reserves `bytes` and the memory for reads of nodes, within the memory of queries in flight.
+    /// Returns `None` if the memory of queries in flight is smaller than both together.
     pub(crate) fn room_beside_reading(&self, bytes: u64) -> Option<Queued> {
         let reading = self
             .memory_plan
@@ -745,19 +757,21 @@ impl Index {
         fits.then(|| self.shared.room.queue_bytes(&self.memory_plan, both))
     }
 
-    /// Bytes of a read of lists or of vectors, whichever is larger.
+    /// The bytes of a read of lists or of a read of vectors, whichever is larger.
     fn largest_page(&self) -> usize {
         let (lists, vectors) = self.kind.files();
         lists.read_bytes().max(vectors.read_bytes())
     }
 
-    /// The number of candidates that a query may have beyond its list; at most `wanted`.
+    /// The number of candidates that a query may keep beyond its candidate list. It is at most
+    /// `wanted`.
     pub(crate) fn candidates(&self, list: usize, wanted: usize) -> usize {
         self.memory_plan
             .candidates(list, self.largest_page(), wanted)
     }
 
-    /// The most queries that the memory budget allows in flight, up to `wanted`.
+    /// The largest number of queries that the memory budget allows in flight. It is at most
+    /// `wanted`.
     pub(crate) fn most_at_once(&self, list: usize, wanted: usize) -> usize {
         match self.memory_plan.for_queries(list, self.largest_page(), 0) {
             Some((all, each)) => wanted.min((all / each.max(1)) as usize),
@@ -765,11 +779,11 @@ impl Index {
         }
     }
 
-    /// Checks the dimension and element type of vectors from a caller. `called` names them in
-    /// errors: queries, or vectors.
+    /// Checks the dimension and the element type of vectors from a caller. In errors, `called`
+    /// names the vectors ("queries" or "vectors").
     ///
     /// # Errors
-    /// One of them differs from the vectors of the index.
+    /// The call fails if the dimension or the element type differs from that of the index.
     pub(crate) fn check_shape_of(
         &self,
         vectors: &dyn VectorSource,
@@ -799,12 +813,12 @@ impl Index {
         self.options.verify_pages
     }
 
-    /// The codes in memory, by node, if each code is stored as a whole.
+    /// The codes in memory, by node. The index stores each of these codes as a whole.
     pub(crate) fn codes(&self) -> &GrowingBytes {
         self.codes.whole()
     }
 
-    /// The codes in memory, if they have two precisions.
+    /// The parts of the codes in memory, if codes have two precisions.
     pub(crate) fn code_parts(&self) -> Option<CodeParts<'_>> {
         self.codes.parts()
     }
@@ -814,7 +828,7 @@ impl Index {
         &self.columns
     }
 
-    /// The codebook; `None` for a cluster index, which has no codes.
+    /// The codebook. `None` for a cluster index, which has no codes.
     pub fn codebook(&self) -> Option<&Codebook> {
         self.codebook.as_ref()
     }
@@ -824,7 +838,7 @@ impl Index {
         self.codebook.as_ref().expect("a graph has codes")
     }
 
-    /// The nodes where a search may start without a navigation graph.
+    /// The nodes at which a search may start without a navigation graph.
     pub(crate) fn entries(&self) -> &[u32] {
         &self.codes.entries
     }
@@ -842,15 +856,15 @@ impl Index {
         }
     }
 
-    /// At least `threads` searching threads.
+    /// A pool of at least `threads` search threads.
     pub(crate) fn worker_pool(&self, threads: usize) -> Result<Arc<WorkerPool>, Error> {
         self.shared.worker_pool(threads, self.options.io)
     }
 
-    /// The worker threads for a batch that can use `threads` of them, from a call that allows
+    /// The worker threads for a batch. The batch can use `threads` of them, and its call allows
     /// `most`. The pool has as many threads as later batches can use, since this batch may be one
-    /// query, and other batches may run beside it. If the system refuses so many, the pool has
-    /// `threads`.
+    /// query, and other batches may run at the same time. If the system refuses so many threads,
+    /// the pool has `threads`.
     pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<WorkerPool>, Error> {
         let beside = most.min(crate::threads::processors());
         match self.worker_pool(threads.max(beside)) {
@@ -862,8 +876,8 @@ impl Index {
     }
 }
 
-/// Whether the error is a log that has disappeared. A writer removes a log without records when it
-/// closes the index, and the next writer begins another one under that name.
+/// Whether the error is that a log has disappeared. When a writer closes the index, it removes a
+/// log without records. The next writer begins another log under the same name.
 fn is_of_a_log_that_went(error: &Error) -> bool {
     let Error::Tier(TierError::Missing { place, .. }) = error else {
         return false;
@@ -872,5 +886,5 @@ fn is_of_a_log_that_went(error: &Error) -> bool {
     name.is_some_and(|name| log_number(name).is_some())
 }
 
-/// The most times that an open is repeated after commits by another process.
+/// The largest number of times that an open is repeated after commits by another process.
 const MOST_OPENINGS: usize = 100;

@@ -1,7 +1,7 @@
 //! StratANN: vector search for collections that do not fit in RAM.
 //!
-//! An index is a directory on an SSD. A build reads a file or an array of vectors and writes the
-//! directory. A search keeps the vectors' short codes in memory, walks a graph on disk with many
+//! An index is a directory on an SSD. A build reads vectors from a file or an array, and writes the
+//! directory. A search keeps short codes of the vectors in memory, walks a graph on disk with many
 //! reads in flight, and ranks candidates by exact distance.
 //!
 //! ```no_run

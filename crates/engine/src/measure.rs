@@ -1,4 +1,4 @@
-//! Measures the benefit of memory for a collection, at build time, with a sample of the
+//! Measures how useful memory is for a collection. A build does this with a sample of the
 //! collection's rows as queries.
 //!
 //! ```text
@@ -7,9 +7,9 @@
 //!           first half   as the preset says         -> how often each page was wanted (heat)
 //!           second half  as the preset says         -> reads that the hottest pages would save
 //! ```
-//!
 //! The planner ([`crate::plan`]) divides a budget by these numbers, and keeps the hottest pages in
-//! memory. A row finds itself at once, so real queries read more. Only the proportions of these
+//! memory. A query that is a row of the collection finds this row at once, so real queries read
+//! more. The planner uses only the proportions of these numbers.
 //! numbers are used.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,22 +23,23 @@ use crate::progress::Silent;
 use crate::stores::vectors::segments::Extent;
 use crate::{Error, SearchOptions, Strategy};
 
-/// A collection with fewer rows is not measured, since it is small enough to keep in memory.
+/// The least number of rows of a collection that is measured. A smaller collection fits into
+/// memory.
 pub(crate) const LEAST_ROWS: usize = 1_000;
-/// Rows for each query, and the most queries.
+/// The number of rows for each query, and the largest number of queries.
 const ROWS_A_QUERY: usize = 250;
 const MOST_QUERIES: usize = 20_000;
 /// The list size of the sample's queries.
 pub(crate) const LIST: usize = 40;
 /// The beam width of the sample's queries.
 const BEAM: usize = 4;
-/// The shares of hottest pages for which the share of hits is recorded.
+/// The shares of the hottest pages for which the share of hits is recorded.
 const SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0];
 
-/// Counts how often each page was requested.
+/// Counts how often searches requested each page.
 pub(crate) struct Heat {
     graph: Vec<AtomicU32>,
-    /// Pages of all segments, one segment after the other.
+    /// The counts of the pages of all segments, one segment after the other.
     vectors: Vec<AtomicU32>,
     /// The position of each segment's first page in `vectors`.
     starts: Vec<usize>,
@@ -61,14 +62,14 @@ impl Heat {
         }
     }
 
-    /// Counts a page with lists.
+    /// Counts a request for a page with lists.
     pub(crate) fn graph(&self, page: u64) {
         if let Some(count) = self.graph.get(page as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Counts a request for each page of `place`, in the files of vectors that are stored apart
+    /// Counts a request for each page of `place`. These are pages of vectors that are stored apart
     /// from lists.
     pub(crate) fn vectors(&self, place: Extent) {
         let start = self.starts.get(place.segment).copied().unwrap_or(0) as u64;
@@ -85,7 +86,7 @@ pub(crate) fn sample_size(rows: usize) -> usize {
     (rows / ROWS_A_QUERY).clamp(200, MOST_QUERIES).min(rows)
 }
 
-/// Measures an index with `sample`, some of its rows, as queries.
+/// Measures an index. The queries are the rows in `sample`, which are rows of the index.
 pub(crate) fn measure(
     index: &Index,
     sample: &[u8],
@@ -101,8 +102,8 @@ pub(crate) fn measure(
             k: 10.min(index.nodes()),
             list: LIST,
             navigation,
-            // Best-first search gives the same numbers under any order of completions, so that
-            // builds are reproducible to the byte.
+            // Best-first search gives the same numbers under any order of completions, so a build
+            // writes the same bytes each time.
             strategy: Some(Strategy::BestFirst),
             beam: Some(BEAM),
             threads,
@@ -145,7 +146,7 @@ fn load(count: &AtomicU32) -> u32 {
     count.load(Ordering::Relaxed)
 }
 
-/// The shares of `reads` that the hottest pages in `ranking` would have served.
+/// The shares of `reads` that memory would have served, if it had the hottest pages by `ranking`.
 fn curve(ranking: &[AtomicU32], reads: &[AtomicU32]) -> Vec<HotShare> {
     let total: u64 = reads.iter().map(|count| u64::from(load(count))).sum();
     if total == 0 {
@@ -170,16 +171,17 @@ fn curve(ranking: &[AtomicU32], reads: &[AtomicU32]) -> Vec<HotShare> {
         .collect()
 }
 
-/// Selects the hottest `share` of pages: the pages with more reads than a threshold, and the first
-/// pages with as many reads as the threshold.
+/// Selects the hottest `share` of pages. These are all pages with more reads than a threshold, and
+/// the first pages whose number of reads is the threshold.
 pub(crate) struct Hottest {
     above: u16,
-    /// The number of pages with as many reads as the threshold that are still to be selected.
+    /// The number of pages at the threshold that are still to be selected.
     at: u64,
 }
 
 impl Hottest {
-    /// Selects the hottest `share` of pages, in time and memory that depend only on `heat`.
+    /// Prepares the selection of the hottest `share` of pages. Time and memory depend only on
+    /// `heat`.
     pub(crate) fn new(heat: &[u16], share: f64) -> Self {
         let mut counts = vec![0u64; 1 << 16];
         for &reads in heat {
@@ -199,8 +201,8 @@ impl Hottest {
         Self { above: 0, at: 0 }
     }
 
-    /// Whether the next page, which was read `reads` times, is selected. Call this for the pages in
-    /// order.
+    /// Whether the next page, which was read `reads` times, is selected. The caller passes the
+    /// pages in order.
     pub(crate) fn takes(&mut self, reads: u16) -> bool {
         if reads != self.above {
             return reads > self.above;

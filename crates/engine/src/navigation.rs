@@ -1,14 +1,14 @@
 //! The navigation graph: a small graph in memory over a sample of the nodes. A search uses it to
 //! start near its results instead of at the medoid.
 //!
-//! The navigation graph saves the reads of the approach, with about 1 % of the nodes in RAM. The
-//! sample is *stratified* over the node order. So in locality order each neighbourhood is
-//! represented in proportion.
+//! The navigation graph has about 1 % of the nodes in RAM. It saves the reads by which a search
+//! would approach its results. The sample is *stratified* over the node order. So in locality
+//! order, each neighbourhood has its share of the sample.
 //!
 //! Vectors of floats are *rounded* to a byte for each element. Seeds need not be exact, and the
-//! saved memory can keep pages of the index. A query is rounded too, and its distances are computed
-//! from integers. If rounded vectors distinguish a node's neighbours less well, the build keeps
-//! whole vectors.
+//! saved memory can keep pages of the index. A search rounds the query too, and computes distances
+//! from integers. If rounded vectors distinguish a node's neighbours less well than whole vectors,
+//! the build keeps whole vectors.
 
 use stratann_layout::navigation::NavigationFile;
 use stratann_vector::{Element, Kernel, Metric, to_f32};
@@ -16,17 +16,17 @@ use stratann_vector::{Element, Kernel, Metric, to_f32};
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::visited::Visited;
 
-/// The list size of a walk of the navigation graph. Its candidates are the seeds of the search.
-/// PipeANN also has 10.
+/// The list size of a walk of the navigation graph. The candidates of the walk are the seeds of the
+/// search. PipeANN also uses a list size of 10.
 const LIST: usize = 10;
 /// The largest absolute value of a rounded element, in steps.
 const STEPS: f32 = 127.0;
-/// If a walk found no direction and a graph has at most this many nodes, all of them are compared.
+/// The largest number of nodes that are all compared, if a walk found no direction.
 const LOOKED_AT: usize = 1 << 16;
-/// The number of nodes whose distances are then computed at once.
+/// The number of nodes whose distances one step of this comparison computes.
 const AT_ONCE: usize = 1 << 10;
-/// The largest squared error of distances of rounded vectors, relative to the variance of the
-/// distances to neighbours. On package-text it is 7e-5.
+/// The largest squared error of distances between rounded vectors, relative to the variance of the
+/// distances to neighbours. On package-text, the relative error is 7e-5.
 const TELLING: f64 = 1e-3;
 
 /// The reusable state of a walk.
@@ -45,11 +45,11 @@ pub(crate) struct NavigationScratch {
 
 /// The nodes at which a search starts.
 pub(crate) struct Seeds<'a> {
-    /// Nodes of the index, nearest first.
+    /// Nodes of the index, in order of distance.
     pub(crate) nodes: &'a [u32],
-    /// Their distances.
+    /// The distances of these nodes from the query.
     pub(crate) distances: &'a [f32],
-    /// Whether the distances are exact. If not, they are distances of rounded vectors.
+    /// Whether the distances are exact. Otherwise they are distances of rounded vectors.
     pub(crate) are_exact: bool,
     /// The number of distances that were computed to find these nodes.
     pub(crate) distance_computations: u64,
@@ -62,14 +62,14 @@ pub(crate) struct Navigation {
     rounding: Option<Rounding>,
 }
 
-/// Computes distances of rounded vectors.
+/// Rounds queries, for distances to rounded vectors.
 #[derive(Debug)]
 struct Rounding {
     kernel: Kernel,
     metric: Metric,
-    /// The element type of the query as given.
+    /// The element type in which a caller gives a query.
     element: Element,
-    /// The value of one step of a vector's elements.
+    /// The difference of an element between two neighbouring byte values of a rounded vector.
     step: f32,
 }
 
@@ -83,12 +83,13 @@ impl Rounding {
         }
     }
 
-    /// Rounds a query, and returns the factor by which distances from it must be multiplied.
+    /// Rounds a query. Returns the factor by which the distances from the rounded query must be
+    /// multiplied.
     fn round(&self, query: &[u8], floats: &mut Vec<f32>, rounded: &mut Vec<u8>) -> f32 {
         floats.resize(self.kernel.dim(), 0.0);
         to_f32(self.element, query, floats);
-        // Squares of differences need the same step for query and vectors. Products and angles work
-        // with any step.
+        // Squares of differences need the same step for query and vectors. Inner products and
+        // angles can use any step.
         let step = match self.metric {
             Metric::L2 => self.step,
             Metric::InnerProduct | Metric::Cosine => step_of(floats).unwrap_or(1.0),
@@ -102,8 +103,8 @@ impl Rounding {
     }
 }
 
-/// The smallest step at which every element fits into a byte. `None` if all elements are 0, or one
-/// is not finite.
+/// The smallest step with which every element fits into a byte. `None` if all elements are 0, or if
+/// an element is not finite.
 fn step_of(floats: &[f32]) -> Option<f32> {
     let largest = floats.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
     let step = largest / STEPS;
@@ -115,8 +116,8 @@ fn append_rounded(floats: &[f32], step: f32, out: &mut Vec<u8>) {
     out.extend(floats.iter().map(|x| steps(x) as u8));
 }
 
-/// The graph with rounded vectors, if these distinguish a node's neighbours as well as whole
-/// vectors do. Otherwise the graph is unchanged.
+/// Returns the graph with rounded vectors, if they distinguish a node's neighbours as well as whole
+/// vectors do. Otherwise returns the graph unchanged.
 pub(crate) fn rounded(
     file: NavigationFile,
     metric: Metric,
@@ -161,7 +162,7 @@ pub(crate) fn rounded(
         }
     }
     let variance = squares / count - (sum / count) * (sum / count);
-    // NaN fails this comparison, so the vectors then stay whole.
+    // NaN fails this comparison, so the graph then keeps whole vectors.
     if error / count <= TELLING * variance {
         NavigationFile {
             vectors,
@@ -174,7 +175,8 @@ pub(crate) fn rounded(
 }
 
 impl Navigation {
-    /// A graph of whole vectors. The layout has already checked its ids and links.
+    /// Makes a navigation graph of whole vectors. The layout has already checked the ids and the
+    /// links of the file.
     pub(crate) fn new(file: NavigationFile) -> Self {
         Self {
             file,
@@ -182,7 +184,7 @@ impl Navigation {
         }
     }
 
-    /// A graph of rows of an index as read from disk. The rows may be rounded.
+    /// Makes a navigation graph from rows of an index as read from disk. The rows may be rounded.
     pub(crate) fn of_rows(
         file: NavigationFile,
         metric: Metric,
@@ -200,7 +202,7 @@ impl Navigation {
         self.file.nodes.len()
     }
 
-    /// The vectors of the nodes, consecutive.
+    /// The vectors of the nodes, one after the other.
     pub(crate) fn vectors(&self) -> &[u8] {
         &self.file.vectors
     }
@@ -210,7 +212,7 @@ impl Navigation {
         self.file.bytes()
     }
 
-    /// The sampled nodes nearest to a query, which has the element type of the index.
+    /// The sampled nodes that are nearest to a query. The query has the element type of the index.
     pub(crate) fn nearest<'s>(
         &self,
         kernel: &Kernel,
@@ -249,8 +251,8 @@ impl Navigation {
         }
     }
 
-    /// Walks towards a query with a candidate list of size `list`. `scratch` gets the found
-    /// positions in the sample. Returns the number of distances computed.
+    /// Walks towards a query with a candidate list of size `list`. Writes the positions of the
+    /// found nodes in the sample to `scratch`. Returns the number of distances that it computed.
     pub(crate) fn walk(
         &self,
         kernel: &Kernel,
@@ -263,9 +265,10 @@ impl Navigation {
         walk(*entry, links_of, vectors, (kernel, query), list, scratch)
     }
 
-    /// Does the same as [`walk`](Self::walk). If all found nodes are equally far, the walk had no
-    /// direction. If the graph has at most 65,536 nodes, all of them are then compared. Vectors
-    /// with a single element that is not 0 are an example.
+    /// Does the same as [`walk`](Self::walk), and compares all nodes if the walk had no direction.
+    /// A walk had no direction if all nodes that it found are equally far. An example are vectors
+    /// with a single element that is not 0. If the graph has more than 65,536 nodes, they are not
+    /// compared.
     pub(crate) fn look(
         &self,
         kernel: &Kernel,
@@ -279,7 +282,7 @@ impl Navigation {
             return computations;
         };
         let is_tied = scratch.found().all(|(distance, _)| distance == first);
-        // No vector is nearer than an equal one.
+        // A found vector that equals the query is nearest.
         let is_nearest = first == 0.0 && kernel.metric() != Metric::InnerProduct;
         if !is_tied || is_nearest || list >= nodes || nodes > LOOKED_AT {
             return computations;
@@ -298,14 +301,15 @@ impl Navigation {
         computations + nodes as u64
     }
 
-    /// The file from which the graph was made.
+    /// The file that has this graph.
     pub(crate) fn file(&self) -> &NavigationFile {
         &self.file
     }
 }
 
-/// Walks a graph in memory from its entry towards a query. `links_of` returns the neighbours of a
-/// node, and `vectors` has the vectors of all nodes. The result is as for [`Navigation::walk`].
+/// Walks a graph in memory from its entry node towards a query. `links_of` returns the neighbours
+/// of a node, and `vectors` has the vectors of all nodes. The results are as for
+/// [`Navigation::walk`].
 pub(crate) fn walk<'g>(
     entry: u32,
     links_of: impl Fn(u32) -> &'g [u32],
@@ -347,7 +351,7 @@ pub(crate) fn walk<'g>(
 }
 
 impl NavigationScratch {
-    /// The results of the last walk: distances and positions in the sample, nearest first.
+    /// The results of the last walk: distances and positions in the sample, in order of distance.
     pub(crate) fn found(&self) -> impl Iterator<Item = (f32, u32)> {
         let keys = self.frontier.keys();
         keys.map(|key| (distance_of(key), node_of(key)))
@@ -362,7 +366,7 @@ mod tests {
     const DIM: usize = 48;
     const NODES: usize = 600;
 
-    /// Rows around a few centres. Element `offset` of each is larger by a constant.
+    /// Makes rows around a few centres. The first element of each row is larger by `offset`.
     fn rows(count: usize, seed: u64, offset: f32) -> Vec<f32> {
         let mut random = Random::new(seed);
         let mut unit = || random.below(2_001) as f32 / 1_000.0 - 1.0;
@@ -376,7 +380,8 @@ mod tests {
             .collect()
     }
 
-    /// A graph of rows. Each row links to all other rows of its group.
+    /// Makes a graph of rows. Each node has 24 links, to nodes whose numbers are larger by square
+    /// numbers.
     fn graph(rows: &[f32]) -> NavigationFile {
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         for node in 0..NODES as u32 {
@@ -432,7 +437,7 @@ mod tests {
 
     #[test]
     fn vectors_stay_whole_where_rounded_ones_say_little_and_where_they_are_bytes() {
-        // The differences between rows are a hundredth of a step.
+        // The differences between rows are a hundredth of the step of rounded vectors.
         let far = graph(&rows(NODES, 1, 9_000.0));
         for metric in [Metric::L2, Metric::InnerProduct] {
             assert_eq!(
@@ -450,8 +455,8 @@ mod tests {
 
     #[test]
     fn where_all_are_equally_far_from_a_query_the_one_that_is_nearer_is_found() {
-        // Each vector has one element of its own that is not 0, and each node links to the 24 nodes
-        // after it.
+        // Each vector has one non-zero element, at a position of its own. Each node links to the 24
+        // nodes after it.
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         let mut vectors = vec![0; NODES * NODES];
         for node in 0..NODES {

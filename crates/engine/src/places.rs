@@ -1,5 +1,5 @@
-//! Places: the tier from which searches read each role of an index, chosen when it is opened or
-//! built.
+//! Places. A place is the tier from which searches read a role of an index. A caller chooses places
+//! when it opens or builds the index.
 //!
 //! ```text
 //!   topology=mapped:/dev/shm/x,vectors=dram
@@ -21,25 +21,26 @@
 //! | `ssd-model`, `rdma-model`, `cxl-model`, `nvm-model` | memory with the delay of the device |
 //!
 //! **The index folder stays whole.** A place has only copies, and every change is written to the
-//! folder first. So an index can be moved, copied or opened without any place. The loss of a place
-//! does no harm, for instance when a machine restarts and loses /dev/shm. To store files elsewhere
-//! without a second copy, put a symbolic link into the index.
+//! index folder first. So an index can be moved, copied or opened without its places. The loss of a
+//! place does no harm, for instance when a machine restarts and loses /dev/shm. To store files
+//! elsewhere without a second copy, put a symbolic link into the index folder.
 //!
-//! **A copy is of one checkpoint of one index.** Its folder is named by hashes of the path of the
-//! index and of its MANIFEST, in which each checkpoint has a random number
-//! (`tier/src/copies/folder.rs`). So copies of another checkpoint or index are never read, and are
-//! removed when no process uses them.
+//! **A copy belongs to one checkpoint of one index.** The name of its folder has hashes of the path
+//! of the index and of the MANIFEST, in which each checkpoint has a random number
+//! (`tier/src/copies/folder.rs`). So a search never reads the copies of another checkpoint or
+//! index. Such copies are removed when no process uses them.
 //!
 //! If an index folder is copied to another machine, the random number stays the same. So machines
 //! with the same checkpoint of an index share its copies on a memory server. An existing copy is
 //! compared with the original by its hash (`tier/src/remote/volume.rs`). A new copy is compared
-//! with the original byte by byte. Pages have checksums that are verified on every read. An index
-//! that is opened for changes has copies of its own, which are written after the originals.
+//! with the original byte by byte. Pages have checksums, which every read verifies. If an index is
+//! opened for changes, it has copies of its own. A change is written to the originals first, and
+//! then to these copies.
 //!
 //! **Roles.** Searches read pages with lists (`topology`) and pages with vectors only (`vectors`)
-//! from storage. Searches do not read codes and ids from storage, and the log belongs to the
-//! manifest. A place for these roles would have no effect, and is refused. A place for vectors that
-//! are stored beside lists is refused, too.
+//! from storage. A place for codes, ids or the log is refused: searches do not read codes and ids
+//! from storage, and the log belongs to the manifest. If vectors are stored beside lists, a place
+//! for vectors is refused, too.
 
 mod listed;
 mod names;
@@ -62,9 +63,9 @@ use names::{Identity, owner};
 
 use crate::{Error, Layout, stored};
 
-/// The tier from which each role of an index is read, written as
-/// `topology=mapped:/dev/shm/x,vectors=dram`. `docs/tiers.md` has all tiers. The default is empty:
-/// everything is read from the index folder.
+/// The tier from which searches read each role of an index, in text as
+/// `topology=mapped:/dev/shm/x,vectors=dram`. `docs/tiers.md` lists all tiers. By default there are
+/// no places: searches read everything from the index folder.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places(Vec<Place>);
 
@@ -81,7 +82,7 @@ enum Placed {
     Vectors,
 }
 
-/// A tier by its name.
+/// A tier, as its name in a place describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PlaceTier {
     Home,
@@ -91,29 +92,30 @@ enum PlaceTier {
     Remote(Remote),
 }
 
-/// The copies on a memory server.
+/// A memory server of files that has the copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remote {
-    /// `host:port`, `shm:/path` of a server's socket for rings, or `ucx:host:port`.
+    /// The address: `host:port`, `shm:/path` of a server's socket for rings, or `ucx:host:port`.
     address: String,
     /// The name of the index on the server.
     name: String,
     tls: bool,
 }
 
-/// The purpose of opening an index.
+/// The reason for opening an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// The index is not changed.
+    /// The caller only searches the index.
     Search,
-    /// The index may be changed through the same volume.
+    /// The caller may change the index through the same volume.
     Change,
 }
 
-/// The suffix of a modelled device's name.
+/// The suffix of the name of a modelled device.
 const MODEL: &str = "-model";
 const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, remote:ucx:host:port/name, ssd-model, rdma-model, cxl-model or nvm-model";
-/// The most bytes of an index's name on a server. The name of a file and a hash must fit beside it.
+/// The largest number of bytes in the name of an index on a server. The name of a file on the
+/// server consists of this name, a hash and the name of the file.
 const MOST_NAME: usize = 64;
 
 impl Placed {
@@ -133,14 +135,14 @@ impl Placed {
         }
     }
 
-    /// Whether an index of a layout has files of this role.
+    /// Whether an index with this layout has files of this role.
     fn is_of(self, layout: Layout) -> bool {
         match (layout.has_clusters(), self) {
             (false, Self::Topology) | (true, Self::Vectors) => true,
             (false, Self::Vectors) => !layout.has_vectors_in_records(),
             (true, Self::Topology) => match layout {
                 Layout::Addressed => true,
-                // The members of a cluster are stored with its vectors.
+                // The lists of members are stored in the same files as the vectors.
                 Layout::Replicated | Layout::Grouped => false,
                 Layout::Coupled
                 | Layout::Packed
@@ -152,7 +154,7 @@ impl Placed {
         }
     }
 
-    /// Whether searches read a file of this kind for this role.
+    /// Whether searches read files of this kind for this role.
     fn reads(self, kind: FileKind) -> bool {
         let is_read = kind.has_pages() || matches!(kind.form(), Form::Clusters(_));
         kind.role() == self.role() && is_read
@@ -208,7 +210,7 @@ impl FromStr for PlaceTier {
 impl FromStr for Places {
     type Err = String;
 
-    /// Parses roles and tiers, separated by commas. A path cannot contain a comma.
+    /// Parses pairs of a role and a tier, separated by commas. A path cannot contain a comma.
     fn from_str(text: &str) -> Result<Places, String> {
         let mut places = Places::default();
         for part in text.split(',') {
@@ -307,8 +309,8 @@ impl Remote {
         })
     }
 
-    /// A client of its server, with the secret and the certificates of the environment. If no
-    /// secret is set, a server of this machine may be reached with this user's own secret.
+    /// A client of the server, with the secret and the certificates of the environment. If no
+    /// secret is set, the client may use this user's own secret for a server on this machine.
     fn client(&self) -> Result<Client, Error> {
         let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -320,28 +322,28 @@ impl Remote {
 }
 
 impl PlaceTier {
-    /// Whether its copies are made in this process's memory when an index is opened.
+    /// Whether the copies are made in this process's memory when an index is opened.
     fn takes_memory(&self) -> bool {
         matches!(self, PlaceTier::Memory | PlaceTier::Modelled(_))
     }
 
-    /// Whether its copies count towards a memory budget. The system counts mapped pages as memory
-    /// of the process, too.
+    /// Whether the copies count towards a memory budget. Mapped copies count, since the system
+    /// counts their pages as memory of the process.
     fn counts_as_memory(&self) -> bool {
         self.takes_memory() || matches!(self, PlaceTier::Folder(_, ReadBy::Mapping))
     }
 }
 
 impl Places {
-    /// Whether everything is read from the index folder.
+    /// Whether there are no places, so that searches read everything from the index folder.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Puts a role on a tier, both given by name.
+    /// Adds a place. The arguments are the names of the role and the tier.
     ///
     /// # Errors
-    /// A message: a wrong name, or a role that already has a place.
+    /// The call fails with a message if a name is wrong, or if the role already has a place.
     pub fn put(&mut self, role: &str, tier: &str) -> Result<(), String> {
         let wrong = |error: String| format!("the place {role}={tier}: {error}");
         let role_of = role.parse().map_err(wrong)?;
@@ -356,10 +358,10 @@ impl Places {
         Ok(())
     }
 
-    /// The places of `self` and of `more`.
+    /// Joins the places of `self` and of `more`.
     ///
     /// # Errors
-    /// Fails as [`put`](Places::put) does.
+    /// The call fails for the reasons of [`put`](Places::put).
     pub fn and(mut self, more: &Places) -> Result<Places, String> {
         for place in &more.0 {
             self.put(place.role.name(), &place.tier.to_string())?;
@@ -382,10 +384,10 @@ impl Places {
             ),
         };
         let reason = format!("in the layout {layout} {what}");
-        self.refuse(place, reason, format!("Place {role} in its place"))
+        self.refuse(place, reason, format!("Give a place for {role} instead"))
     }
 
-    /// Refuses a place that searches of this index would never read.
+    /// Refuses a place if searches of this index would never read from it.
     fn check(&self, manifest: &Manifest) -> Result<(), Error> {
         for place in &self.0 {
             if files_of(place.role, manifest).next().is_none() {
@@ -395,8 +397,9 @@ impl Places {
         Ok(())
     }
 
-    /// Bytes of the copies of an index in this process's memory, including mapped copies. Files to
-    /// which direct inserts have added are longer than their entries say.
+    /// The bytes of the copies of an index in this process's memory, including mapped copies. The
+    /// length of a file may be more than its entry in the manifest has, since direct inserts append
+    /// to the file.
     pub(crate) fn memory_bytes(&self, home: &dyn Volume, manifest: &Manifest) -> u64 {
         let in_memory = self.0.iter().filter(|place| place.tier.counts_as_memory());
         in_memory
@@ -405,8 +408,8 @@ impl Places {
             .fold(0, u64::saturating_add)
     }
 
-    /// Refuses places in memory for a catalog, since an index would be copied before memory is
-    /// reserved for it.
+    /// Refuses places in memory for a catalog. A catalog would copy the index before it reserves
+    /// memory for the index.
     pub(crate) fn check_for_catalog(&self) -> Result<(), Error> {
         match self.0.iter().find(|place| place.tier.takes_memory()) {
             None => Ok(()),
@@ -418,7 +421,7 @@ impl Places {
         }
     }
 
-    /// Places that put an index of a layout into memory as a whole.
+    /// Places that keep a whole index of this layout in memory.
     pub(crate) fn in_memory(layout: Layout) -> Self {
         let roles = Placed::ALL.into_iter().filter(|role| role.is_of(layout));
         let in_memory = |role| Place {
@@ -428,7 +431,7 @@ impl Places {
         Self(roles.map(in_memory).collect())
     }
 
-    /// Refuses, before a build, places that an index of this layout will not have.
+    /// Refuses, before a build, places for roles that an index of this layout does not have.
     pub(crate) fn check_layout(&self, layout: Layout) -> Result<(), Error> {
         match self.0.iter().find(|place| !place.role.is_of(layout)) {
             None => Ok(()),
@@ -436,11 +439,11 @@ impl Places {
         }
     }
 
-    /// A name of the index's present checkpoint, which no other checkpoint has; `None` without
-    /// places.
+    /// A name of the index's present checkpoint. No other checkpoint has this name. `None` if there
+    /// are no places.
     ///
     /// # Errors
-    /// The index does not exist.
+    /// The call fails if the index does not exist.
     pub(crate) fn state(&self, home: &dyn Volume, path: &Path) -> Result<Option<String>, Error> {
         match self.is_empty() {
             true => Ok(None),
@@ -448,8 +451,8 @@ impl Places {
         }
     }
 
-    /// Whether all lists, and all vectors apart from them, are copied to this process's memory.
-    /// Their pages are then not kept in memory a second time.
+    /// Whether places copy all lists to this process's memory, and whether they copy all vectors
+    /// that are stored apart from lists. Pages of such copies are not kept in memory a second time.
     pub(crate) fn all_in_memory(&self) -> (bool, bool) {
         let has = |role| {
             let mut places = self.0.iter();
@@ -458,12 +461,13 @@ impl Places {
         (has(Placed::Topology), has(Placed::Vectors))
     }
 
-    /// The index in `home` with each role on its tier. Missing copies are made when they are
-    /// opened.
+    /// A volume over the index in `home` that reads each role from its tier. If a copy is missing,
+    /// the opening of its file makes it.
     ///
     /// # Errors
-    /// `home` has no index. A place is for a role that the index does not have on storage. The
-    /// copies do not fit into the memory `budget`. Other users can access a folder of copies.
+    /// The call fails if `home` has no index, or if the index does not have the role of a place on
+    /// storage. It fails if the copies do not fit into the memory `budget`. It also fails if other
+    /// users can access a folder of copies.
     pub(crate) fn over(
         &self,
         home: &Arc<dyn Volume>,
@@ -515,8 +519,9 @@ impl Places {
         )))
     }
 
-    /// Checks a build's places before it begins. Copies in memory are refused, since they would end
-    /// with the build. An unusable folder is reported before the work begins.
+    /// Checks the places of a build before the build begins. Copies in memory are refused, since
+    /// they would disappear at the end of the build. An unusable folder is an error here, before
+    /// any work.
     pub(crate) fn check_for_build(&self) -> Result<(), Error> {
         for place in &self.0 {
             match &place.tier {
@@ -525,7 +530,7 @@ impl Places {
                 PlaceTier::Remote(remote) => _ = remote.client()?.room()?,
                 tier @ (PlaceTier::Memory | PlaceTier::Modelled(_)) => {
                     let reason = format!(
-                        "{tier} is memory of the searching process, and a copy would end with the build"
+                        "{tier} is memory of the searching process, and a copy would disappear at the end of the build"
                     );
                     let remedy = "Give it when the index is opened";
                     return Err(self.refuse(place, reason, remedy));
@@ -547,7 +552,7 @@ impl Places {
         Ok(())
     }
 
-    /// Refuses copies in memory, which only a search would read.
+    /// Refuses places whose copies are in memory. Only a search would read such copies.
     pub(crate) fn check_for_verify(&self) -> Result<(), Error> {
         match self.0.iter().find(|place| place.tier.takes_memory()) {
             None => Ok(()),
@@ -569,17 +574,17 @@ fn files_of(role: Placed, manifest: &Manifest) -> impl Iterator<Item = (&str, u6
         .map(|entry| (entry.name.as_str(), entry.length))
 }
 
-/// An index that is to be copied.
+/// An index for which a place makes copies.
 struct State<'a> {
     home: &'a Arc<dyn Volume>,
     path: &'a Path,
-    /// The identity of its checkpoint.
+    /// The identity of the index's checkpoint.
     content: Identity,
     purpose: Purpose,
 }
 
 impl State<'_> {
-    /// A volume for the files on a tier.
+    /// Makes a volume that reads files from a tier.
     fn way(&self, tier: &PlaceTier) -> Result<Arc<dyn Volume>, Error> {
         Ok(match tier {
             PlaceTier::Home => self.home.clone(),

@@ -1,8 +1,8 @@
 //! Presets. A preset describes a system as one choice for each of the engine's options.
 //!
-//! A [`Preset`] is a plain value. A build writes it into the manifest, and a search takes its
-//! defaults from it. No other part of the engine knows the name of a system or a paper. Each choice
-//! can be overridden alone, so that its gain can be measured.
+//! A [`Preset`] is a plain value. A build writes it into the manifest, and a search uses its
+//! choices as defaults. No other part of the engine knows the name of a system or a paper. A caller
+//! can replace each choice alone, to measure the effect of this choice.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,8 +14,8 @@ use stratann_vector::LowCodes;
 use crate::search::Strategy;
 use crate::{Error, Layout};
 
-/// Declares an enum of named choices: its list of all variants, the name and a line about each, and
-/// the conversions between names and variants.
+/// Declares an enum of named choices: the list of all variants, the name of each variant and a line
+/// about it, and the conversions between names and variants.
 macro_rules! named {
     (
         $(#[$doc:meta])*
@@ -30,7 +30,7 @@ macro_rules! named {
         }
 
         impl $type {
-            /// All variants.
+            /// The list of all variants.
             pub const ALL: &[$type] = &[$($type::$variant),+];
 
             /// The name of the choice in options and on the command line.
@@ -40,7 +40,7 @@ macro_rules! named {
                 }
             }
 
-            /// One line about the choice, for users.
+            /// One line about the choice, for help texts.
             pub const fn about(self) -> &'static str {
                 match self {
                     $($type::$variant => $line,)+
@@ -74,17 +74,18 @@ macro_rules! named {
 pub(crate) use named;
 
 named! {
-    /// The assignment of internal node ids, and so of pages, to rows.
+    /// The assignment of node numbers to rows. The order of nodes determines their pages.
     pub enum Order, "order" {
-        /// The order of the input file, as in DiskANN.
-        Input = "input", "As in the input file",
-        /// Rows near each other in space are near each other on disk: recursive balanced bisection.
+        /// Nodes have the order of the rows in the input file, as in DiskANN.
+        Input = "input", "Vectors have the order of the input file",
+        /// Rows that are near each other in space are near each other on disk. Recursive balanced
+        /// bisection finds this order.
         Locality = "locality", "Near vectors are stored near each other",
     }
 }
 
 named! {
-    /// The compression of lists and vectors, which is always lossless. The coupled, inline and csr
+    /// The compression of lists and vectors. All choices are lossless. The coupled, inline and csr
     /// layouts support only [`Raw`](Compression::Raw).
     pub enum Compression, "compression" {
         /// Vectors are uncompressed. Lists are uncompressed in the coupled and inline layouts. In
@@ -92,55 +93,58 @@ named! {
         /// lists are Elias–Fano codes.
         Raw = "raw", "Vectors uncompressed; lists uncompressed in the layouts coupled and inline, with links of a few bits in csr, else Elias-Fano codes",
         /// The compression of DecoupleVS §3.2. Lists are Elias–Fano codes. Vectors are XORed with
-        /// their chunk's base vector where that helps, and Huffman-coded with one table a segment.
+        /// the base vector of their chunk if this makes them shorter. Then they are Huffman-coded
+        /// with one table for each segment.
         Paper = "paper", "Lists as Elias-Fano codes; vectors Huffman-coded, after XOR with a base vector where that helps (DecoupleVS)",
         /// Each list has the codec that makes the list shortest. Each segment of vectors has the
-        /// codec that makes a sample of its vectors shortest.
+        /// codec that makes a sample of the segment's vectors shortest.
         Best = "best", "For each list and each segment of vectors, the codec that makes it shortest",
     }
 }
 
 named! {
-    /// How a new vector is written to the index on storage.
+    /// The way in which a new vector is written to the index on storage.
     pub enum Update, "way to update" {
-        /// The vector waits in a graph in memory, which is merged on request (FreshDiskANN;
-        /// DecoupleVS §3.5).
+        /// The vector waits in a graph in memory. A caller requests the merge of this graph into
+        /// the index (FreshDiskANN; DecoupleVS §3.5).
         Merge = "merge", "New vectors wait in memory until a merge (FreshDiskANN)",
-        /// The vector is written at once, and each list that it joins is rewritten at once in its
-        /// place. This is the baseline of OdinANN's Figure 9. If codes are in the pages, this is
-        /// the only direct insert, and needs no codes and no placement table in memory.
-        InPlace = "in-place", "At once, and each changed page is rewritten in place",
-        /// The vector is written at once. The records that its insert changes are written together,
+        /// The vector is written at once. Each list that gets a link to the vector is rewritten at
+        /// once, in the place where it is. This is the baseline of OdinANN's Figure 9. If codes are
+        /// in the pages, this is the only direct insert. It then needs no codes and no placement
+        /// table in memory.
+        InPlace = "in-place", "New vectors are written at once, and each changed page is rewritten in place",
+        /// The vector is written at once. The insert writes all records that it changes together,
         /// to pages with free slots (OdinANN §3.2).
-        Relocate = "relocate", "At once, and changed records are written together to free slots (OdinANN)",
+        Relocate = "relocate", "New vectors are written at once, and changed records are written together to free slots (OdinANN)",
         /// The vector is written at once. Changes of lists by many inserts wait in memory, and are
-        /// written together to the pages of their lists.
-        Accumulate = "accumulate", "At once, and changes of pages are collected in memory and written together",
-        /// The vector waits in memory, then joins clusters on storage together with other new
+        /// later written together to the pages of these lists.
+        Accumulate = "accumulate", "New vectors are written at once, and changes of pages are collected in memory and written together",
+        /// The vector waits in memory. It later joins clusters on storage, together with other new
         /// vectors. Changed clusters are split, merged and rewritten (SPFresh).
-        Rebalance = "rebalance", "Some vectors at a time join clusters, which are kept in balance (SPFresh)",
+        Rebalance = "rebalance", "New vectors wait in memory and join clusters together; changed clusters are split and merged (SPFresh)",
     }
 }
 
-/// The rule that ends re-ranking by exact distance, where vectors are apart from lists (DecoupleVS
-/// §3.4).
+/// The rule that ends re-ranking by exact distance, if vectors are stored apart from lists
+/// (DecoupleVS §3.4).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rerank {
     /// The number of candidates in a batch (B).
     pub batch: usize,
-    /// If a smaller share of a batch than this share entered the results, re-ranking ends. With 0,
-    /// re-ranking never ends early.
+    /// The least share of a batch that must enter the results. If a smaller share enters the
+    /// results, re-ranking ends. With 0, re-ranking never ends early.
     pub benefit: f64,
-    /// Whether the error of codes ends re-ranking instead of `benefit`. After the first K + B
-    /// candidates are ranked, the candidates that may still be results are read all at once, and
-    /// re-ranking ends.
+    /// Whether the errors of codes end re-ranking, instead of `benefit`. After the first K + B
+    /// candidates are ranked, the search reads all candidates that may still be results at once.
+    /// Then re-ranking ends.
     pub estimate: bool,
-    /// The re-ranking ratio. If this ratio is not 0, this share of the candidate list, and at least
-    /// k candidates, are ranked by exact vectors after the traversal, all at once (DistVS §3.1).
+    /// The re-ranking ratio. If the ratio is not 0, the search ranks this share of the candidate
+    /// list by exact vectors after the traversal, all at once. It ranks at least k candidates
+    /// (DistVS §3.1).
     pub ratio: f64,
 }
 
-/// A system as a named row of choices.
+/// A system, described by a name and one choice for each option.
 ///
 /// ```
 /// use stratann::{Order, Preset, Strategy};
@@ -155,32 +159,32 @@ pub struct Preset {
     pub name: &'static str,
     /// One line about the preset.
     pub about: &'static str,
-    /// The assignment of node ids at build.
+    /// The assignment of node numbers at a build.
     pub order: Order,
-    /// The layout of lists and vectors as bytes. With `None`, the build chooses by the size of a
-    /// vector, a sample of the rows and the memory of searches.
+    /// The layout of lists and vectors as bytes. With `None`, a build chooses the layout by the
+    /// size of a vector, a sample of the rows, and the memory that searches will have.
     pub layout: Option<Layout>,
     /// The compression of lists and vectors.
     pub compression: Compression,
     /// The search strategy.
     pub strategy: Strategy,
-    /// Beam width W of best-first search, or the largest width of the pipeline.
+    /// The beam width W of best-first search, or the greatest width of the pipeline.
     pub beam: usize,
-    /// Whether a search starts from the navigation graph, if the index has one. Otherwise it starts
-    /// from the medoid.
+    /// Whether a search starts from the navigation graph, if the index has such a graph. Otherwise
+    /// a search starts from the medoid.
     pub navigation: bool,
-    /// Entry points whose codes stay in memory, if all other codes are in the nodes (n_ep, AiSAQ
-    /// §3.1).
+    /// The number of entry points whose codes stay in memory, if all other codes are in the nodes
+    /// (n_ep, AiSAQ §3.1).
     pub entry_points: usize,
-    /// Whether a page that was read also serves the other candidates in it.
+    /// Whether a search also uses the other candidates on a page that it has read.
     pub whole_page: bool,
-    /// The rule that ends re-ranking, where vectors are apart from lists.
+    /// The rule that ends re-ranking, if vectors are stored apart from lists.
     pub rerank: Rerank,
-    /// The way to insert vectors, if layout and metric allow direct inserts. Otherwise vectors wait
-    /// for a merge.
+    /// The way to insert vectors, if layout and metric allow direct inserts. Otherwise new vectors
+    /// wait for a merge.
     pub update: Update,
-    /// The kind of low codes; `None` unless vectors have codes of two precisions, which
-    /// [`Strategy::Press`] needs. With low codes, new vectors wait for a merge.
+    /// The kind of low codes. `None` if vectors have codes of one precision. [`Strategy::Press`]
+    /// needs codes of two precisions. With low codes, new vectors wait for a merge.
     #[serde(serialize_with = "named_or_none")]
     pub low_codes: Option<LowCodes>,
 }
@@ -192,35 +196,35 @@ fn named_or_none<S: Serializer>(
     low_codes.map(LowCodes::name).serialize(serializer)
 }
 
-/// The width of a search by [PRESS](Strategy::Press) (DistVS §3.1): the list of candidates by
-/// low-precision codes, and the part of it that is refined. The list by high-precision codes is
+/// The width of a search by [PRESS](Strategy::Press) (DistVS §3.1). It consists of the length of
+/// the low list, and of the share of it that is refined. The length of the high list is
 /// [`SearchOptions::list`](crate::SearchOptions::list).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Press {
-    /// The greatest length of the list by low codes (D_low), as a multiple of the length of the
-    /// list by high codes.
+    /// The greatest length of the low list (D_low), as a multiple of the length of the high list
+    /// (D_high).
     pub low: f64,
     /// The refinement ratio. In each round, high codes score the nearest remaining candidates of
-    /// the list by low codes. Their number is this share of the length of that list.
+    /// the low list. Their number is this share of the length of the low list.
     pub ratio: f64,
-    /// Seeds: nodes spread over the collection that are scored by low codes first. A search without
-    /// a navigation graph begins near the nearest of them. With 0 seeds a search begins at the
-    /// graph's entry node.
+    /// The number of seeds. Seeds are nodes spread over the collection, which low codes score
+    /// first. A search without a navigation graph begins near the nearest seed. With 0 seeds, it
+    /// begins at the graph's entry node.
     pub seeds: usize,
 }
 
 impl Press {
-    /// A low list (D_low) twice as long as the high list (D_high), a refinement ratio of 0.3, and
-    /// searches that begin at the graph's entry node (DistVS §3.1).
+    /// The parameters of DistVS §3.1. The low list is twice as long as the high list, and the
+    /// refinement ratio is 0.3. Searches begin at the graph's entry node.
     pub const PAPER: Press = Press {
         low: 2.0,
         ratio: 0.3,
         seeds: 0,
     };
-    /// Of the tried parameters, those with the least work on photo-sift and package-text with a
-    /// beam of 8 (`docs/results/search.md`). The candidate list by low codes is longer than the
-    /// paper's, and the share in each round is smaller. So fewer candidates are sent to high codes,
-    /// and no candidate is dropped too soon. Seeds reduce the work as well.
+    /// The parameters with the least work of all that were tried on photo-sift and package-text,
+    /// with a beam width of 8 (`docs/results/search.md`). The low list is longer than in the paper,
+    /// and the refined share in each round is smaller. So high codes score fewer candidates, and no
+    /// candidate is dropped too soon. Seeds reduce the work as well.
     pub const TUNED: Press = Press {
         low: 3.0,
         ratio: 0.2,
@@ -235,7 +239,7 @@ impl Default for Press {
 }
 
 impl Preset {
-    /// DiskANN (Subramanya et al., NeurIPS 2019): the first baseline.
+    /// DiskANN (Subramanya et al., NeurIPS 2019), the first baseline.
     pub const DISKANN: Preset = Preset {
         name: "diskann",
         about: "DiskANN: input order; best-first search, which waits for the whole beam",
@@ -251,7 +255,7 @@ impl Preset {
         update: Update::Merge,
         low_codes: None,
     };
-    /// PipeANN (Guo and Lu, OSDI 2025): the second baseline.
+    /// PipeANN (Guo and Lu, OSDI 2025), the second baseline.
     pub const PIPEANN: Preset = Preset {
         name: "pipeann",
         about: "PipeANN: input order, pipelined search of dynamic width",
@@ -267,11 +271,11 @@ impl Preset {
         update: Update::Merge,
         low_codes: None,
     };
-    /// AiSAQ: DiskANN's graph and search, with the codes in the nodes (its §3.1); w = 4 as in its
-    /// §4.1.
+    /// AiSAQ. It has DiskANN's graph and search, with the codes in the nodes (AiSAQ §3.1), and a
+    /// beam width of 4 as in AiSAQ §4.1.
     pub const AISAQ: Preset = Preset {
         name: "aisaq",
-        about: "AiSAQ: as diskann, with the codes of neighbours in each node; a search needs about 10 MB of memory for an index of any size",
+        about: "AiSAQ: the graph and search of diskann, with the codes of neighbours in each node; a search needs about 10 MB of memory for an index of any size",
         order: Order::Input,
         layout: Some(Layout::Inline),
         compression: Compression::Raw,
@@ -284,7 +288,7 @@ impl Preset {
         update: Update::InPlace,
         low_codes: None,
     };
-    /// DecoupleVS with the parameters of its §5.1.
+    /// DecoupleVS with the parameters of DecoupleVS §5.1.
     pub const DECOUPLEVS: Preset = Preset {
         name: "decouplevs",
         about: "DecoupleVS: input order; lists and vectors compressed and stored apart; candidates re-ranked after the traversal",
@@ -300,16 +304,17 @@ impl Preset {
         update: Update::Merge,
         low_codes: None,
     };
-    /// OdinANN (Guo and Lu, FAST 2026): PipeANN's search, and records with spare slots beside them.
+    /// OdinANN (Guo and Lu, FAST 2026). It has the search of PipeANN, and direct inserts that write
+    /// changed records to free slots.
     pub const ODINANN: Preset = Preset {
         name: "odinann",
-        about: "OdinANN: as pipeann, with direct inserts into the graph on storage",
+        about: "OdinANN: the search of pipeann, with direct inserts into the graph on storage",
         update: Update::Relocate,
         ..Self::PIPEANN
     };
-    /// The graph index for second-tier memory (Cheng et al., its §5): rows without padding, read
-    /// one by one. Queries take turns while the memory answers. The graph and all other choices are
-    /// DiskANN's.
+    /// The graph index for second-tier memory (§5 of the paper by Cheng et al.). Rows have no
+    /// padding, and a search reads them one by one. Queries take turns while they wait for the
+    /// memory. The graph and all other choices are as in DiskANN.
     pub const TIERED_GRAPH: Preset = Preset {
         name: "tiered-graph",
         about: "Second-tier memory: input order; rows without padding (CSR); best-first search of one node at a time; while a query waits for memory, another one computes",
@@ -317,10 +322,10 @@ impl Preset {
         beam: 1,
         ..Self::DISKANN
     };
-    /// DistVS (Yin et al., NSDI 2026) with the layout of its §3.1 and the beam of its §5.1. Lists
-    /// and vectors are apart, and each vector has codes of two precisions. Its list sizes and
-    /// refinement ratio are in [`Press::PAPER`](crate::Press::PAPER). The default of a search is
-    /// [`Press::TUNED`](crate::Press::TUNED).
+    /// DistVS (Yin et al., NSDI 2026) with the layout of its §3.1 and the beam width of its §5.1.
+    /// Lists and vectors are stored apart, and each vector has codes of two precisions.
+    /// [`Press::PAPER`](crate::Press::PAPER) has the paper's list sizes and refinement ratio. By
+    /// default, a search uses [`Press::TUNED`](crate::Press::TUNED).
     pub const DISTVS: Preset = Preset {
         name: "distvs",
         about: "DistVS: lists and vectors stored apart, and codes of two precisions; a search ranks by low codes, then high codes (PRESS), then exact vectors",
@@ -337,7 +342,7 @@ impl Preset {
         low_codes: Some(LowCodes::Nested),
     };
 
-    /// SPANN (Chen et al., NeurIPS 2021): the baseline of clusters.
+    /// SPANN (Chen et al., NeurIPS 2021), the baseline for clusters.
     pub const SPANN: Preset = Preset {
         name: "spann",
         about: "SPANN: clusters instead of a graph; each vector is in up to eight clusters, and a probe reads a whole cluster",
@@ -353,8 +358,8 @@ impl Preset {
         update: Update::Rebalance,
         low_codes: None,
     };
-    /// The cluster index of the second-tier memory paper (its §6): each vector is stored once, in
-    /// the group of one of its clusters.
+    /// The cluster index of the paper on second-tier memory (its §6). Each vector is stored once,
+    /// in the group of one of its clusters.
     pub const TIERED_CLUSTER: Preset = Preset {
         name: "tiered-cluster",
         about: "Second-tier memory: clusters for memory that is slower than DRAM but is read in smaller units than an SSD; each vector is stored once, grouped by cluster",
@@ -363,7 +368,7 @@ impl Preset {
         ..Self::SPANN
     };
 
-    /// The default: every choice that helped in measurements.
+    /// The default preset. It has every choice that helped in measurements.
     pub const STRATANN: Preset = Preset {
         name: "stratann",
         about: "The default: locality order, compression, pipelined search of whole pages, navigation graph",
@@ -384,7 +389,7 @@ impl Preset {
         update: Update::Accumulate,
         low_codes: None,
     };
-    /// Every preset, baselines first.
+    /// All presets, with the baselines first.
     pub const ALL: [Preset; 10] = [
         Self::DISKANN,
         Self::PIPEANN,
@@ -400,7 +405,7 @@ impl Preset {
 }
 
 impl Rerank {
-    /// B = 10 and a benefit ratio of 0.01, as in DecoupleVS §5.1 and §3.4.
+    /// A batch of 10 candidates (B) and a benefit ratio of 0.01, as in DecoupleVS §5.1 and §3.4.
     pub const PAPER: Rerank = Rerank {
         batch: 10,
         benefit: 0.01,
@@ -414,7 +419,7 @@ impl Rerank {
         estimate: false,
         ratio: 0.5,
     };
-    /// Ranks the whole candidate list by exact vectors at once, whatever the codes estimate.
+    /// Ranks the whole candidate list by exact vectors at once, and ignores the estimates by codes.
     pub(crate) const ALL: Rerank = Rerank {
         ratio: 1.0,
         ..Self::HALF

@@ -1,27 +1,27 @@
-//! Progress of long work: the work reports its steps, and learns whether it must stop.
+//! Progress of long work. The work reports its steps, and asks whether it must stop.
 //!
 //! The engine does not write to a terminal. The command line implements [`Progress`] with a bar,
-//! Python with a callback, and tests with counters. Stages do not nest: each `begin` is followed by
-//! its `end` before the next.
+//! Python with a callback, and tests with counters. Stages do not nest: the work calls `end` for a
+//! stage before it begins the next one.
 
 /// Receives the progress of long work. Several threads call it often and at once, so
 /// implementations must be cheap and must never block.
 pub trait Progress: Sync {
-    /// A stage of `total` steps begins. `total` is 0 if it is not known. Each stage defines its own
-    /// step.
+    /// A stage of `total` steps begins. If the number of steps is not known, `total` is 0. Each
+    /// stage has steps of its own kind.
     fn begin(&self, stage: &str, total: u64);
-    /// `steps` more steps of the stage are done.
+    /// The work has done `steps` more steps of the stage.
     fn advance(&self, steps: u64);
-    /// The stage is over. This is also called after a failure or an interruption.
+    /// The stage is over. The work also calls this function after a failure or an interruption.
     fn end(&self);
-    /// Whether the user wants the work to stop (Ctrl-C). This is called often. Once it has returned
-    /// true, it must return true until the work has stopped.
+    /// Whether the user wants the work to stop (Ctrl-C). The work calls this function often. If the
+    /// function has returned true, it must return true until the work has stopped.
     fn interrupted(&self) -> bool;
-    /// A warning for the user. The work continues.
+    /// Receives a warning for the user. The work continues.
     fn warn(&self, message: &str);
 }
 
-/// Reports nothing and never interrupts.
+/// Ignores all reports, and never interrupts the work.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silent;
 
@@ -35,8 +35,8 @@ impl Progress for Silent {
     fn warn(&self, _message: &str) {}
 }
 
-/// The progress of work within a stage that has already begun. It reports no stages, but is
-/// interrupted with the outer work.
+/// The progress of work within a stage that has already begun. It reports no stages, but an
+/// interruption of the outer work interrupts it as well.
 pub(crate) struct WithinStage<'a>(pub(crate) &'a dyn Progress);
 
 impl Progress for WithinStage<'_> {
@@ -51,7 +51,7 @@ impl Progress for WithinStage<'_> {
     }
 }
 
-/// Begins a stage, and ends it on drop.
+/// A stage that is in progress. A drop ends the stage.
 pub(crate) struct Stage<'a> {
     progress: &'a dyn Progress,
 }

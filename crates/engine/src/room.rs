@@ -1,13 +1,13 @@
-//! Memory for queries in flight: the part of a memory budget that all running searches share.
+//! Memory for queries in flight. All running searches share this part of a memory budget.
 //!
-//! A search reserves the memory that it needs, as far as memory is free. It reserves more only
-//! while half of the free memory remains for other searches. So a batch that chooses its own number
-//! in flight leaves memory to others.
+//! A search reserves the memory that it needs, as far as memory is free. It may reserve more than
+//! it needs, but then at most half of the free memory. So a batch that chooses its own number of
+//! queries in flight leaves memory to other searches.
 //!
 //! A search reserves at least the memory of one query. If other searches have reserved all memory,
-//! it waits. Waiting searches are served in order of arrival, so that each gets its turn. The wait
-//! is a future ([`Queued`]), so a submitted search that waits occupies no thread. A thread that
-//! must block polls the same future.
+//! the search waits. Waiting searches get memory in the order of their arrival. The wait is a
+//! future ([`Queued`]), so a submitted search occupies no thread while it waits. A thread that must
+//! block polls the same future.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -23,7 +23,7 @@ use crate::Error;
 use crate::plan::MemoryPlan;
 use crate::progress::Progress;
 
-/// How often a waiting thread checks for an interruption.
+/// The time after which a waiting thread checks again for an interruption.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The memory that running searches have reserved.
@@ -32,33 +32,34 @@ pub(crate) struct Room(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Bytes that are reserved.
+    /// The number of bytes that are reserved.
     taken: u64,
-    /// The number of the next search that must wait.
+    /// The number that the next waiting search gets.
     next: u64,
-    /// The waiting searches in order of arrival, with their wakers.
+    /// The wakers of the waiting searches, in order of arrival.
     waiting: BTreeMap<u64, Waker>,
 }
 
 impl State {
-    /// The waker of the first waiting search.
+    /// The waker of the search that has waited longest.
     fn first(&self) -> Option<Waker> {
         self.waiting.values().next().cloned()
     }
 }
 
-/// The number of queries that a search wants in flight.
+/// The number of queries that a search wants to have in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    /// The needed number. Memory for it is reserved as far as it is free.
+    /// The number of queries that the search needs. Memory for these queries is reserved as far as
+    /// it is free.
     pub(crate) needed: usize,
-    /// The greatest number. Memory beyond the needed number is reserved while half of the free
-    /// memory remains.
+    /// The largest number of queries that the search can use. For queries beyond the needed number,
+    /// at most half of the free memory is reserved.
     pub(crate) most: usize,
 }
 
 impl Wanted {
-    /// Exactly `queries` queries, if memory is free.
+    /// Wants exactly `queries` queries in flight.
     #[cfg(test)]
     pub(crate) fn all(queries: usize) -> Wanted {
         Wanted {
@@ -67,8 +68,8 @@ impl Wanted {
         }
     }
 
-    /// The number of queries to reserve memory for, at least one, if memory for `free` queries is
-    /// free.
+    /// The number of queries to reserve memory for, if there is free memory for `free` queries. It
+    /// is at least one.
     fn of(self, free: usize) -> usize {
         self.needed
             .max(self.most.min(free / 2))
@@ -76,17 +77,17 @@ impl Wanted {
     }
 }
 
-/// Memory reserved for some queries, until it is dropped.
+/// Memory that is reserved for some queries until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Taken {
     room: Arc<Mutex<State>>,
     bytes: u64,
-    /// The number of queries.
+    /// The number of queries that the memory suffices for.
     pub(crate) queries: usize,
 }
 
 impl Room {
-    /// Reserves `bytes` of the queries' memory for other data of a search.
+    /// Reserves `bytes` for other data of a search, from the memory for queries.
     pub(crate) fn queue_bytes(&self, memory_plan: &MemoryPlan, bytes: u64) -> Queued {
         let all = memory_plan.queries.max(1);
         Queued {
@@ -97,9 +98,10 @@ impl Room {
         }
     }
 
-    /// Reserves memory for queries with a candidate list of size `list`, pages of `page_bytes`, and
-    /// `candidates` more candidates. `memory_plan` is the division of the budget. Returns a future
-    /// of the reservation. One query may always be in flight, whatever its size.
+    /// Reserves memory for queries that have a candidate list of size `list`, pages of `page_bytes`
+    /// bytes, and `candidates` candidates beyond the list. `memory_plan` is the division of the
+    /// budget. Returns a future of the reservation. One query may always be in flight, whatever
+    /// memory it needs.
     pub(crate) fn queue(
         &self,
         memory_plan: &MemoryPlan,
@@ -116,20 +118,20 @@ impl Room {
     }
 }
 
-/// A search that reserves memory or waits for it. If it is dropped before its turn, it does not
-/// delay other searches.
+/// A search that reserves memory or waits for it. If this future is dropped before the search has
+/// its memory, it does not delay other searches.
 #[derive(Debug)]
 pub(crate) struct Queued {
     room: Arc<Mutex<State>>,
-    /// Bytes for all queries, and bytes of each query; `None` without a budget.
+    /// The bytes for all queries, and the bytes for each query. `None` without a budget.
     bounds: Option<(u64, u64)>,
     wanted: Wanted,
-    /// Its number among the waiting searches.
+    /// The number of this search among the waiting searches.
     number: Option<u64>,
 }
 
 impl Queued {
-    /// The reservation, if it needs no wait.
+    /// The reservation, if the search need not wait for it.
     pub(crate) fn at_once(&mut self) -> Option<Taken> {
         match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(taken) => Some(taken),
@@ -137,10 +139,11 @@ impl Queued {
         }
     }
 
-    /// Blocks until the memory is reserved.
+    /// Blocks the thread until the memory is reserved.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if `progress` reports an interruption meanwhile.
+    /// The call fails with [`Error::Interrupted`] if `progress` reports an interruption during the
+    /// wait.
     pub(crate) fn wait(mut self, progress: &dyn Progress) -> Result<Taken, Error> {
         if let Some(taken) = self.at_once() {
             return Ok(taken);
@@ -191,7 +194,7 @@ impl Future for Queued {
         if let Some(number) = self.number {
             state.waiting.remove(&number);
         }
-        // Some memory may be left for the next search.
+        // If memory is left after this reservation, the next search can use it.
         let next = state.first();
         drop(state);
         next.into_iter().for_each(Waker::wake);
@@ -215,7 +218,7 @@ impl Drop for Queued {
 }
 
 impl Taken {
-    /// Gives back the memory of all but the first `queries` queries.
+    /// Releases the memory of all queries except the first `queries`.
     pub(crate) fn keep(&mut self, queries: usize) {
         let kept = queries.min(self.queries);
         let bytes = self.bytes / self.queries.max(1) as u64 * kept as u64;
@@ -241,7 +244,7 @@ impl Drop for Taken {
     }
 }
 
-/// Wakes a thread that is blocked.
+/// A waker that unblocks a thread.
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -260,7 +263,7 @@ mod tests {
     const LIST: usize = 100;
     const PAGE: usize = 4096;
 
-    /// A budget for this many queries of the usual kind.
+    /// A budget for this number of queries with the usual list size.
     fn memory_plan(queries: u64) -> MemoryPlan {
         let mut memory_plan = MemoryPlan {
             budget: Some(1 << 30),
@@ -397,7 +400,7 @@ mod tests {
         assert_eq!(room.0.lock().taken, 0);
     }
 
-    /// Reports an interruption at once.
+    /// Reports an interruption at the first call.
     struct Stop;
 
     impl Progress for Stop {
@@ -429,7 +432,7 @@ mod tests {
         assert!(room.0.lock().waiting.is_empty());
     }
 
-    /// Counts how often it is woken.
+    /// Counts how often the waker is woken.
     #[derive(Default)]
     struct Woken(AtomicUsize);
 
@@ -461,7 +464,7 @@ mod tests {
         let Poll::Ready(first) = poll(&mut a, 0) else {
             panic!("the first waiting search is not woken")
         };
-        // Some memory is free for the next search, which is dropped instead. The last search then
+        // Some memory is free for the next search. The test drops this search, so the last search
         // gets its turn.
         assert_eq!((first.queries, times(1), times(2)), (1, 1, 0));
         drop(b);

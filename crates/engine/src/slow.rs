@@ -1,15 +1,15 @@
-//! How thorough tests are. By default, all tests together take a few minutes.
+//! Decides how thorough tests are. By default, all tests together take a few minutes.
 
 use stratann_tier::testing::{Crash, Failure, SimVolume};
 
-/// Whether a test may take minutes, as with `make test-slow` or `STRATANN_SLOW=1`.
+/// Whether tests may take minutes, as with `make test-slow` or `STRATANN_SLOW=1`.
 pub(crate) fn slow() -> bool {
     std::env::var_os("STRATANN_SLOW").is_some()
 }
 
-/// The crash modes to try at the operation with this number: all in slow tests, and one by default.
-/// By default, the mode changes with each operation, and shifts by one after every third operation.
-/// So work that repeats every three operations meets each mode.
+/// The crash modes to try at the operation with the number `at`. Slow tests try all modes. Other
+/// tests try one mode, which changes with each operation, and shifts by one after every third
+/// operation. So even work that repeats every three operations meets each mode.
 pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     match slow() {
         true => Crash::ALL.to_vec(),
@@ -17,15 +17,15 @@ pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     }
 }
 
-/// The step with which a test goes through its cases: every case in slow tests, and one in `few` by
-/// default. The first case is always tried.
+/// The step with which a test visits its cases. A slow test visits every case. Other tests visit
+/// one of `few` cases, and always the first case.
 pub(crate) fn step(few: usize) -> usize {
     if slow() { 1 } else { few }
 }
 
-/// A machine that crashed during an operation of some work.
+/// A machine that crashed during one operation of some work.
 pub(crate) struct Crashed {
-    /// The number of the operation. The first one of the work is 0.
+    /// The number of the operation that crashed. The first operation of the work has number 0.
     pub(crate) at: u64,
     pub(crate) volume: SimVolume,
     /// The number of acknowledgements before the crash.
@@ -33,12 +33,14 @@ pub(crate) struct Crashed {
     pub(crate) modes: Vec<Crash>,
 }
 
-/// Crashes during each operation of `work` on `before`. The work calls its second argument at each
+/// Makes machines that crash during one operation of `work`, for each operation, and calls `check`
+/// with each machine. The work begins on a copy of `before`. It calls its second argument at each
 /// acknowledgement, which happens `all` times if nothing fails. Returns the number of operations.
 ///
-/// In slow tests, the work runs again for each crash, and meets the failure itself. By default,
-/// this happens for every eighth crash. The other crashed machines are recorded states of one run
-/// that does not fail. `shift` moves the modes ([`crashes`]).
+/// In slow tests, the work runs again for each crash, and meets the failure itself. By default, the
+/// work runs again only for every eighth crash. The other crashed machines are states that were
+/// recorded during one run without failures. `shift` is added to the number of the operation to
+/// choose its crash modes ([`crashes`]).
 pub(crate) fn each_crash(
     before: &SimVolume,
     shift: u64,
@@ -56,7 +58,8 @@ pub(crate) fn each_crash(
     let machines = whole.crashed();
     assert_eq!(machines.len() as u64, operations);
     for (at, machine) in (0..).zip(machines) {
-        // An acknowledgement does not count if its work ends with the operation that crashes.
+        // If the work before an acknowledgement ends with the operation that crashes, the
+        // acknowledgement does not count.
         let done = acknowledged.partition_point(|&end| end <= start + at);
         let mut crashed = Crashed {
             at,
@@ -69,8 +72,8 @@ pub(crate) fn each_crash(
             crashed.volume.fail_after(at, Failure::Crash);
             crashed.acknowledged = 0;
             work(&crashed.volume, &mut || crashed.acknowledged += 1);
-            // The count may be higher, if a call ignores failures of its last operations, such as
-            // removals.
+            // If a call ignores failures of its last operations, such as removals, it acknowledges
+            // its work anyway. So the count may be higher than in the recorded run.
             assert!(crashed.acknowledged >= done, "operation {at}");
         }
         check(crashed);

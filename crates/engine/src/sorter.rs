@@ -1,4 +1,4 @@
-//! Sorts records that may exceed memory.
+//! Sorts records that may need more space than memory has.
 //!
 //! ```text
 //!   push ──> memory ──full: sort──> run | run | run | ..   a temporary file of the checkpoint
@@ -6,8 +6,8 @@
 //!   each ──> the records in memory, or all runs merged       any number of times
 //! ```
 //!
-//! A record is bytes whose last four are a big-endian number. Records are sorted by the bytes
-//! before the number, and then by the number. Duplicates are returned once.
+//! The last four bytes of a record are a big-endian number. Records are sorted by the bytes before
+//! the number, and then by the number. Of equal records, only one is returned.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -24,32 +24,34 @@ use crate::durable::Checkpoint;
 
 /// Bytes of a record's number.
 const TAIL: usize = 4;
-/// Bytes of a buffer: there is one for the run that is written, and one for each run that is merged
-/// into it.
+/// The bytes of a buffer. There is one buffer for the run that is written, and one for each run
+/// that is merged into it.
 const BUFFER: usize = 32 << 10;
-/// The least memory for records in bytes, and the least and most runs that are merged at a time.
+/// The least number of bytes of memory for records. Below are the least and the largest number of
+/// runs that are merged at a time.
 const LEAST: usize = 4 << 10;
 const LEAST_RUNS: usize = 4;
 const MOST_RUNS: usize = 256;
-/// Bytes of memory for each record beyond the record itself.
+/// The bytes of memory that each record needs in addition to its own bytes.
 const PLACE: usize = size_of::<Range<u32>>();
 
 /// Accepts records in any order, and then sorts them.
 pub(crate) struct Sorter<'a> {
     volume: &'a dyn Volume,
     checkpoint: &'a Checkpoint<'a>,
-    /// Kind and number of the temporary file of the checkpoint, used if memory does not suffice.
+    /// The kind and the number of the temporary file of the checkpoint. The file is used if memory
+    /// does not suffice.
     scratch: (FileKind, u32),
-    /// Bytes of memory.
+    /// The largest number of bytes in memory.
     most: usize,
-    /// Bytes of the longest record.
+    /// The bytes of the longest record.
     longest: usize,
     bytes: Vec<u8>,
     places: Vec<Range<u32>>,
     spilled: Option<Spilled>,
 }
 
-/// The records that were written to the temporary file.
+/// The records that the sorter has written to the temporary file.
 struct Spilled {
     name: String,
     file: Box<dyn VolumeFile>,
@@ -59,14 +61,15 @@ struct Spilled {
 impl Drop for Sorter<'_> {
     fn drop(&mut self) {
         if let Some(spilled) = self.spilled.take() {
-            // If the removal fails, the next writer removes the file.
+            // If this removal fails, the next writer removes the file.
             let _ = self.volume.remove(&spilled.name);
         }
     }
 }
 
-/// A hash of a record. It is checked when a record is read back, since the files made from records
-/// get valid checksums whatever the records are.
+/// A hash of a record. It is checked when a record is read back. Without it, damage of the
+/// temporary file would go unnoticed, since files that are made from damaged records get valid
+/// checksums.
 fn mixed(record: &[u8]) -> u32 {
     let mut hasher = DefaultHasher::new();
     hasher.write(record);
@@ -81,8 +84,8 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
 }
 
 impl<'a> Sorter<'a> {
-    /// A sorter with about `memory` bytes. No other file of the checkpoint may have the kind and
-    /// number `scratch`.
+    /// Makes a sorter that uses about `memory` bytes. No other file of the checkpoint may have the
+    /// kind and number in `scratch`.
     pub(crate) fn new(
         volume: &'a dyn Volume,
         checkpoint: &'a Checkpoint<'a>,
@@ -93,7 +96,7 @@ impl<'a> Sorter<'a> {
             volume,
             checkpoint,
             scratch,
-            // Tables grow by doubling, and the old copy exists meanwhile.
+            // Tables grow by doubling. While a table grows, its old copy is in memory as well.
             most: usize::try_from(memory / 2)
                 .unwrap_or(usize::MAX)
                 .clamp(LEAST, 1 << 30),
@@ -104,10 +107,10 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Adds a record of at least four bytes, given in parts.
+    /// Adds a record of at least four bytes. `parts` are its bytes in order.
     ///
     /// # Errors
-    /// The temporary file cannot be written.
+    /// The call fails if the temporary file cannot be written.
     pub(crate) fn push(&mut self, parts: &[&[u8]]) -> Result<(), Error> {
         let more: usize = parts.iter().map(|part| part.len()).sum();
         self.longest = self.longest.max(more);
@@ -131,7 +134,7 @@ impl<'a> Sorter<'a> {
         self.places.dedup_by(|a, b| record(a) == record(b));
     }
 
-    /// Writes the records in memory as a run.
+    /// Sorts the records in memory, and writes them as a run.
     fn spill(&mut self) -> Result<(), Error> {
         self.sort();
         let (bytes, places) = (&self.bytes, &self.places);
@@ -156,10 +159,10 @@ impl<'a> Sorter<'a> {
         Ok(())
     }
 
-    /// All records, sorted.
+    /// Returns all records in order.
     ///
     /// # Errors
-    /// The temporary file cannot be written or read.
+    /// The call fails if the temporary file cannot be written or read.
     pub(crate) fn sorted(mut self) -> Result<Sorted<'a>, Error> {
         if self.spilled.is_none() {
             self.sort();
@@ -188,10 +191,10 @@ impl<'a> Sorter<'a> {
 pub(crate) struct Sorted<'a>(Sorter<'a>);
 
 impl Sorted<'_> {
-    /// Calls `each` with all records in order.
+    /// Calls `each` with each record, in order.
     ///
     /// # Errors
-    /// The records cannot be read, or an error of `each`.
+    /// The call fails if the records cannot be read, or if `each` fails.
     pub(crate) fn each(
         &self,
         each: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
@@ -210,8 +213,8 @@ impl Sorted<'_> {
     }
 }
 
-/// A run that is being written after all other runs: for each record its length, its [`mixed`]
-/// number, and the record.
+/// A run that is being written after all other runs. For each record, it has the length, the hash
+/// ([`mixed`]) and the record.
 struct Writing {
     start: u64,
     end: u64,
@@ -253,21 +256,21 @@ impl Writing {
     }
 }
 
-/// A run that is being read: its current record, and the buffered bytes.
+/// A run that is being read, with its current record and a buffer.
 struct Head<'r> {
     record: Vec<u8>,
     reader: &'r dyn VolumeReader,
-    /// The file's name, for errors.
+    /// The name of the file, for errors.
     name: &'r str,
     longest: usize,
-    /// The bytes that were not read yet.
+    /// The bytes of the run that are not in the buffer yet.
     rest: Range<u64>,
     buffer: Vec<u8>,
     at: usize,
 }
 
 impl Head<'_> {
-    /// Advances to the next record. False if there is none.
+    /// Advances to the next record. Returns false if the run has no more records.
     fn advance(&mut self) -> Result<bool, Error> {
         if self.at == self.buffer.len() && self.rest.is_empty() {
             return Ok(false);
@@ -296,7 +299,7 @@ impl Head<'_> {
         }
     }
 
-    /// The next bytes, which must exist.
+    /// Takes the next bytes of the run, which must exist.
     fn take(&mut self, bytes: usize) -> Result<&[u8], Error> {
         let held = self.buffer.len() - self.at;
         if held < bytes {
@@ -337,7 +340,7 @@ impl Ord for Head<'_> {
     }
 }
 
-/// Calls `each` with the records of all runs in order.
+/// Merges runs. Calls `each` with the records of all runs, in order.
 fn merge(
     (reader, name, longest): (&dyn VolumeReader, &str, usize),
     runs: &[Range<u64>],
@@ -395,7 +398,7 @@ mod tests {
             let mut sorter = Sorter::new(&volume, &checkpoint, SCRATCH, memory);
             let mut expected = Vec::new();
             for (key, number, longer) in records {
-                // Some records are longer than memory and buffers.
+                // Some records are longer than the memory and the buffers.
                 let key = if longer == 7 { key.repeat(9_000) } else { key };
                 sorter.push(&[&key, &number.to_be_bytes()]).unwrap();
                 expected.push((key, number));
@@ -428,7 +431,7 @@ mod tests {
         let sorted = sorter.sorted().unwrap();
         let name = volume.list().unwrap().remove(0);
         let start = sorted.0.spilled.as_ref().unwrap().runs[0].start;
-        // A length, a hash, and a record.
+        // The offsets are in a length, in a hash, and in a record.
         for at in [start, start + 3, start + 5, start + 9] {
             let (mut file, mut one) = (volume.open(&name).unwrap(), [0]);
             volume.read_at(&name, at, &mut one).unwrap();

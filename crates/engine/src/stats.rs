@@ -11,25 +11,26 @@ use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
 use crate::update::{DirectCounts, IndexHealth, Overlay, far_grown, found_badly};
 
-/// Facts about an index, as `stratann stats --json` prints them. The keys are a stable interface.
+/// Facts about an index, as `stratann stats --json` prints them. The keys of the JSON are a stable
+/// interface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stats {
-    /// The preset of its build.
+    /// The preset with which the index was built.
     pub preset: String,
-    /// Vectors in the checkpoint, also those that were deleted since.
+    /// The number of vectors in the checkpoint, including vectors that were deleted later.
     pub vectors: u64,
-    /// Vectors that searches find, in the checkpoint and in the log.
+    /// The number of vectors that searches find, in the checkpoint and in the log.
     pub live: u64,
-    /// Why a merge is due (`stratann compact`), or `None`.
+    /// The reason for which a merge is due (`stratann compact`). `None` if no merge is due.
     pub due: Option<String>,
-    /// Their dimension.
+    /// The dimension of the vectors.
     pub dimension: u32,
-    /// Their element type.
+    /// The element type of the vectors.
     pub element: String,
     /// The metric.
     pub metric: String,
-    /// Mean degree of the nodes. In a cluster index, this number and all other numbers of a graph
-    /// are 0.
+    /// The mean degree of the nodes. In a cluster index, this number and all other numbers of a
+    /// graph are 0.
     pub degree_mean: f64,
     /// The largest degree.
     pub degree_max: u32,
@@ -37,75 +38,78 @@ pub struct Stats {
     pub degree: u32,
     /// L, the list size of the build.
     pub build_list: u32,
-    /// alpha of the build.
+    /// The parameter alpha of the build.
     pub alpha: f32,
-    /// The assignment of node ids.
+    /// The assignment of node numbers to rows.
     pub order: String,
-    /// The layout on disk. A graph has `coupled`, `packed`, `decoupled`, `inline`, `csr` or
-    /// `layered`. Clusters have `replicated`, `addressed` or `grouped`.
+    /// The layout on disk. It is `coupled`, `packed`, `decoupled`, `inline`, `csr` or `layered` for
+    /// a graph. It is `replicated`, `addressed` or `grouped` for clusters.
     pub layout: String,
     /// The compression of lists and vectors.
     pub compression: Codecs,
-    /// Bytes of a vector's code.
+    /// The bytes of the code of one vector.
     pub code_bytes: u32,
-    /// The content hash of the codebook; empty in an index of a format version below 3.
+    /// The content hash of the codebook. It is empty in an index of a format version below 3.
     pub codebook: String,
-    /// The use of blocks by nodes, in the inline layout.
+    /// The share of blocks that nodes use. It exists only in the layout `inline`.
     pub fill: Option<BlockFill>,
-    /// Nodes in the navigation graph; 0 if there is none.
+    /// The number of nodes in the navigation graph. It is 0 if there is no navigation graph.
     pub navigation_nodes: u64,
-    /// The clusters of a cluster index.
+    /// Facts about the clusters of a cluster index.
     pub clusters: Option<ClusterStats>,
-    /// Bytes of all files over the raw bytes of live vectors: the index amplification of the
-    /// second-tier memory paper, plus 1. It is 0 if there are no vectors.
+    /// The bytes of all files, divided by the raw bytes of live vectors. It is the index
+    /// amplification of the paper on second-tier memory, plus 1. It is 0 if there are no vectors.
     pub amplification: f64,
-    /// Bytes on disk by component.
+    /// The bytes on disk of each component.
     pub bytes: Bytes,
-    /// Bits of an edge on disk: the bytes of all lists, without the navigation graph, divided by
+    /// The bits of an edge on disk: the bits of all lists, without the navigation graph, divided by
     /// the number of edges.
     pub bits_per_edge: f64,
-    /// Raw bytes of the vectors, divided by their bytes on disk.
+    /// The raw bytes of the vectors, divided by the bytes that they take on disk.
     pub vector_ratio: f64,
-    /// Bytes of the same collection and graph in the coupled layout, with the same codes and the
-    /// same navigation graph.
+    /// The bytes that the same collection and graph would take in the coupled layout, with the same
+    /// codes and the same navigation graph.
     pub coupled_bytes: u64,
-    /// The share of the coupled bytes that this index saves, up to 1:
-    /// `1 - bytes.total / coupled_bytes`. It is negative if the index takes more bytes.
+    /// The share of `coupled_bytes` that this index saves: `1 - bytes.total / coupled_bytes`. It is
+    /// at most 1. If the index takes more bytes than the coupled layout, it is negative.
     pub saved: f64,
-    /// The saved share for graph and vectors only, which is the figure that papers report.
+    /// The saved share for graph and vectors only. Papers report this figure.
     pub graph_and_vectors: GraphAndVectors,
-    /// Vectors of the checkpoint that were deleted or replaced since.
+    /// The number of vectors of the checkpoint that were deleted or replaced after it.
     pub deleted: u64,
-    /// Records in segments that no longer belong to a vector of the checkpoint, because a merge
-    /// deleted the vector and left the record. When there are many such records, a later merge
-    /// frees them (DecoupleVS §3.5).
+    /// The number of records in segments that no longer belong to a vector of the checkpoint. A
+    /// merge deleted these vectors and left their records. When there are many such records, a
+    /// later merge frees them (DecoupleVS §3.5).
     pub garbage: u64,
-    /// Vectors in the log that are not in the checkpoint.
+    /// The number of vectors in the log that are not in the checkpoint.
     pub logged: u64,
-    /// Bytes of the log's files, which [`Stats::bytes`] does not include.
+    /// The bytes of the log's files. [`Stats::bytes`] does not include them.
     pub log_bytes: u64,
-    /// Bytes of storage that are reserved for deletes on a full disk, beyond [`Stats::bytes`] and
-    /// the log. 0 if the file system cannot reserve blocks.
+    /// The bytes of storage that are reserved for deletes on a full disk. [`Stats::bytes`] and the
+    /// bytes of the log do not include them. The number is 0 if the file system cannot reserve
+    /// blocks.
     pub room_bytes: u64,
-    /// The cost of direct inserts since the index was opened for changes, if it takes them.
+    /// The cost of direct inserts since the index was opened for changes. `None` if the index does
+    /// not take direct inserts.
     pub direct: Option<DirectCounts>,
-    /// The result of the last health check on a sample, while the index is open for changes.
+    /// The result of the last health check on a sample, if the index is open for changes.
     /// [`Index::health`] runs a health check.
     pub health: IndexHealth,
-    /// The gravest failure in the background, while the index is open for changes. It explains one
-    /// of these states: the handle takes no more changes; a checkpoint may not be durable; vectors
-    /// that belong in the graph on storage wait in memory; the last checkpoint is old.
+    /// The gravest failure in the background, if the index is open for changes. It is the reason
+    /// for one of four states. The handle takes no more changes, or a checkpoint may not be
+    /// durable. Or vectors that belong in the graph on storage wait in memory, or the last
+    /// checkpoint is old.
     ///
-    /// Acknowledged changes are in the log, and searches find them. But opening the index takes
-    /// longer, and searches may take longer, too.
+    /// In each of these states, acknowledged changes are in the log, and searches find them. But
+    /// opening the index takes longer, and searches may take longer, too.
     pub trouble: Option<String>,
-    /// The queries with which recall was measured, by which a search for a recall goes; `None` if
-    /// it was not measured.
+    /// The queries with which recall was measured. A search with a target recall uses this
+    /// measurement. `None` if recall was not measured.
     pub calibrated: Option<Calibrated>,
     /// The recall of served queries, if the index was opened with a
     /// [watch](crate::OpenOptions::watch_recall).
     pub live_recall: Option<LiveRecall>,
-    /// The division of memory during searches, under the budget of the opening.
+    /// The division of the memory budget that was given when the index was opened.
     pub memory: MemoryPlan,
     /// The format version of the index.
     pub format_version: u32,
@@ -113,16 +117,16 @@ pub struct Stats {
     pub created_by: String,
 }
 
-/// Facts about clusters, which a cluster index has in place of a graph.
+/// Facts about clusters. A cluster index has them instead of facts about a graph.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ClusterStats {
-    /// The present number of clusters. The fields below are facts of the build, until a merge.
+    /// The present number of clusters. The other fields are facts of the last build or merge.
     pub clusters: u64,
-    /// The target of the build for the number of vectors in a cluster.
+    /// The number of vectors in a cluster that the build aimed for.
     pub size: u32,
-    /// The limit on the number of clusters of a vector.
+    /// The largest number of clusters that a vector may be in.
     pub replicas: u32,
-    /// The mean number of clusters of a vector.
+    /// The mean number of clusters that a vector is in.
     pub replicas_mean: f64,
     /// The mean number of members of a cluster.
     pub members_mean: f64,
@@ -130,8 +134,8 @@ pub struct ClusterStats {
     pub members_max: u32,
 }
 
-/// The compression of lists and vectors, as the build names it. Empty in an index of format version
-/// 1, which has no compression.
+/// The compression of lists and vectors, by the names of the build. The names are empty in an index
+/// of format version 1, which has no compression.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Codecs {
     /// The codec of lists.
@@ -140,59 +144,59 @@ pub struct Codecs {
     pub vector_codec: String,
 }
 
-/// Bytes of the files of nodes: pages of lists and of vectors, and the tables needed to read them
-/// (the directory, and the chunks of segments). Codes, codebook, navigation graph and counts of
-/// reads are left out.
+/// The bytes of the files of nodes. These are pages of lists and of vectors, and the tables needed
+/// to read them (the directory, and the chunks of segments). Codes, codebook, navigation graph and
+/// counts of reads are not included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GraphAndVectors {
-    /// Bytes on disk.
+    /// The bytes on disk.
     pub bytes: u64,
-    /// Bytes of the same lists and vectors in the coupled layout.
+    /// The bytes that the same lists and vectors would take in the coupled layout.
     pub coupled_bytes: u64,
-    /// The share that is saved: `1 - bytes / coupled_bytes`.
+    /// The share of `coupled_bytes` that is saved: `1 - bytes / coupled_bytes`.
     pub saved: f64,
 }
 
-/// Bytes on disk by component.
+/// The bytes on disk of each component.
 ///
 /// | component | coupled, inline, csr | packed | decoupled, layered |
 /// |---|---|---|---|
-/// | graph | a degree and R links a node | encoded lists | encoded lists |
+/// | graph | for each node, its degree and R links | encoded lists | encoded lists |
 /// | vectors | vectors | encoded vectors | encoded vectors, and the files of chunks |
-/// | codes | one a node; in inline R a node | one a node | one a node |
+/// | codes | one for each node; in inline R for each node | one for each node | one for each node |
 /// | ids | 8 bytes a vector | in `other` | in `other` |
 ///
-/// The file of ids exists if ids are not row numbers. In each layout it counts as ids, with 12
-/// bytes a vector. On pages of records of different lengths, the bytes of ids depend on the ids of
-/// each page, and are not recorded.
+/// The file of ids exists if ids are not row numbers. In each layout, its bytes count as ids: 12
+/// bytes for each vector. In `packed`, `decoupled` and `layered`, records have different lengths.
+/// The bytes of ids on a page then depend on the ids of this page, and are not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bytes {
-    /// Adjacency lists, and the navigation graph.
+    /// The bytes of adjacency lists and of the navigation graph.
     pub graph: u64,
-    /// Vectors.
+    /// The bytes of vectors.
     pub vectors: u64,
-    /// Codes and codebook.
+    /// The bytes of codes and of the codebook.
     pub codes: u64,
-    /// Ids: the ids in the records of the layouts coupled, inline and csr, and the file of ids, if
-    /// there is one.
+    /// The bytes of ids. These are the ids in the records of the layouts coupled, inline and csr,
+    /// and the file of ids if it exists.
     pub ids: u64,
-    /// Attributes of vectors: rows, and the index parts of columns.
+    /// The bytes of the attributes of vectors: of the rows, and of the column index.
     pub columns: u64,
-    /// Everything else: headers, checksums, padding, counts of reads, and pages that direct inserts
-    /// added to the build's. If records have different lengths, `other` includes these lengths, the
-    /// ids, the directory, and garbage vectors.
+    /// All other bytes: headers, checksums, padding, counts of reads, and pages that direct inserts
+    /// appended. If records have different lengths, `other` also includes these lengths, the ids,
+    /// the directory, and the vectors of garbage.
     pub other: u64,
-    /// The sum, which is the bytes of the files.
+    /// The sum of all components, which is the number of bytes of the files.
     pub total: u64,
 }
 
 impl Index {
-    /// Vectors of the checkpoint that were deleted. A placeholder does not count.
+    /// The number of vectors of the checkpoint that were deleted. A placeholder does not count.
     pub(crate) fn deleted_in(&self, overlay: &Overlay) -> u64 {
         overlay.deleted.len().saturating_sub(self.placeholders()) as u64
     }
 
-    /// Statistics of the index.
+    /// The statistics of the index.
     pub fn stats(&self) -> Stats {
         let manifest = self.manifest();
         let composition = self.composition();
@@ -208,8 +212,8 @@ impl Index {
             IndexKind::Graph(facts) => Some(facts),
             IndexKind::Cluster(_) => None,
         };
-        // Pages that direct inserts added to the file. Their bytes are not counted as lists or
-        // vectors.
+        // These bytes are pages that direct inserts added to the file. They do not count as lists
+        // or as vectors.
         let placement = manifest.placement.filter(|_| graph.is_some());
         let grown = placement.map_or(0, |placement| {
             let (built, _) = self.graph().files();
@@ -220,8 +224,8 @@ impl Index {
         let mut coupled_bytes =
             bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
         if composition.has_codes_in_records() {
-            // In the coupled layout, each code is stored once, in a file of codes. That file
-            // includes the codes of the entry points.
+            // The coupled layout stores each code once, in a file of codes. This file includes the
+            // codes of the entry points.
             coupled_bytes += stream::file_length(Codes::of_nodes(manifest));
             coupled_bytes -= bytes_of(manifest, FileKind::Entries);
         }
@@ -305,10 +309,10 @@ impl Index {
     }
 }
 
-/// The components of a cluster index. Copies of vectors count as vectors, and structures that lead
-/// to vectors count as the graph. `came` vectors are in clusters written since the build. Until a
-/// merge, the clusters that the written clusters replaced count as well. A cluster index has no
-/// corresponding size in the coupled layout.
+/// The bytes of the components of a cluster index. Copies of vectors count as vectors, and
+/// structures that lead to vectors count as the graph. `came` is the number of vectors in clusters
+/// that were written after the build. Until a merge, the clusters that these clusters replaced
+/// count as well. The coupled layout has no size for a cluster index.
 fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAndVectors) {
     let total = bytes_where(manifest, |_| true);
     let replicated = manifest.layout == FileKind::Replicated.name();
@@ -334,7 +338,7 @@ fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAn
         codes: 0,
         ids,
         columns,
-        // Some of these numbers are from the MANIFEST, which may be wrong.
+        // The MANIFEST has some of these numbers, and may be wrong.
         other: [graph, vectors, ids, columns]
             .into_iter()
             .fold(total, u64::saturating_sub),
@@ -348,13 +352,14 @@ fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAn
     (bytes, graph_and_vectors)
 }
 
-/// The components of a graph index.
+/// The bytes of the components of a graph index.
 fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
     let graph = list_bytes(manifest) + bytes_of(manifest, FileKind::Navigation);
     let vectors = vector_bytes(manifest) + bytes_of(manifest, FileKind::Chunks);
     let codes = bytes_where(manifest, |kind| kind.role() == Role::Codes)
         + code_bytes_in_records(manifest, composition);
-    // In encoded records, ids are beside the vectors and not counted separately.
+    // In encoded records, ids are stored with the vectors, and their bytes are not counted
+    // separately.
     let in_records = match composition.is_encoded() {
         true => 0,
         false => 8 * manifest.vectors,
@@ -368,7 +373,7 @@ fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
         codes,
         ids,
         columns,
-        // Some of these numbers are from the MANIFEST, which may be wrong.
+        // The MANIFEST has some of these numbers, and may be wrong.
         other: [graph, vectors, codes, ids, columns]
             .into_iter()
             .fold(total, u64::saturating_sub),
@@ -376,7 +381,8 @@ fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
     }
 }
 
-/// The files of nodes, and their size in the coupled layout.
+/// The bytes of the files of nodes, and the bytes that their contents would take in the coupled
+/// layout.
 fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
     let tables = [FileKind::Chunks, FileKind::Directory];
     let bytes = bytes_where(manifest, |kind| kind.has_pages() || tables.contains(&kind));
@@ -384,7 +390,8 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
         manifest.dimension as usize,
         manifest.graph().degree as usize,
     );
-    // An index can be opened only if the coupled layout supports its shape.
+    // An index can be opened only if the coupled layout supports the element type, dimension and
+    // degree of its nodes.
     let coupled_bytes = CoupledShape::new(manifest.element, dim, degree)
         .map_or(bytes, |shape| shape.file_length(manifest.vectors));
     GraphAndVectors {
@@ -394,7 +401,8 @@ fn graph_and_vectors(manifest: &Manifest) -> GraphAndVectors {
     }
 }
 
-/// Bytes of the codes beside lists: c bytes for each of R neighbours.
+/// The bytes of the codes that are stored beside lists: the bytes of a code for each of R
+/// neighbours.
 fn code_bytes_in_records(manifest: &Manifest, composition: &Composition) -> u64 {
     match composition.has_codes_in_records() {
         true => {
@@ -404,25 +412,25 @@ fn code_bytes_in_records(manifest: &Manifest, composition: &Composition) -> u64 
     }
 }
 
-/// Bytes of all files of a kind.
+/// The bytes of all files of a kind.
 fn bytes_of(manifest: &Manifest, kind: FileKind) -> u64 {
     bytes_where(manifest, |of| of == kind)
 }
 
-/// Bytes of all files whose kind satisfies `counts`.
+/// The bytes of all files whose kind satisfies `counts`.
 fn bytes_where(manifest: &Manifest, counts: impl Fn(FileKind) -> bool) -> u64 {
     let of_kind = |entry: &&FileEntry| entry.kind().is_some_and(|(kind, _)| counts(kind));
     let entries = manifest.files.iter().filter(of_kind);
     entries.map(|entry| entry.length).sum()
 }
 
-/// The share by which `bytes` are less than `all`.
+/// The share of `all` by which `bytes` is smaller than `all`.
 fn saved(bytes: u64, all: u64) -> f64 {
     1.0 - bytes as f64 / all.max(1) as f64
 }
 
-/// Bytes of all lists. If the manifest has no number, lists take the space of the coupled layout:
-/// every node has a word for its degree and one for each of R slots.
+/// The bytes of all lists. If the manifest does not have this number, it is the size of the coupled
+/// layout: for each node, one word for the degree and one word for each of R links.
 fn list_bytes(manifest: &Manifest) -> u64 {
     match manifest.list_bytes {
         0 => 4 * manifest.vectors * (1 + u64::from(manifest.graph().degree)),
@@ -430,7 +438,7 @@ fn list_bytes(manifest: &Manifest) -> u64 {
     }
 }
 
-/// Bytes of all vectors. If the manifest has no number, vectors are uncompressed.
+/// The bytes of all vectors. If the manifest does not have this number, vectors are uncompressed.
 fn vector_bytes(manifest: &Manifest) -> u64 {
     match manifest.vector_bytes {
         0 => raw_bytes(manifest),

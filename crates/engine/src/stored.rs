@@ -1,11 +1,11 @@
-//! Finds and reads the files that the manifest of an index names, and refuses files that do not fit
-//! the manifest.
+//! Finds and reads the files that the manifest of an index names. Files that contradict the
+//! manifest are refused.
 //!
-//! - [`place`]: the directory, the manifest, directories of indexes
-//! - [`clusters`]: files of a cluster index, by their headers and tables
-//! - [`pages`]: files of pages, by their headers
+//! - [`place`]: finds the directory of an index, its manifest, and directories of several indexes
+//! - [`clusters`]: reads files of a cluster index, by their headers and tables
+//! - [`pages`]: reads files of pages, by their headers
 //! - [`streams`]: reads byte strings, piece by piece
-//! - [`tables`]: reads the byte strings that are decoded as a whole
+//! - [`tables`]: reads byte strings that are decoded as a whole
 
 mod clusters;
 mod pages;
@@ -37,7 +37,7 @@ pub(crate) use self::tables::{
 };
 use crate::Error;
 
-/// The manifest's entry for a file of this kind. If an index has several files of the kind, `n` is
+/// The manifest's entry for a file of this kind. If an index has several files of this kind, `n` is
 /// the number of the file, from 0.
 pub(crate) fn entry<'m>(
     volume: &dyn Volume,
@@ -69,8 +69,8 @@ pub(crate) fn check_length(
     .into())
 }
 
-/// Refuses a file that is shorter than the manifest says. A longer file is refused too, unless
-/// pages may be added to it.
+/// Refuses a file that is shorter than the manifest says. Refuses a longer file too, unless pages
+/// may be appended to the file.
 pub(crate) fn check_file(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -78,15 +78,15 @@ pub(crate) fn check_file(
 ) -> Result<(), Error> {
     let length = volume.len(&entry.name)?;
     // Direct inserts append pages to the file, or to the last segment if there are segments. Pages
-    // after those of the checkpoint are ignored, since a crash may have left them there.
+    // after the pages of the checkpoint are ignored, since a crash may have left them.
     if kind.has_pages() && length >= entry.length {
         return Ok(());
     }
     check_length(volume, entry, length)
 }
 
-/// An upper bound of the number of nodes, whatever numbers the files contain. Each node takes at
-/// least a byte.
+/// An upper bound of the number of nodes. It relies only on the lengths of files, since the numbers
+/// in the files may be wrong. Each node takes at least a byte.
 pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     let nodes = manifest
         .placement
@@ -96,7 +96,7 @@ pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     nodes.min(bytes.fold(0, u64::saturating_add))
 }
 
-/// The name of a file of a kind in errors; `n` as for [`entry`].
+/// The name of a file of this kind for errors. `n` is as in [`entry`].
 pub(crate) fn file_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -106,7 +106,7 @@ pub(crate) fn file_of(
     Ok(name_of(volume, &entry(volume, manifest, kind, n)?.name))
 }
 
-/// The error of a file that contradicts itself.
+/// The error of a file with a contradiction.
 fn damaged(volume: &dyn Volume, name: &str, what: impl Into<String>) -> Error {
     Error::Damaged {
         file: name_of(volume, name),
@@ -114,7 +114,7 @@ fn damaged(volume: &dyn Volume, name: &str, what: impl Into<String>) -> Error {
     }
 }
 
-/// The error of a whole file that is not the one that the manifest names.
+/// The error of an undamaged file that is not the file that the manifest names.
 pub(crate) fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error {
     damaged(
         volume,
@@ -123,7 +123,7 @@ pub(crate) fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error 
     )
 }
 
-/// The name of a file of the index in errors.
+/// The name of a file of the index, for errors.
 pub(crate) fn name_of(volume: &dyn Volume, name: &str) -> String {
     volume.place(name)
 }

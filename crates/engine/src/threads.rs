@@ -1,7 +1,7 @@
-//! Divides work among several threads, as far as the system provides them.
+//! Divides work among several threads, or fewer if the system refuses threads.
 //!
-//! A system may refuse a thread at any time (`RLIMIT_NPROC`, a cgroup's `pids.max`). The existing
-//! threads, at least the calling one, then do all of the work.
+//! A system may refuse a thread at any time (`RLIMIT_NPROC`, a cgroup's `pids.max`). Then the
+//! threads that exist do all of the work. There is at least one, the calling thread.
 
 use std::num::NonZero;
 use std::sync::OnceLock;
@@ -9,28 +9,28 @@ use std::thread::{self, ScopedJoinHandle};
 
 use parking_lot::Mutex;
 
-/// The number of processors that this process may use, cached at the first call. Finding the number
-/// takes a dozen system calls. A server with one query a call would otherwise find it thousands of
-/// times a second.
+/// The number of processors that this process may use. The first call finds the number with a dozen
+/// system calls, and later calls use the cached number. Without the cache, a server with one query
+/// a call would find the number thousands of times a second.
 pub fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// Address space of a thread's stack, in bytes, as the standard library reserves it.
+/// The address space of a thread's stack in bytes, as the standard library reserves it.
 const STACK: u64 = 2 << 20;
 
-/// Address space of the stacks of `threads` threads, in bytes. A check for memory before threads
-/// start includes this number.
+/// The address space of the stacks of `threads` threads, in bytes. If a call checks for memory
+/// before it starts threads, it includes this number.
 pub(crate) fn stacks(threads: usize) -> u64 {
     (threads as u64).saturating_mul(STACK)
 }
 
-/// Does each share of some work on its own thread. One of these threads is the calling one. Returns
-/// the results in order.
+/// Does all shares of some work on several threads, with one thread for each share if the system
+/// allows it. The calling thread is one of these threads. Returns the results in order.
 ///
 /// # Panics
-/// If a share panics, with the same panic.
+/// The call panics if a share panics, with the same panic.
 pub(crate) fn shared<S, T: Send>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     work: impl Fn(S) -> T + Sync,
@@ -39,8 +39,8 @@ pub(crate) fn shared<S, T: Send>(
     shared_beside(shares, helpers, work, || ()).0
 }
 
-/// Does the same as [`shared`], with `helpers` threads besides the calling one. The calling thread
-/// does `own` before it helps.
+/// Does the same as [`shared`], with `helpers` threads in addition to the calling thread. The
+/// calling thread does `own` before it helps.
 pub(crate) fn shared_beside<S, T: Send, O>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     helpers: usize,
@@ -56,7 +56,7 @@ pub(crate) fn shared_beside<S, T: Send, O>(
     let run = || {
         let mut done = Vec::new();
         loop {
-            // The lock is released before the work begins.
+            // The `let` releases the lock before the work begins.
             let share = shares.lock().next();
             let Some((at, share)) = share else {
                 return done;
@@ -82,7 +82,7 @@ pub(crate) fn shared_beside<S, T: Send, O>(
     (done.into_iter().map(|(_, done)| done).collect(), own)
 }
 
-/// A thread in a scope; `None` if the system has none left.
+/// Starts a thread in a scope. Returns `None` if the system has no thread left.
 fn started<'scope, T: Send + 'scope>(
     scope: &'scope thread::Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,

@@ -1,24 +1,28 @@
-//! The visited set of a query: a direct-mapped filter of scored nodes, which may forget nodes.
+//! The visited set of a query. It is a direct-mapped filter of the nodes that were scored, and may
+//! forget nodes.
 //!
 //! ```text
-//!   slot = hash(node):   holds the last node that came here
-//!   same node?   seen, skip it          another?   new, it takes the slot
+//!   slot = hash(node):        the slot has the last node with this hash
+//!   slot has this node:       the node was scored, so the search skips it
+//!   slot has another node:    the search scores the node, which replaces the other one
 //! ```
 //!
-//! A forgotten node costs only one more distance. When it is scored again, it is either in the
-//! candidate list already, or beyond the bound of the list as before. In return, a look-up is one
-//! load without a data-dependent branch. The size follows the list size, not the collection, so the
-//! filter stays in the second-level cache at any scale.
+//! A forgotten node costs only one more distance. When the search scores it again, the candidate
+//! list already has it, or its distance is beyond the bound of the list as before. In return, a
+//! look-up is one load without a data-dependent branch. The size of the filter depends on the list
+//! size, not on the collection. So the filter stays in the second-level cache for collections of
+//! any size.
 
-/// Marks an empty slot. All nodes are below it.
+/// The value of an empty slot. All node numbers are below it.
 const EMPTY: u32 = u32::MAX;
-/// Slots for each candidate of the list, since a hop scores tens of new nodes.
+/// The number of slots for each candidate of the list. It is large, since a hop scores tens of new
+/// nodes.
 const SLOTS_A_CANDIDATE: usize = 256;
-/// The least and the most slots.
+/// The least and the largest number of slots.
 const LEAST: usize = 1 << 12;
 const MOST: usize = 1 << 20;
 
-/// A set of nodes that may forget some of them.
+/// A set of nodes that may forget some of its nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Visited {
     slots: Vec<u32>,
@@ -32,12 +36,12 @@ fn slots(list: usize) -> usize {
 }
 
 impl Visited {
-    /// Bytes of the filter for a candidate list of size `list`.
+    /// The bytes of the filter for a candidate list of size `list`.
     pub(crate) fn bytes(list: usize) -> usize {
         slots(list) * size_of::<u32>()
     }
 
-    /// Bytes in memory.
+    /// The bytes that the filter takes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<u32>()
     }
@@ -50,7 +54,7 @@ impl Visited {
         self.shift = 32 - size.trailing_zeros();
     }
 
-    /// Adds a node. False if the set has it already.
+    /// Adds a node. Returns false if the set has the node already.
     #[inline]
     pub(crate) fn insert(&mut self, node: u32) -> bool {
         let at = (node.wrapping_mul(0x9E37_79B1) >> self.shift) as usize;
@@ -86,7 +90,7 @@ mod tests {
 
     #[test]
     fn forgets_little_at_the_size_of_a_search() {
-        // A search with a list of 30 scores about a thousand nodes.
+        // A search with a list size of 30 scores about a thousand nodes.
         let mut visited = Visited::default();
         visited.clear(30);
         let nodes: Vec<u32> = (0..1_000)

@@ -1,4 +1,4 @@
-//! Creates an index if none exists, even if several processes try at the same time.
+//! Creates an index if none exists. Several processes may try this at the same time.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use crate::filter::Schema;
 use crate::progress::Progress;
 use crate::{Error, ErrorKind, stored};
 
-/// How often a process checks whether another process has finished creating the index, and the
-/// pause between two checks: ten seconds in all.
+/// The number of times that a process checks whether another process has created the index, and the
+/// pause between two checks. All checks together take ten seconds.
 const LOOKS: usize = 500;
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Whether there is an index in the directory `path`. If there is one, it must be for vectors like
-/// the given ones.
+/// Whether the directory `path` has an index. An index that exists must be for vectors with this
+/// dimension and element type, and with this metric.
 ///
 /// # Errors
-/// It is for vectors of another dimension or element type, or has another metric
-/// ([`Error::Argument`]); its manifest is damaged.
+/// The call fails with [`Error::Argument`] if the index has vectors of another dimension or element
+/// type, or another metric. It also fails if the manifest of the index is damaged.
 pub fn is_there_for(
     path: impl AsRef<Path>,
     element: Element,
@@ -52,13 +52,13 @@ pub fn is_there_for(
     Ok(true)
 }
 
-/// If there is no index, creates one without vectors, like [`create_with_columns`]. `None` if there
-/// is an index, which stays unchanged. If several processes call this at the same time, one of them
-/// creates the index, and the others wait for it.
+/// Creates an index without vectors if there is no index, like [`create_with_columns`]. If there is
+/// an index, the call leaves it unchanged and returns `None`. If several processes call this
+/// function at the same time, one of them creates the index, and the other processes wait for it.
 ///
 /// # Errors
-/// Fails as [`create_with_columns`] and [`is_there_for`] do. Other errors: `options` would
-/// overwrite an index.
+/// The call fails for the reasons of [`create_with_columns`] and [`is_there_for`]. It also fails if
+/// `options` would overwrite an index.
 pub fn create_if_absent(
     path: impl AsRef<Path>,
     element: Element,
@@ -83,7 +83,7 @@ pub fn create_if_absent(
         };
         looks += 1;
         match error.kind() {
-            // Another process has begun to create the index.
+            // Another process creates the index at the same time.
             ErrorKind::Exists if stored::is_index(path)? && looks < LOOKS => {}
             ErrorKind::InUse if looks < LOOKS && !progress.interrupted() => {
                 std::thread::sleep(BETWEEN);

@@ -8,10 +8,10 @@ use super::format::CHOSEN;
 use crate::stores::codes::low_codes_of;
 use crate::{Error, Index};
 
-/// The bytes of a code, or of the high code if vectors have two codes.
+/// The bytes of a vector's code. If vectors have two codes, it is the bytes of the high code.
 ///
 /// # Errors
-/// This version does not know the preset, or the kind of low codes.
+/// The call fails if this version does not know the preset or the kind of low codes.
 pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
     let stored = manifest.code_bytes as usize;
     let high = |low_codes: LowCodes| low_codes.high_bytes(stored);
@@ -19,15 +19,15 @@ pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
 }
 
 impl BuildOptions {
-    /// The options with which an index was built, for the index that replaces it. Unless the caller
-    /// sets a codebook, one for codes of the same length is trained.
+    /// The options with which an index was built, for the index that replaces it. If the caller
+    /// sets no codebook, the build trains one for codes of the same length.
     ///
     /// # Errors
-    /// This version does not know the preset, order, layout or compression.
+    /// The call fails if this version does not know the preset, order, layout or compression.
     pub(crate) fn of_manifest(manifest: &Manifest) -> Result<Self, Error> {
         let facts = &manifest.build;
         let defaults = Self::default();
-        // A manifest of an earlier version has 0 for a value that it does not record.
+        // If a manifest of an earlier version does not record a value, it has 0 for this value.
         let chosen = |value: u64, default: u64| if value == 0 { default } else { value };
         let options = Self {
             preset: manifest.preset.parse()?,
@@ -52,10 +52,10 @@ impl BuildOptions {
                     named => Some(named.parse()?),
                 },
                 navigation: match (&graph.navigation, facts.navigation) {
-                    // A manifest of an earlier version records no share.
+                    // The manifest of an earlier version does not record the share.
                     (Some(_), 0.0) => options.navigation,
-                    // If the share gave no navigation graph over few nodes, it may give one over
-                    // more.
+                    // The last build may have had too few nodes for a navigation graph with this
+                    // share. A build of more nodes may have enough.
                     (_, share) => share,
                 },
                 ..options
@@ -70,11 +70,12 @@ impl BuildOptions {
 }
 
 impl Index {
-    /// The options of its build, as far as the index records them. A layout that the preset can
-    /// choose by itself is left out, since a build of more vectors may choose another one.
+    /// The options of the index's build, as far as the index records them. If the preset chooses
+    /// this layout by itself, the options leave the layout open, since a build of more vectors may
+    /// need another layout.
     ///
     /// # Errors
-    /// This version does not know the preset, order, layout or compression.
+    /// The call fails if this version does not know the preset, order, layout or compression.
     pub fn build_options(&self) -> Result<BuildOptions, Error> {
         let options = BuildOptions::of_manifest(self.manifest())?;
         let is_chosen = options.preset.layout.is_none()

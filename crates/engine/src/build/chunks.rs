@@ -6,26 +6,28 @@ use crate::Error;
 
 /// C, the uncompressed bytes of a chunk, for a given β. β is the memory that a search keeps for the
 /// chunks of the decoupled layout, as a share of the uncompressed vectors (DecoupleVS §3.3). The
-/// result is the smallest chunk within `overhead`. The compression of the vectors is not known yet,
-/// so none is assumed.
+/// result is the smallest chunk for which this share is at most `overhead`. The compression of the
+/// vectors is not known yet, so the result assumes none.
 ///
 /// # Errors
-/// The share is more than 1, or less than the four bytes that each block of vectors needs (1/1024).
+/// The call fails if the share is more than 1, or less than the four bytes that each block of
+/// vectors needs (1/1024).
 pub fn chunk_bytes_for_overhead(overhead: f64, vector_bytes: u64) -> Result<u64, Error> {
-    // The paper's alpha: compressed bytes over uncompressed ones.
+    // The paper's alpha: the compressed bytes divided by the uncompressed bytes.
     const INCOMPRESSIBLE: f64 = 1.0;
     let bytes = usize::try_from(vector_bytes)
         .ok()
         .and_then(|vector_bytes| chunks::chunk_bytes_for(overhead, INCOMPRESSIBLE, vector_bytes))
         .filter(|_| overhead <= 1.0);
     match bytes {
-        // A larger chunk has less overhead. A build refuses chunks below these sizes.
+        // A build refuses chunks that are smaller than a vector or a block. A larger chunk has less
+        // overhead.
         Some(bytes) => Ok(bytes.max(vector_bytes).max(BLOCK as u64)),
         None => Err(Error::call(
             "chunk overhead",
             overhead,
             "it is a share, and each block needs more than 1/1024 = 0.0009766",
-            "Pass a number above that, up to 1 (0.001 is usual)",
+            "Pass a number above 0.0009766, up to 1 (0.001 is usual)",
         )),
     }
 }

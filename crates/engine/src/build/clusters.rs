@@ -5,10 +5,10 @@
 //!        ──> posting lists ──> table, heads, ids ──> MANIFEST
 //! ```
 //!
-//! The files depend on rows, options and seed, but not on the number of threads. If rows have no
-//! random access, they are first copied to a scratch file. For each row, memory is used only for
-//! its number, its clusters and their distances. If a cap on memory is too low, the error says how
-//! much is needed.
+//! The files depend on rows, options and seed, but not on the number of threads. If the source of
+//! the rows has no random access, the rows are first copied to a scratch file. For each row, the
+//! build keeps only the row's number, the row's clusters and their distances in memory. If a cap on
+//! memory is too low, the error has the memory that the build needs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,40 +42,42 @@ use crate::stores::clusters::extent_kind;
 use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
 
-/// The bytes stored with a vector: number, external id, checksum.
+/// The bytes that are stored with a vector: its number, its external id and a checksum.
 const MEMBER: u64 = 16;
 
-/// The number of vectors of each cluster if whole clusters are read from an SSD. With their
-/// replicas, small vectors fill a block or two.
+/// The number of vectors in each cluster, if searches read whole clusters from an SSD. Together
+/// with their replicas, small vectors fill a block or two.
 const SIZE_REPLICATED: usize = 12;
-/// The number of vectors of each cluster if vectors are stored once. It is larger, since the heads
-/// and the links of their graph take memory.
+/// The number of vectors in each cluster, if vectors are stored once. It is larger than with
+/// replicas, since the heads and the links of their graph take memory.
 const SIZE_ONCE: usize = 32;
-/// The default of the most clusters to which a vector belongs (SPANN §4.1).
+/// The largest number of clusters of a vector, if the caller does not set it (SPANN §4.1).
 const REPLICAS: usize = 8;
-/// The largest number of such clusters that a caller may set.
+/// The largest value of this number that a caller may set.
 const MOST_REPLICAS: usize = 64;
-/// A vector joins a cluster only if the head is not much farther than its nearest head: farther by
-/// at most this share of the squared distance (SPANN §4.1: 10).
+/// A vector joins a cluster if its distance to the head of the cluster is not much larger than the
+/// distance to its nearest head. The squared distance may be larger by this multiple of the squared
+/// distance to the nearest head (10 in SPANN §4.1).
 const CLOSURE: f32 = 10.0;
 /// The number of clusters that each query of the log is assumed to probe.
 const LOGGED_PROBES: usize = 32;
-/// About how many lists of members' numbers the model of lists and its tables are trained on.
+/// The approximate number of lists of member numbers that the model of lists is trained on, and the
+/// number of its Huffman tables.
 const TRAINING_LISTS: usize = 10_000;
 const TABLES: usize = 4;
-/// The number of rows that are processed together.
+/// The number of rows that the build processes together.
 const CHUNK: usize = 4096;
-/// About how many bytes of memory a build needs besides the data of each row.
+/// The approximate bytes of memory that a build needs in addition to the data of each row.
 const BESIDE: u64 = 32 << 20;
 
-/// The decisions that follow from source and options, before any work.
+/// The decisions that follow from source and options, before any work begins.
 pub(super) struct ClusterPlan {
     layout: Layout,
     /// The kind of the file that has the posting lists.
     extents: FileKind,
-    /// The number of vectors of each cluster.
+    /// The number of vectors in each cluster.
     size: usize,
-    /// The most clusters to which a vector belongs.
+    /// The largest number of clusters that a vector may be in.
     replicas: usize,
 }
 
@@ -85,7 +87,8 @@ impl ClusterPlan {
         self.layout
     }
 
-    /// Makes all decisions and checks that need no work; `None` if the options ask for a graph.
+    /// Makes all decisions and checks that need no work. Returns `None` if the options ask for a
+    /// graph.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -138,19 +141,19 @@ impl ClusterPlan {
         bounds::number("number of replicas", replicas, MOST_REPLICAS)?;
         if rows as u64 * replicas as u64 > u64::from(u32::MAX) {
             let most = u32::MAX as usize / rows;
-            let reason = format!("an index of {rows} vectors can have at most {most}");
+            let reason = format!(
+                "an index of {rows} vectors can have at most {most} replicas of each vector"
+            );
             let remedy = format!("Pass at most {most}");
             return Err(Error::call("number of replicas", replicas, reason, remedy));
         }
         if let Some(path) = &options.query_log {
             if !has_groups(layout) {
-                let reason = format!(
-                    "a log decides on the groups of the grouped layout, and this layout is {layout}"
-                );
+                let reason = format!("a log decides on groups, and the layout {layout} has none");
                 let remedy = "Leave it out, or choose the layout grouped";
                 return Err(Error::call("query log", path.display(), reason, remedy));
             }
-            // The file is checked before the work.
+            // The file is checked before the work begins.
             let log = VectorFile::open(path)?;
             check_log(&log, source, path)?;
         }
@@ -171,25 +174,26 @@ impl ClusterPlan {
         }
     }
 
-    /// Whether each vector is stored once: by itself or in a group.
+    /// Whether each vector is stored only once, by itself or in a group.
     pub(super) fn stands_once(&self) -> bool {
         extent_kind(self.extents) != ExtentKind::Replicated
     }
 
-    /// About how many bytes of memory a search uses for heads and tables.
+    /// The approximate bytes of memory that a search uses for heads and tables.
     pub(super) fn table_bytes(&self, source: &dyn VectorSource) -> u64 {
         let heads = (2 * source.rows() / self.size + 1) as u64;
         heads * (source.row_bytes() as u64 + 4 * 32 + 32)
     }
 
-    /// An upper estimate of the bytes of the index on storage: every vector is in as many clusters
-    /// as allowed.
+    /// An upper bound of the bytes of the index on storage. It assumes that every vector is in as
+    /// many clusters as allowed.
     pub(super) fn most_bytes(&self, source: &dyn VectorSource) -> u64 {
         let (rows, row) = (source.rows() as u64, source.row_bytes() as u64);
         let heads = 2 * rows / self.size as u64 + 1;
         let replicas = self.replicas as u64;
         let members = match self.stands_once() {
-            // The number of a vector takes a few bits more than its gap to the next number.
+            // The number of a vector takes a few bits more than the gap between this number and the
+            // next one.
             true => rows * (row + MEMBER) + rows * replicas * 2,
             false => rows * replicas * (row + MEMBER),
         };
@@ -197,11 +201,12 @@ impl ClusterPlan {
         members + ids + heads * (row + 4 * 64 + BLOCK as u64 / 2)
     }
 
-    /// About the least memory with which the build works, in bytes.
+    /// The approximate least memory with which the build works, in bytes.
     pub(super) fn memory(&self, source: &dyn VectorSource) -> u64 {
         let rows = source.rows();
         let heads = (2 * rows / self.size + 1) as u64;
-        // The links, and the rows, which are in memory in their own format and as points.
+        // These are the links, and the rows of the heads. The rows are in memory in their own
+        // format, and as points.
         let head = 4 * 64 + 2 * source.row_bytes() as u64 + 4 * source.dim() as u64;
         let members = 4 * rows as u64 * self.replicas as u64;
         BESIDE + 12 * rows as u64 + Memberships::bytes(rows, self.replicas) + members + heads * head
@@ -250,7 +255,7 @@ fn has_groups(layout: Layout) -> bool {
     }
 }
 
-/// The order in which vectors are numbered.
+/// The order by which vectors get their numbers.
 fn order_of(layout: Layout) -> Order {
     match has_groups(layout) {
         true => Order::Locality,
@@ -270,24 +275,24 @@ pub(super) struct ClusterBuild<'a> {
     pub(super) checkpoint: Checkpoint<'a>,
     pub(super) scratch: &'a Path,
     pub(super) carried: Carried<'a>,
-    /// The check of the rows.
+    /// The checks that each row must pass.
     pub(super) check: Check,
     pub(super) stages: Vec<(String, f64)>,
     pub(super) began: Instant,
     pub(super) cpu: Duration,
 }
 
-/// The members of the clusters, and the numbers of the vectors.
+/// The clusters with their members, and the numbers of the vectors.
 struct Clustered {
     memberships: Memberships,
     heads: NavigationFile,
-    /// For each row, the cluster in whose group it is stored, if there are groups.
+    /// The cluster of each row in whose group the row is stored. Empty if there are no groups.
     groups: Vec<u32>,
     /// The row of each vector, by the number of the vector.
     order: Vec<u32>,
     /// The number of the vector of each row.
     number_of: Vec<u32>,
-    /// The mean distance of a row to its nearest head, under the metric.
+    /// The mean distance from a row to its nearest head, under the metric.
     radius: f32,
 }
 
@@ -316,8 +321,8 @@ impl ClusterBuild<'_> {
             &clustered.heads.encode(),
         )?);
         let mut writer_features = 0;
-        // Otherwise the ids are the numbers of the vectors. If vectors are stored in all of their
-        // clusters, no look-up leads from an id to a vector.
+        // Without a file of ids, the ids are the numbers of the vectors. If each vector is stored
+        // in all of its clusters, no look-up leads from an id to a vector.
         let by_itself = self.plan.stands_once();
         if next_id != source.rows() as u64 || by_itself && !are_nodes(&clustered.order, options) {
             let ids = self.stage("ids", |build| {
@@ -392,8 +397,8 @@ impl ClusterBuild<'_> {
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // The commit is valid, so from here on no step fails and no interruption is checked. If a
-        // crash brings back the previous index, its recorded inserts come back too.
+        // After the commit, no step may fail, and no interruption is checked. If a crash restores
+        // the previous index, the recorded inserts of that index are restored too.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -422,8 +427,8 @@ impl ClusterBuild<'_> {
         Ok((report, committed))
     }
 
-    /// Measures the recall of searches, within the memory cap. The measurement is left out for a
-    /// small collection, and if the cap leaves no memory for searches.
+    /// Measures the recall of searches, within the memory cap. There is no measurement if the
+    /// collection is small, or if the cap leaves no memory for searches.
     fn measure(&self, manifest: &mut Manifest) -> Result<(), Error> {
         let options = self.options;
         let small = (manifest.vectors as usize) < recall::LEAST_ROWS;
@@ -454,12 +459,12 @@ impl ClusterBuild<'_> {
         }
     }
 
-    /// 1 more than the largest id that the index has ever had.
+    /// The largest id that the index has ever had, plus 1.
     fn next_id(&self) -> u64 {
         super::next_id(self.source, self.options, &self.carried)
     }
 
-    /// The shape of the files for `clusters` clusters.
+    /// The shape of the files, for an index of `clusters` clusters.
     fn shape(&self, source: &dyn VectorSource, clusters: u32) -> ClusterShape {
         let ids = self.options.ids.as_deref().unwrap_or_default();
         let are_rows = ids.iter().zip(0..).all(|(&id, row): (_, u64)| id == row);
@@ -477,7 +482,7 @@ impl ClusterBuild<'_> {
         }
     }
 
-    /// Checks all rows, and copies them if the source has no random access.
+    /// Checks all rows. If the source has no random access, copies them as well.
     fn read(&self, space: &mut Space) -> Result<Option<VectorFile>, Error> {
         let source = self.source;
         let _stage = Stage::begin(self.progress, "reading vectors", source.rows() as u64);
@@ -507,7 +512,7 @@ impl ClusterBuild<'_> {
         copy.map(Spool::finish).transpose()
     }
 
-    /// Finds the clusters, and the clusters to which each row belongs.
+    /// Divides the rows into clusters, and finds all clusters to which each row belongs.
     fn cluster(&mut self, rows: &PointRows<'_>) -> Result<Clustered, Error> {
         let (options, progress, scratch) = (self.options, self.progress, self.scratch);
         let (size, replicas) = (self.plan.size, self.plan.replicas);
@@ -546,7 +551,7 @@ impl ClusterBuild<'_> {
         if memberships.given_up > 0 {
             tracing::debug!(
                 memberships = memberships.given_up,
-                "given up, since clusters had {} members",
+                "memberships were given up, since their clusters had {} members",
                 closure.most
             );
         }
@@ -565,9 +570,10 @@ impl ClusterBuild<'_> {
         Ok(Clustered {
             radius: match options.metric {
                 Metric::L2 => mean as f32,
-                // Vectors have length 1, so the squared distance is twice the cosine distance.
+                // Vectors have length 1. So the squared distance is twice the cosine distance.
                 Metric::Cosine => (mean / 2.0) as f32,
-                // Here the distances of the clustering are not distances of the metric.
+                // Under this metric, the distances of the clustering are not distances of the
+                // metric.
                 Metric::InnerProduct => 0.0,
             },
             memberships,
@@ -618,8 +624,8 @@ impl ClusterBuild<'_> {
                     })?;
             }
             builder.start(&code);
-            // Members whose nearest cluster is this one come first. Both parts are in the order of
-            // the source.
+            // The members whose nearest cluster is this one come first. The numbers of both parts
+            // ascend.
             let stands: &[&[u32]] = match kind {
                 ExtentKind::Replicated => &[&own, &others],
                 ExtentKind::Grouped => &[&own],
@@ -666,7 +672,7 @@ impl ClusterBuild<'_> {
         Ok(files)
     }
 
-    /// Writes each vector once, in the order of the source.
+    /// Writes each vector once, in the order of the source's rows.
     fn write_members(
         &self,
         source: &dyn VectorSource,
@@ -698,8 +704,8 @@ impl ClusterBuild<'_> {
         ids.map_or(u64::from(row), |ids| ids[row as usize])
     }
 
-    /// Checks rows again, and returns an error if they have changed since the first check and fail
-    /// now.
+    /// Checks rows again. Returns an error if rows have changed since the first check, and now fail
+    /// it.
     fn check_again(
         &self,
         source: &dyn VectorSource,
@@ -713,7 +719,8 @@ impl ClusterBuild<'_> {
     }
 }
 
-/// Refuses a query log with other vectors than the index.
+/// Refuses a query log whose vectors have another dimension or element type than the vectors of the
+/// index.
 fn check_log(log: &dyn VectorSource, source: &dyn VectorSource, path: &Path) -> Result<(), Error> {
     let (found, right) = ((log.element(), log.dim()), (source.element(), source.dim()));
     if found == right {
@@ -726,11 +733,11 @@ fn check_log(log: &dyn VectorSource, source: &dyn VectorSource, path: &Path) -> 
             "a vector of the index is {} of {} elements",
             right.0, right.1
         ),
-        "Give a log of such queries, or leave it out",
+        "Give a log of queries with the dimension and element type of the index, or leave the log out",
     ))
 }
 
-/// How often the queries in a file probe each cluster.
+/// Counts how often the queries in a file probe each cluster.
 fn visits(
     rows: &PointRows<'_>,
     heads: &NavigationFile,
@@ -745,8 +752,8 @@ fn visits(
     cluster::visits(&navigation, &kernel, &queries, LOGGED_PROBES, progress)
 }
 
-/// The row of each vector by the number of the vector, and the number by the row. If there are
-/// groups, vectors are sorted by group.
+/// Returns the row of each vector by the vector's number, and the number of each row. If there are
+/// groups, vectors are numbered group by group.
 fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
     let mut order: Vec<u32> = (0..rows as u32).collect();
     if !groups.is_empty() {
@@ -759,14 +766,14 @@ fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
     (order, number_of)
 }
 
-/// The members of all clusters, by number.
+/// The numbers of the members of all clusters.
 struct Lists<'a> {
     clustered: &'a Clustered,
     kind: ExtentKind,
     /// For each cluster, the index of its first row in `members`.
     starts: Vec<u32>,
     members: Vec<u32>,
-    /// The first number in each group, and at the end the number after the last.
+    /// The first number of each group. The last element is the number after the last group.
     firsts: Vec<u32>,
 }
 
@@ -790,9 +797,10 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// The numbers of a cluster's own members and of its other members, both ascending. Own members
-    /// are those that are stored in the cluster, or have it as the nearest. In a postings layout
-    /// all members are others.
+    /// Finds the numbers of a cluster's own members and of its other members, both ascending. If
+    /// there are groups, own members are the members that are stored in the cluster. In the layout
+    /// `replicated`, they are the members whose nearest cluster is this one. In a layout with
+    /// addresses (`Postings`), there are no own members.
     fn of_cluster(&self, cluster: u32, own: &mut Vec<u32>, others: &mut Vec<u32>) {
         own.clear();
         others.clear();
@@ -817,7 +825,7 @@ impl<'a> Lists<'a> {
         others.sort_unstable();
     }
 
-    /// The number relative to which the numbers of a cluster are encoded.
+    /// The number from which the member numbers of a cluster are counted.
     fn first_of(&self, cluster: u32) -> u32 {
         match self.kind {
             ExtentKind::Grouped => self.firsts[cluster as usize],
@@ -825,7 +833,7 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Trains the model for member numbers on an even sample of the lists.
+    /// Trains the model for member numbers on evenly spaced lists.
     fn model(&self, shape: ClusterShape) -> Result<stratann_codec::ListModel, Error> {
         let mut trainer = ListTrainer::new(shape.vectors, 0);
         let (mut own, mut others) = (Vec::new(), Vec::new());

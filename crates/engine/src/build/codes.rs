@@ -1,5 +1,5 @@
-//! The PQ codes of all nodes. They are written to a file of their own. If nodes are written with
-//! the codes of their neighbours, they are kept for look-ups.
+//! The PQ codes of all nodes. A build writes them to a file of their own. If the record of a node
+//! has the codes of its neighbours, the build keeps all codes for look-ups instead.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -36,7 +36,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Encodes vectors. Returns their codes, concatenated.
+    /// Encodes vectors. Returns their codes one after the other.
     fn encode(&mut self, vectors: &[u8]) -> &[u8] {
         let (element, dim) = (self.build.source.element(), self.codebook.dim());
         let count = vectors.len() / (dim * element.size());
@@ -54,7 +54,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The file of codes, while it is written.
+/// The file of codes while a build writes it.
 pub(crate) struct CodesFile<'a> {
     encoder: Encoder<'a>,
     file: Sequential,
@@ -81,7 +81,7 @@ impl<'a> CodesFile<'a> {
         Ok(())
     }
 
-    /// Completes the file. All nodes must have been added.
+    /// Completes the file. The caller must have added all nodes.
     pub(crate) fn finish(self) -> Result<FileEntry, Error> {
         let mut file = self.file;
         let header = self
@@ -91,8 +91,8 @@ impl<'a> CodesFile<'a> {
     }
 }
 
-/// The codes of all nodes, for look-ups. They are in memory, or in a scratch file if the memory cap
-/// is too low.
+/// The codes of all nodes, for look-ups. They are in memory. If the memory cap is too low, they are
+/// in a scratch file.
 pub(crate) struct NodeCodes {
     store: Store,
     code_bytes: usize,
@@ -148,7 +148,7 @@ impl NodeCodes {
         Ok(Self { store, code_bytes })
     }
 
-    /// Replaces the content of `out` by the codes of some nodes, concatenated.
+    /// Replaces the content of `out` with the codes of some nodes, one after the other.
     pub(crate) fn gather(&self, nodes: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
         let bytes = self.code_bytes;
         out.resize(nodes.len() * bytes, 0);

@@ -1,10 +1,10 @@
-//! The codecs of lists and vectors. They are trained on samples.
+//! The codecs of lists and vectors. They are trained on samples of the lists and of the vectors.
 //!
 //! | compression | lists | vectors |
 //! |---|---|---|
-//! | raw | Elias–Fano | as they are |
-//! | paper | Elias–Fano | difference from the chunk's base if shorter; a Huffman table a segment |
-//! | best | list by list, the shorter of Elias–Fano and gaps | the shortest on a segment's sample |
+//! | raw | Elias–Fano | uncompressed |
+//! | paper | Elias–Fano | XOR with the chunk's base if shorter; a Huffman table for each segment |
+//! | best | the shorter of Elias–Fano and gaps | the shortest codec on a sample of the segment |
 
 use std::ops::Range;
 
@@ -20,15 +20,16 @@ use crate::graph::Lists;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Compression, Error};
 
-/// The most lists on which a codec is trained.
+/// The largest number of lists on which a codec is trained.
 const SAMPLED_LISTS: u64 = 10_000;
-/// The number of Huffman tables for the gaps in lists. More tables hardly make lists shorter.
+/// The number of Huffman tables for the gaps in lists. With more tables, lists become hardly
+/// shorter.
 const LIST_TABLES: usize = 4;
-/// The bytes of the vectors on which the codec of a segment is trained, and the fewest vectors.
-/// [`SegmentModel::train`] uses at most so many bytes.
+/// The bytes of the vectors on which the codec of a segment is trained, and the least number of
+/// these vectors. [`SegmentModel::train`] uses at most this number of bytes.
 const SAMPLED_BYTES: usize = 4 << 20;
 const SAMPLED_VECTORS: usize = 64;
-/// If there are no chunks, vectors of so many bytes are read together to count byte values.
+/// The bytes of the vectors that are read together to count byte values, if there are no chunks.
 const COUNTED_BYTES: usize = 4 << 20;
 
 /// The parameters of the codecs before training.
@@ -41,7 +42,8 @@ pub(crate) struct Coding {
 }
 
 impl Coding {
-    /// Creates the parameters for the rows of a source, with lists of at most `degree` rows.
+    /// Creates the parameters for the rows of a source, and for lists of at most `degree`
+    /// neighbours.
     pub(crate) fn new(
         source: &dyn VectorSource,
         degree: usize,
@@ -58,28 +60,28 @@ impl Coding {
         })
     }
 
-    /// How lists and vectors are compressed.
+    /// The compression of lists and vectors.
     pub(crate) fn compression(&self) -> Compression {
         self.compression
     }
 
-    /// The bytes of the longest code of a list.
+    /// The bytes of the longest possible code of a list.
     pub(crate) fn largest_list(&self) -> usize {
         elias_fano::slot_bytes(self.degree, self.nodes)
     }
 
-    /// The bytes of the longest code of a vector.
+    /// The bytes of the longest possible code of a vector.
     pub(crate) fn largest_vector(&self) -> usize {
         self.stored().max_encoded_bytes()
     }
 
-    /// The bytes of a vector before it is encoded.
+    /// The bytes of a vector without compression.
     pub(crate) fn vector_bytes(&self) -> usize {
         self.vectors.vector_bytes()
     }
 
-    /// Trains the model of all lists on an even sample. Under locality order, every neighbourhood
-    /// has its share of the sample.
+    /// Trains the model of all lists on evenly spaced lists. In locality order, each neighbourhood
+    /// has its share of this sample.
     pub(crate) fn learn_lists(&self, lists: &mut Lists) -> Result<ListModel, Error> {
         let usual = self.degree as u32;
         if self.compression != Compression::Best {
@@ -97,8 +99,8 @@ impl Coding {
         Ok(trainer.finish(LIST_TABLES))
     }
 
-    /// Trains the codec for the vectors of a segment. If `chunk` is given, each group of so many
-    /// vectors may have a base of its own, from which the vectors differ in few bits.
+    /// Trains the codec for the vectors of a segment. If `chunk` is given, each group of `chunk`
+    /// vectors may have a base. The vectors of the group differ from the base in few bits.
     pub(crate) fn learn_vectors(
         &self,
         build: &Build<'_>,
@@ -128,7 +130,8 @@ impl Coding {
         self.sample_of(rows, segment, SAMPLED_VECTORS)
     }
 
-    /// Samples vectors evenly from a segment: at least `least`, or all if the segment has fewer.
+    /// Samples vectors evenly from a segment. The sample has at least `least` vectors, or all
+    /// vectors of a smaller segment.
     fn sample_of(
         &self,
         rows: &dyn VectorSource,
@@ -142,12 +145,13 @@ impl Coding {
         Ok(sample)
     }
 
-    /// The bytes of the longest leading part and of the longest trailing part of a vector.
+    /// The bytes of the longest possible leading part of a vector, and of the longest possible
+    /// trailing part.
     pub(crate) fn largest_parts(&self) -> (usize, usize) {
         (self.vectors.dim() + 1, self.vectors.vector_bytes() + 1)
     }
 
-    /// The average bytes of an encoded vector, by a sample.
+    /// The average number of bytes of an encoded vector, measured on a sample.
     pub(crate) fn expected_vector(&self, rows: &dyn VectorSource) -> Result<f64, Error> {
         let sample = self.sample_all(rows)?;
         let huffman = || SegmentModel::train_codec(self.vectors, VectorCodec::Huffman, &sample);
@@ -165,14 +169,15 @@ impl Coding {
         Ok(code.len() as f64 / vectors as f64)
     }
 
-    /// The average bytes of an encoded leading part and of a trailing part, by a sample. The
-    /// estimate uses the middle one of the possible steps. The step of the index is chosen later,
-    /// when the graph exists. The two parts together take about the same space with any step.
+    /// The average number of bytes of an encoded leading part and of an encoded trailing part,
+    /// measured on a sample. The estimate uses the middle one of the possible rounding steps. The
+    /// build chooses the step of the index later, when the graph exists. With any step, both parts
+    /// together take about the same space.
     pub(crate) fn expected_parts(&self, rows: &dyn VectorSource) -> Result<(f64, f64), Error> {
         let sample = self.sample_all(rows)?;
         let models = self.nested_of(&sample);
         let Some(model) = models.get(models.len() / 2) else {
-            // No step suits such vectors. So each vector is stored whole, as its trailing part.
+            // No rounding step suits such vectors. So the trailing part is the whole vector.
             return Ok((0.0, self.largest_vector() as f64));
         };
         let (mut leading, mut trailing) = (Vec::new(), Vec::new());
@@ -190,8 +195,8 @@ impl Coding {
         self.sample_of(rows, 0..self.nodes, 4 * SAMPLED_VECTORS)
     }
 
-    /// The models for vectors in two parts: one for each step that suits the sample, the coarsest
-    /// step first.
+    /// The models for vectors in two parts. There is one model for each rounding step that suits
+    /// the sample, and the coarsest step comes first.
     pub(crate) fn nested_of(&self, sample: &[u8]) -> Vec<NestedModel> {
         let steps = NestedModel::steps(self.vectors, sample).into_iter();
         steps
@@ -199,12 +204,13 @@ impl Coding {
             .collect()
     }
 
-    /// Samples nodes evenly from the whole index, at most `count`.
+    /// Samples at most `count` nodes evenly from the whole index.
     pub(crate) fn some_nodes(&self, count: u64) -> impl Iterator<Item = u32> + use<> {
         even(0..self.nodes, count)
     }
 
-    /// Trains the codec for the vectors of a segment that are in two parts, divided by `step`.
+    /// Trains the codec for the vectors of a segment that are stored in two parts. `step` is the
+    /// rounding step.
     pub(crate) fn learn_parts(
         &self,
         rows: &dyn VectorSource,
@@ -229,9 +235,9 @@ impl Coding {
         })
     }
 
-    /// The first of the two passes over a segment of DecoupleVS §3.3. It decides for each chunk
-    /// whether it has a base. It also counts the bytes of the differences, for the one Huffman
-    /// table of the segment. The second pass, which encodes, is the sweep.
+    /// Makes the first of the two passes over a segment of DecoupleVS §3.3. It decides for each
+    /// chunk whether the chunk has a base. It also counts the byte values of the differences, for
+    /// the Huffman table of the segment. The second pass is the sweep, which encodes the vectors.
     fn count(
         &self,
         build: &Build<'_>,
@@ -260,8 +266,8 @@ impl Coding {
         })
     }
 
-    /// The model that stores vectors uncompressed. Without a sample, no codec is known to be
-    /// shorter.
+    /// The model that stores vectors uncompressed. Without a sample, it is not known whether
+    /// another codec is shorter.
     fn stored(&self) -> SegmentModel {
         SegmentModel::train(self.vectors, &[])
     }
@@ -271,14 +277,15 @@ impl Coding {
 pub(crate) struct SegmentCode {
     /// The trained model.
     pub(crate) model: VectorModel,
-    /// The segment's first node, and the number of nodes of each of its chunks.
+    /// The first node of the segment, and the number of nodes in each of its chunks.
     first: u32,
     chunk: u32,
     bases: Vec<Option<Vec<u8>>>,
 }
 
 impl SegmentCode {
-    /// The base against which a node's vector is encoded, if its chunk has one.
+    /// The base against which the vector of a node is encoded. `None` if the chunk of the node has
+    /// no base.
     pub(crate) fn base(&self, node: u32) -> Option<&[u8]> {
         let chunk = (node - self.first) / self.chunk;
         self.bases.get(chunk as usize)?.as_deref()
@@ -301,14 +308,14 @@ impl SegmentCode {
     }
 }
 
-/// At most `count` numbers spread evenly over `range`, ascending.
+/// At most `count` numbers that are spread evenly over `range`, in ascending order.
 fn even(range: Range<u32>, count: u64) -> impl Iterator<Item = u32> {
     let length = u64::from(range.end - range.start);
     let count = count.min(length);
     (0..count).map(move |i| range.start + (i * length / count) as u32)
 }
 
-/// The element type, as the codecs name it.
+/// The element type in the codec crate.
 fn codec_element(element: stratann_vector::Element) -> Element {
     match element {
         stratann_vector::Element::F32 => Element::F32,

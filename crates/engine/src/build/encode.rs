@@ -1,5 +1,5 @@
-//! Encodes the lists and vectors of a batch on several threads: the encoding of a vector takes
-//! about ten microseconds.
+//! Encodes the lists and vectors of a batch on several threads, since the encoding of one vector
+//! takes about ten microseconds.
 
 use std::ops::Range;
 
@@ -10,35 +10,35 @@ use super::sweep::Nodes;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Error, threads};
 
-/// The fewest nodes for which another thread is worth its start.
+/// The least number of nodes for each thread. For fewer nodes, a thread is not worth its start.
 const LEAST_SHARE: usize = 64;
 
-/// Encodes batch after batch, and counts the encoded bytes.
+/// Encodes one batch after the other, and counts the encoded bytes.
 pub(crate) struct Encoder {
     lists: ListModel,
-    /// A share for each thread. Together they are the codes of the batch, in order.
+    /// The share of each thread. Together, the shares are the codes of the batch in order.
     shares: Vec<Share>,
     list_bytes: u64,
     vector_bytes: u64,
-    /// The number of lists that were encoded as gaps, and of all other lists.
+    /// The number of lists that were encoded as gaps, and the number of all other lists.
     gaps: u64,
     others: u64,
-    /// Names of the codecs of vectors, in the order of their first use.
+    /// The names of the codecs of vectors, in the order of their first use.
     vector_codecs: Vec<&'static str>,
 }
 
 /// The codes of a node.
 pub(crate) struct NodeCode<'a> {
     pub(crate) list: &'a [u8],
-    /// The leading part of its vector, if vectors are encoded in two parts; otherwise empty.
+    /// The leading part of the node's vector, if vectors are encoded in two parts. Otherwise empty.
     pub(crate) leading: &'a [u8],
-    /// Its vector, or the trailing part of it.
+    /// The node's vector, or the trailing part of the vector.
     pub(crate) vector: &'a [u8],
 }
 
 impl NodeCode<'_> {
-    /// The bytes stored beside the list: the leading part of a vector in two parts, otherwise the
-    /// vector.
+    /// The number of bytes that are stored beside the list. These are the leading part of the
+    /// vector if it has two parts, and otherwise the whole vector.
     pub(crate) fn beside(&self) -> usize {
         match self.leading.is_empty() {
             true => self.vector.len(),
@@ -51,18 +51,18 @@ impl NodeCode<'_> {
 #[derive(Default)]
 struct Share {
     bytes: Vec<u8>,
-    /// For each node the end of its list, of the leading part after it, and of the vector after
-    /// that.
+    /// For each node, the end of its list, the end of the leading part after the list, and the end
+    /// of the vector after that part.
     ends: Vec<[usize; 3]>,
     /// The current trailing part.
     trailing: Vec<u8>,
     gaps: u64,
-    /// The list being encoded, ascending.
+    /// The list that is being encoded, ascending.
     list: Vec<u32>,
 }
 
 impl Encoder {
-    /// Creates an encoder for lists with this model, on `threads` threads.
+    /// Creates an encoder on `threads` threads that encodes lists with this model.
     pub(crate) fn new(lists: ListModel, threads: usize) -> Self {
         Self {
             lists,
@@ -75,8 +75,9 @@ impl Encoder {
         }
     }
 
-    /// Encodes a batch. [`Encoder::codes`] returns its codes until the next batch is encoded. All
-    /// of its nodes must be in the segment of `vectors`. Without `vectors`, only lists are encoded.
+    /// Encodes a batch. [`Encoder::codes`] returns the codes of this batch until the next batch is
+    /// encoded. All nodes must be in the segment that `vectors` was trained for. Without `vectors`,
+    /// only lists are encoded.
     pub(crate) fn encode(
         &mut self,
         nodes: &Nodes<'_>,
@@ -87,7 +88,8 @@ impl Encoder {
         let ranges = (0..self.shares.len())
             .map(|i| (i * share).min(nodes.len())..((i + 1) * share).min(nodes.len()));
         let mut work: Vec<_> = self.shares.iter_mut().zip(ranges).collect();
-        // In a small batch some threads have no work, but their old codes must be cleared.
+        // For a small batch some threads have no work, but the codes of the last batch must be
+        // cleared in all shares.
         work.iter_mut().for_each(|(share, _)| share.clear());
         work.retain(|(_, range)| !range.is_empty());
         let encoded = threads::shared(work.into_iter(), |(share, range)| {
@@ -119,17 +121,17 @@ impl Encoder {
         self.lists.to_bytes()
     }
 
-    /// Bytes of all encoded lists so far.
+    /// The bytes of all lists that were encoded so far.
     pub(crate) fn list_bytes(&self) -> u64 {
         self.list_bytes
     }
 
-    /// Bytes of all encoded vectors so far.
+    /// The bytes of all vectors that were encoded so far.
     pub(crate) fn vector_bytes(&self) -> u64 {
         self.vector_bytes
     }
 
-    /// Names of the codecs of lists that were used, the most frequent first.
+    /// The names of the codecs that were used for lists, the most frequent first.
     pub(crate) fn list_codecs(&self) -> String {
         match (self.gaps, self.others) {
             (0, _) => "elias-fano",
@@ -140,7 +142,7 @@ impl Encoder {
         .to_owned()
     }
 
-    /// Names of the codecs of vectors that were used.
+    /// The names of the codecs that were used for vectors.
     pub(crate) fn vector_codecs(&self) -> String {
         self.vector_codecs.join(", ")
     }
@@ -153,7 +155,7 @@ impl Share {
         self.gaps = 0;
     }
 
-    /// Replaces its content by the codes of the nodes at the positions in `range`.
+    /// Replaces the content of this share with the codes of the nodes at the positions in `range`.
     fn encode(
         &mut self,
         nodes: &Nodes<'_>,
@@ -165,7 +167,7 @@ impl Share {
         for place in range {
             let node = nodes.number(place);
             let wrong = |source| Error::codec(format!("node {node}"), source);
-            // The code of a list represents a set, so the list is sorted.
+            // The code of a list is the code of a set, so the list is sorted.
             self.list.clear();
             self.list.extend_from_slice(nodes.list(place));
             self.list.sort_unstable();

@@ -1,8 +1,9 @@
-//! Estimates the storage and memory of attributes, before a build.
+//! Estimates the storage and memory that attributes take, before a build.
 //!
-//! Rows of an even sample are written to a temporary folder in the format of a build. If the sample
-//! has all rows, the sizes are exact except for the order of the nodes. Otherwise they are
-//! extrapolated from the growth between half of the sample and all of it.
+//! An even sample of the rows is written to a temporary folder in the format of a build. If the
+//! sample has all rows, the sizes are exact, although the order of the nodes may change them a
+//! little. Otherwise they are extrapolated from the growth between half of the sample and the whole
+//! sample.
 
 use stratann_layout::FileEntry;
 use stratann_tier::{Directory, TierError};
@@ -12,7 +13,7 @@ use crate::Error;
 use crate::durable::Checkpoint;
 use crate::stores::columns::{SegmentWriter, segment_memory};
 
-/// The most rows of a sample, the fewest rows, and its approximate bytes.
+/// The largest and the smallest number of rows of a sample, and its approximate bytes.
 const MOST_ROWS: usize = 1 << 16;
 const LEAST_ROWS: usize = 1 << 6;
 const BYTES: usize = 16 << 20;
@@ -20,36 +21,37 @@ const BYTES: usize = 16 << 20;
 /// The costs of attributes, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpectedRows {
-    /// The bytes of their files.
+    /// The bytes of the files of attributes.
     pub(super) storage: u64,
-    /// The bytes of their tables in memory while the index is open.
+    /// The bytes that the tables of attributes take in memory while the index is open.
     pub(super) search: u64,
-    /// The memory of the sort during the build.
+    /// The bytes of memory that the sort takes during the build.
     pub(super) build: u64,
 }
 
 impl ExpectedRows {
-    /// The most bytes of temporary files while rows are sorted under a cap on memory.
+    /// The largest size of the temporary files while rows are sorted under a cap on memory.
     pub(super) fn scratch(&self, memory: Option<u64>) -> u64 {
         match self.storage > segment_memory(memory) {
-            // For a number, a record has 22 bytes while it is sorted, and 12 bytes in the file.
+            // For a numeric value, a record has 22 bytes during the sort, and 12 bytes in the file.
             true => 2 * self.storage,
             false => 0,
         }
     }
 }
 
-/// The row numbers of an even sample: `count` of `rows` rows.
+/// The row numbers of an even sample that has `count` of `rows` rows.
 fn even(rows: usize, count: usize) -> impl Iterator<Item = usize> {
     // The result is less than `rows`, since `n` is less than `count`.
     (0..count).map(move |n| (n as u128 * rows as u128 / count as u128) as usize)
 }
 
 impl Rows<'_> {
-    /// Estimates the costs of the rows of `vectors` vectors, at least one.
+    /// Estimates the costs of attributes for `vectors` vectors, at least one.
     ///
     /// # Errors
-    /// A row cannot be read, or the folder for temporary files cannot be written.
+    /// The call fails if a row cannot be read, or if the folder for temporary files cannot be
+    /// written.
     pub(super) fn expected(&self, vectors: usize) -> Result<ExpectedRows, Error> {
         let few = vectors.min(LEAST_ROWS);
         let mut bytes = 0;
@@ -61,7 +63,7 @@ impl Rows<'_> {
         self.expected_of(vectors, sample.min(vectors))
     }
 
-    /// Like [`expected`](Self::expected), from a sample of `sample` rows.
+    /// Does the same as [`expected`](Self::expected), with a sample of `sample` rows.
     fn expected_of(&self, vectors: usize, sample: usize) -> Result<ExpectedRows, Error> {
         let (storage, search) = self.written(vectors, sample)?;
         let mut expected = ExpectedRows {
@@ -71,18 +73,18 @@ impl Rows<'_> {
         };
         if sample < vectors {
             let half = self.written(vectors, sample / 2)?;
-            // Bytes that do not grow with the rows, such as names of columns, cancel out.
+            // Bytes that do not depend on the number of rows, such as names of columns, cancel out.
             let times = (vectors - sample) as f64 / (sample - sample / 2) as f64;
             let more = |all: u64, half: u64| (all.saturating_sub(half) as f64 * times) as u64;
             expected.storage += more(storage, half.0);
             expected.search += more(search, half.1);
         }
-        // The sort takes about as much memory as the bytes that it sorts, up to its limit.
+        // The sort needs about as many bytes of memory as it sorts, up to its limit.
         expected.build = expected.storage.min(segment_memory(None));
         Ok(expected)
     }
 
-    /// Writes the rows of a sample. Returns their bytes on storage and in memory.
+    /// Writes the rows of a sample. Returns the bytes that they take on storage and in memory.
     fn written(&self, vectors: usize, sample: usize) -> Result<(u64, u64), Error> {
         let failed = |source| {
             let place = std::env::temp_dir().display().to_string();
@@ -108,7 +110,7 @@ mod tests {
     use super::*;
     use crate::{Row, RowTable, Silent, Value};
 
-    /// Rows with a number, a word of a small set, a word of a large set, and a payload.
+    /// Makes rows with a number, a word of a small set, a word of a large set, and a payload.
     fn rows(count: usize) -> RowTable {
         let row = |at: usize| Row {
             attributes: [

@@ -1,4 +1,4 @@
-//! The facts that a build derives, and the errors that it returns, before any work.
+//! The facts that a build derives before any work, and the errors that it finds at this time.
 
 use stratann_layout::coupled::MAX_DEGREE;
 use stratann_vector::LowCodes;
@@ -12,20 +12,20 @@ use crate::{Error, Layout, Order, bounds};
 
 const MORE_THAN_MAX_DEGREE: usize = MAX_DEGREE + 1;
 
-/// The most seconds between two savepoints: a week.
+/// The longest time between two savepoints, in seconds: a week.
 const MOST_SECONDS: f64 = 604_800.0;
 
-/// The facts that follow from source and options, before any work.
+/// The facts that follow from source and options, before any work begins.
 pub(super) struct Facts {
     /// The writer of nodes.
     pub(super) writer: Box<dyn NodeWriter>,
     /// The layout.
     pub(super) layout: Layout,
-    /// R, the most neighbours of a node.
+    /// R, the largest number of neighbours of a node.
     pub(super) degree: usize,
-    /// The reasons for that degree, if it follows from a space budget.
+    /// The reasons for this degree, if it follows from a space budget.
     pub(super) space: Option<SpaceChoice>,
-    /// L, the length of the candidate list of the build.
+    /// L, the list size of the build.
     pub(super) build_list: usize,
     /// The number of nodes that a page is expected to have.
     pub(super) nodes_per_page: usize,
@@ -33,7 +33,7 @@ pub(super) struct Facts {
     pub(super) code_bytes: usize,
     /// The order of nodes.
     pub(super) order: Order,
-    /// The number of nodes of the navigation graph; 0 for no such graph.
+    /// The number of nodes in the navigation graph. It is 0 if there is no such graph.
     pub(super) navigation_nodes: usize,
     /// The number of rows on which the codebook is trained.
     pub(super) training_rows: usize,
@@ -115,7 +115,8 @@ impl Facts {
             order: options.order.unwrap_or(options.preset.order),
             training_rows: training_rows(options.memory, dim),
             navigation_nodes: match (options.navigation * rows as f64).ceil() as usize {
-                // Over a handful of nodes, a graph saves no reads compared with the medoid.
+                // Over less than 16 nodes, a navigation graph saves no reads compared with a start
+                // at the medoid.
                 0..16 => 0,
                 nodes => nodes,
             },
@@ -123,7 +124,7 @@ impl Facts {
     }
 }
 
-/// The error of a build of no rows.
+/// The error of a build that has no rows.
 pub(super) fn no_rows(source: &dyn VectorSource) -> Error {
     Error::call(
         source.name(),
@@ -133,14 +134,14 @@ pub(super) fn no_rows(source: &dyn VectorSource) -> Error {
     )
 }
 
-/// The error of a build of too many rows.
+/// The error of a build that has too many rows.
 pub(super) fn too_many_rows(rows: usize) -> Error {
-    let reason = format!("an index numbers fewer than {}", u32::MAX);
-    let remedy = "Divide them among several indexes";
+    let reason = format!("an index has fewer than {} vectors", u32::MAX);
+    let remedy = "Divide the vectors among several indexes";
     Error::call("number of vectors", rows, reason, remedy)
 }
 
-/// The kind of low codes, if the index has any.
+/// The kind of low codes, if the index has low codes.
 pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Error> {
     match (options.low_codes, options.preset.low_codes) {
         (Some(asked), None) => {
@@ -152,8 +153,8 @@ pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Erro
     }
 }
 
-/// The bytes of a code, or of both codes if vectors have two. A given codebook determines them, and
-/// must fit the vectors.
+/// The bytes of a vector's code, or of both codes if vectors have two. If a codebook is given, it
+/// determines this number, and must fit the vectors.
 fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     let Some(codebook) = &options.codebook else {
         let low_codes = low_codes(options)?;
@@ -162,7 +163,7 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
         let bytes = options.code_bytes.unwrap_or_else(usual);
         check_code_bytes(bytes, dim)?;
         if bytes < least {
-            let reason = "a low code has half as many, and at least one";
+            let reason = "a low code has half as many bytes, and at least one byte";
             let what = "number of code bytes";
             return Err(Error::call(what, bytes, reason, "Pass 2 or more"));
         }
@@ -181,7 +182,7 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
             None => format!("the preset {}", options.preset),
         };
         let reason = format!("{by} has codes of {}", precisions(wanted));
-        let remedy = "Train one for such codes, or leave it out";
+        let remedy = "Train a codebook for such codes, or leave the codebook out";
         return Err(Error::call("the codebook", found, reason, remedy));
     }
     if codebook.dim() != dim {
@@ -190,14 +191,14 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
             "the codebook",
             found,
             format!("the rows have {dim}"),
-            "Train one for such rows, or leave it out",
+            "Train a codebook for such rows, or leave the codebook out",
         ));
     }
     let stored = codebook.code_bytes();
     let high = wanted.map_or(stored, |low_codes| low_codes.high_bytes(stored));
     match options.code_bytes {
         Some(asked) if asked != high => {
-            let reason = format!("the codebook is for {high}");
+            let reason = format!("the codebook is for codes of {high} bytes");
             let remedy = format!("Pass {high}, or leave it out");
             Err(Error::call("number of code bytes", asked, reason, remedy))
         }
@@ -205,18 +206,18 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     }
 }
 
-/// The number of rows on which the codebook is trained: as floats they take an eighth of the memory
-/// cap.
+/// The number of rows on which the codebook is trained. Under a memory cap, the floats of these
+/// rows take an eighth of the cap.
 pub(crate) fn training_rows(memory: Option<u64>, dim: usize) -> usize {
     let most = codebook::training_rows(dim);
     memory.map_or(most, |bytes| {
-        // A row takes its floats, and about as many bytes again in the buffers of the training
-        // threads.
+        // A row needs memory for its floats, and about as many bytes again in the buffers of the
+        // training threads.
         ((bytes / 8) as usize / (8 * dim)).clamp(1_000, most)
     })
 }
 
-/// The error of an id that two rows of a call have.
+/// The error of a call in which two rows have the same id.
 pub(crate) fn twice(id: u64) -> Error {
     Error::call(
         format!("the id {id}"),
@@ -226,7 +227,7 @@ pub(crate) fn twice(id: u64) -> Error {
     )
 }
 
-/// Refuses ids that are too few, too many, or not unique.
+/// Refuses ids if there are too few or too many, or if an id occurs twice.
 pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
         return Err(Error::call(

@@ -6,19 +6,19 @@ use stratann_tier::{TierError, VolumeFile};
 use crate::Error;
 use crate::durable::Checkpoint;
 
-/// The bytes of pages that are collected for one write.
+/// The number of bytes of pages that are collected for one write.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;
 
 /// A new file that is written sequentially.
 pub(crate) struct Sequential {
     file: Box<dyn VolumeFile>,
-    /// Its entry. The length in it grows with the written bytes.
+    /// The entry of the file. Its length grows with the bytes that are written.
     entry: FileEntry,
 }
 
 impl Sequential {
-    /// Creates the checkpoint's file of a kind. If an index has several files of the kind, `n` is
-    /// the file's number, from 0.
+    /// Creates the file of a kind in the checkpoint. If an index has several files of this kind,
+    /// `n` is the number of the file, from 0.
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -35,8 +35,8 @@ impl Sequential {
         })
     }
 
-    /// Creates a file like [`Sequential::create`], but leaves space at its start for a header that
-    /// is written last.
+    /// Does the same as [`Sequential::create`], but leaves space for a header at the start of the
+    /// file. The header is written last.
     pub(crate) fn create_headless(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -54,7 +54,7 @@ impl Sequential {
         Ok(())
     }
 
-    /// Makes the file durable. Its header must have been written.
+    /// Makes the file durable. The caller must have written the header.
     pub(crate) fn finish(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.entry.header_crc32c = header::stored_checksum(&header.encode());
         self.file.sync()?;
@@ -68,18 +68,18 @@ impl Sequential {
     }
 }
 
-/// A file whose parts begin at multiples of an alignment, and which ends with a whole block.
+/// A file whose parts begin at multiples of an alignment. The file ends with a whole block.
 pub(crate) struct Aligned {
     file: Sequential,
-    /// The bytes that are not written yet.
+    /// The bytes that are not written to the file yet.
     bytes: Vec<u8>,
-    /// The length of the file so far, including bytes that are not written yet.
+    /// The length of the file so far. It includes bytes that are not written yet.
     length: u64,
 }
 
 impl Aligned {
-    /// Creates the checkpoint's file of a kind, with space at its start for the header. `n` is as
-    /// for [`Sequential::create`].
+    /// Creates the file of a kind in the checkpoint, with space for the header at its start. `n` is
+    /// as in [`Sequential::create`].
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -111,7 +111,8 @@ impl Aligned {
         self.length = end;
     }
 
-    /// Writes the header that `header` makes for the final length, and makes the file durable.
+    /// Writes the header that `header` makes for the final length of the file, and makes the file
+    /// durable.
     pub(crate) fn finish(
         mut self,
         header: impl FnOnce(u64) -> FileHeader,
@@ -124,7 +125,7 @@ impl Aligned {
     }
 }
 
-/// Writes a byte string that is in memory.
+/// Writes a byte string from memory to a file.
 pub(crate) fn write_stream(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,
@@ -134,8 +135,8 @@ pub(crate) fn write_stream(
     write_pieces(checkpoint, kind, n, &[], &[payload])
 }
 
-/// Writes a byte string like [`write_stream`], but from pieces, with fields of its kind in the
-/// header.
+/// Does the same as [`write_stream`], for a byte string in several pieces. The header has the
+/// fields of this kind.
 pub(crate) fn write_pieces(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,
@@ -149,8 +150,8 @@ pub(crate) fn write_pieces(
     })
 }
 
-/// Writes a byte string of `length` bytes that is never in memory as a whole. `make` pushes its
-/// pieces.
+/// Writes a byte string of `length` bytes whose pieces are made one after the other. `make` pushes
+/// these pieces.
 pub(crate) fn write_made(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,

@@ -1,4 +1,4 @@
-//! A folder for scratch files in the directory of an index, during a build.
+//! A folder for scratch files that a build creates in the directory of the index.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,13 @@ use stratann_tier::{Home, TierError, Volume};
 
 use crate::Error;
 
-/// The folder for the data that a build under a memory cap cannot keep in memory. The drop removes
-/// it. If a crash leaves a folder, the next build removes it.
+/// A folder for the data that a build under a memory cap cannot keep in memory. The drop of this
+/// value removes the folder. If a crash leaves the folder, the next build removes it.
 pub(crate) struct ScratchFolder(PathBuf, Home);
 
 impl ScratchFolder {
-    /// Creates the folder in the directory of an index whose lock the caller holds. If another
-    /// directory has its path by now, no file is created or removed.
+    /// Creates the folder in the directory of an index whose lock the caller has. If another
+    /// directory has the path of the index now, the call creates and removes no file.
     pub(crate) fn beside(volume: &dyn Volume, index: &Path) -> Result<Self, Error> {
         volume.check_held()?;
         volume.check_path(index)?;
@@ -32,7 +32,7 @@ impl ScratchFolder {
     fn remove(&self) {
         match std::fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(folder = %self.0.display(), "cannot remove scratch files; the next build does: {error}");
+                tracing::warn!(folder = %self.0.display(), "scratch files cannot be removed ({error}); the next build removes them");
             }
             _ => {}
         }
@@ -41,7 +41,7 @@ impl ScratchFolder {
 
 impl Drop for ScratchFolder {
     fn drop(&mut self) {
-        // A forked process must not touch the files of the build.
+        // A forked process must leave the files of the build unchanged.
         if self.1.is_here() {
             self.remove();
         }

@@ -16,32 +16,34 @@ use crate::stores::VectorsAt;
 use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, plan};
 
-/// The packed layout is chosen if a page is expected to have at least so many nodes with their
-/// vectors. Otherwise the layout is layered or decoupled, where a page has about fifty lists. If
-/// pages had only a few nodes, a traversal that also reads the vectors would read many times the
+/// The least number of nodes with their vectors that a page must be expected to have, so that the
+/// layout packed is chosen. Otherwise the layout is layered or decoupled, where a page has about
+/// fifty lists. If pages had only a few nodes with vectors, a traversal would read many times the
 /// bytes that it needs.
 const NODES_WORTH_PACKING: f64 = 6.0;
 
-/// The default of R.
+/// The default of the degree bound R.
 const USUAL_DEGREE: usize = 64;
 
-/// Writes the nodes of an index in one layout, after their order and their pages were decided.
+/// Writes the nodes of an index in one layout, after the order and the pages of the nodes were
+/// decided.
 pub(crate) trait NodeWriter: Send + Sync {
-    /// The bytes of each node's record, in the present order, if records differ in length and share
-    /// pages. `None` if all records have one length, or are not on pages.
+    /// The bytes of the record of each node, in the present order. `None` if all records have one
+    /// length, or if they are not on pages.
     ///
     /// # Errors
-    /// Rows or lists cannot be read, or the build is interrupted.
+    /// The call fails if rows or lists cannot be read, or if the build is interrupted.
     fn sizes(&self, build: &Build<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
         let _ = (build, graph);
         Ok(None)
     }
 
-    /// Writes all nodes and their codes. If there is a plan of pages, nodes go to the planned
-    /// pages.
+    /// Writes all nodes and their codes. If there is a plan of pages, the nodes are written to the
+    /// planned pages.
     ///
     /// # Errors
-    /// Rows or lists cannot be read, files cannot be written, or the build is interrupted.
+    /// The call fails if rows or lists cannot be read, if files cannot be written, or if the build
+    /// is interrupted.
     fn write(
         &self,
         build: &Build<'_>,
@@ -54,17 +56,17 @@ pub(crate) trait NodeWriter: Send + Sync {
 /// A writer of nodes, and the number of nodes that a page is expected to have.
 pub(crate) type Planned = (Box<dyn NodeWriter>, usize);
 
-/// The data by which a layout arranges its files.
+/// The data from which a layout plans its files.
 pub(crate) struct Choices<'a> {
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) options: &'a BuildOptions,
-    /// How lists and vectors are compressed.
+    /// The compression of lists and vectors.
     pub(crate) compression: Compression,
-    /// R, the most neighbours of a node.
+    /// R, the largest number of neighbours of a node.
     pub(crate) degree: usize,
     /// The bytes of a vector's PQ code.
     pub(crate) code_bytes: usize,
-    /// The expected sizes of a node's list and vector, in bytes.
+    /// The expected bytes of a node's list and vector.
     pub(crate) expected: Expected,
 }
 
@@ -74,13 +76,15 @@ impl Choices<'_> {
         Coding::new(self.source, self.degree, self.compression)
     }
 
-    /// The shape of slotted pages of a kind, large enough for a record of `largest` bytes.
+    /// The shape of slotted pages of a kind. The pages are large enough for a record of `largest`
+    /// bytes.
     pub(crate) fn slotted(&self, kind: FileKind, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::new(kind, element, dim, self.degree, largest)?)
     }
 
-    /// The shape of pages of vectors of at most `largest` bytes, whose records may span two pages.
+    /// The shape of pages of vectors with at most `largest` bytes each. A record may span two
+    /// pages.
     pub(crate) fn running_on(&self, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::running_on(
@@ -94,16 +98,16 @@ impl Choices<'_> {
 
 /// A layout, with the choices that follow from it.
 pub(super) struct Choice {
-    /// The writer of its nodes.
+    /// The writer of the layout's nodes.
     pub(super) writer: Box<dyn NodeWriter>,
     /// The layout.
     pub(super) layout: Layout,
-    /// R, the most neighbours of a node.
+    /// R, the largest number of neighbours of a node.
     pub(super) degree: usize,
-    /// The number of nodes that a page is expected to have, 1 or more. Locality order divides the
-    /// rows into groups of this size.
+    /// The number of nodes that a page is expected to have, which is at least 1. Locality order
+    /// divides the rows into groups of this size.
     pub(super) nodes_per_page: usize,
-    /// The reasons for that degree, if it follows from a space budget.
+    /// The reasons for this degree, if it follows from a space budget.
     pub(super) space: Option<SpaceChoice>,
 }
 
@@ -116,8 +120,9 @@ pub(super) const CHOSEN: [Layout; 4] = [
 ];
 
 impl Choice {
-    /// Chooses by the options. If they leave the layout open, the preset decides. If the preset
-    /// leaves it open too, the size of the vectors and a sample of them decide.
+    /// Chooses the layout. The options decide first. If they leave the layout open, the preset
+    /// decides. If the preset leaves it open too, the size of the vectors and a sample of them
+    /// decide.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -137,7 +142,8 @@ impl Choice {
             Some(layout) => layout,
             None if !codes_fit => Layout::Inline,
             None if expected.are_packed() => Layout::Packed,
-            // The layout with vectors in two parts has its own compression, which is none of these.
+            // The layout with vectors in two parts has a compression of its own. So an explicit
+            // compression other than `best` excludes this layout.
             None if compression != Compression::Best => Layout::Decoupled,
             None => {
                 let coding = Coding::new(source, degree, compression)?;
@@ -154,14 +160,14 @@ impl Choice {
         check_search_memory(source, options, code_bytes, layout)?;
         if options.preset.low_codes.is_some() && layout.has_codes_in_records() {
             let reason = format!(
-                "the preset {} has codes of two precisions in memory, and this layout has codes in records",
+                "the preset {} has codes of two precisions in memory, but this layout has codes in records",
                 options.preset
             );
             let remedy = "Choose a layout with codes in memory, or another preset";
             return Err(Error::call("layout", layout, reason, remedy));
         }
-        // The choices were made with the usual degree. They stay, since a longer list does not
-        // change the reasons for them.
+        // The choices above were made with the usual degree. A longer list does not change the
+        // reasons for them, so they stay.
         let space = match options.space {
             Some(budget) => {
                 let compression = match layout.composition().vectors {
@@ -189,7 +195,7 @@ impl Choice {
             expected,
         };
         let Made::Graph { writer, .. } = layout.composition().made else {
-            let reason = "this build makes a graph, and the layout has clusters";
+            let reason = "this build makes a graph, but the layout has clusters";
             return Err(Error::call(
                 "layout",
                 layout,
@@ -208,14 +214,14 @@ impl Choice {
     }
 }
 
-/// Whether searches will have enough memory for all codes.
+/// Whether the memory of searches suffices for all codes.
 fn codes_fit(source: &dyn VectorSource, options: &BuildOptions, code_bytes: usize) -> bool {
     let codes = source.rows() as u64 * code_bytes as u64;
     let least = plan::least(source.dim(), codes);
     options.search_memory.is_none_or(|budget| budget >= least)
 }
 
-/// Returns an error for a layout for which searches will not have enough memory.
+/// Refuses a layout for which searches will not have enough memory.
 fn check_search_memory(
     source: &dyn VectorSource,
     options: &BuildOptions,
@@ -240,8 +246,8 @@ fn check_search_memory(
     }
 }
 
-/// Returns an error for compression in a layout that has none. A preset's compression applies only
-/// to layouts that have one, but an explicit option must fit the layout.
+/// Refuses an explicit compression if the layout has no compression. The compression of a preset
+/// applies only to layouts that have compression.
 fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     match options.compression {
         Some(asked @ (Compression::Paper | Compression::Best)) => {
@@ -253,14 +259,16 @@ fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Erro
     }
 }
 
-/// Returns an error for chunks or segments that are too small for a vector.
+/// Refuses chunks or segments that are too small for a vector.
 fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
     let least = vector_bytes.max(BLOCK as u64);
     if options.chunk_bytes < least {
         return Err(Error::call(
             "chunk size",
             format!("{} bytes", options.chunk_bytes),
-            format!("a chunk holds a block of {BLOCK} bytes, and a vector of {vector_bytes}"),
+            format!(
+                "a chunk has space for a block of {BLOCK} bytes, and for a vector of {vector_bytes} bytes"
+            ),
             format!("Pass {least} bytes or more"),
         ));
     }
@@ -268,7 +276,7 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
         return Err(Error::call(
             "segment size",
             format!("{} bytes", options.segment_bytes),
-            "a segment holds at least one chunk",
+            "a segment has at least one chunk",
             format!(
                 "Pass {} bytes, the size of a chunk, or more",
                 options.chunk_bytes
@@ -278,11 +286,11 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The bytes that an encoded node is expected to take. Real collections differ by up to about a
-/// third, which is accurate enough to choose a layout and to order nodes. The estimate depends only
-/// on the element type and dimension of the vectors, not on the codec. So graphs are built over the
-/// same order, whatever the compression. The nodes of a page are chosen later, by the real sizes of
-/// records (`sharing.rs`).
+/// The number of bytes that an encoded node is expected to take. Real collections differ from it by
+/// up to about a third. This is accurate enough to choose a layout and to order nodes. The estimate
+/// depends only on the element type and dimension of the vectors, not on the codec. So with each
+/// compression, the graph is built over the same order. The nodes of a page are chosen later, by
+/// the real sizes of records (`sharing.rs`).
 pub(crate) struct Expected {
     vector: f64,
     leading: f64,
@@ -290,13 +298,13 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// The bytes of length fields and id on a slotted page.
+    /// The bytes of the length fields and the id of a node on a slotted page.
     const OVERHEAD: f64 = 6.0;
 
     fn of(element: Element, dim: usize, degree: usize) -> Self {
         let share = match element {
             Element::U8 | Element::I8 => 0.7,
-            // Of a float, only the exponent compresses well.
+            // In a float, only the exponent compresses well.
             Element::F32 | Element::F16 => 0.85,
         };
         Self {
@@ -306,36 +314,36 @@ impl Expected {
         }
     }
 
-    /// The bytes of list and vector, and of the fields that a slotted page has for them.
+    /// The bytes of a list, a vector, and the fields of a slotted page for both.
     fn node(&self) -> f64 {
         self.vector + self.list + Self::OVERHEAD
     }
 
-    /// Whether vectors are packed: if enough nodes share a page, one read gets many nodes that are
-    /// near each other. Otherwise the traversal reads pages of lists only, or of lists and leading
-    /// parts.
+    /// Whether vectors are packed. If enough nodes share a page, one read gets many nodes that are
+    /// near each other. Otherwise the traversal reads only pages of lists, or pages of lists and
+    /// leading parts.
     fn are_packed(&self) -> bool {
         BLOCK as f64 / self.node() >= NODES_WORTH_PACKING
     }
 
-    /// The number of nodes with their vectors that fit a page.
+    /// The number of nodes with whole vectors that fit on a page.
     pub(crate) fn nodes_a_page(&self) -> usize {
         on_page(self.node())
     }
 
-    /// The number of nodes with the leading parts of their vectors that fit a page. A leading part
-    /// has about five bits for each element.
+    /// The number of nodes with the leading parts of their vectors that fit on a page. A leading
+    /// part has about five bits for each element.
     pub(crate) fn leading_a_page(&self) -> usize {
         on_page(self.leading + self.list + Self::OVERHEAD)
     }
 
-    /// The number of nodes that fit a page of lists alone.
+    /// The number of nodes that fit on a page that has only lists.
     pub(crate) fn lists_a_page(&self) -> usize {
         on_page(self.list)
     }
 }
 
-/// The number of records of so many bytes that fit a block, at least 1.
+/// The number of records of `bytes` bytes that fit into a block, at least 1.
 fn on_page(bytes: f64) -> usize {
     ((BLOCK as f64 / bytes) as usize).max(1)
 }
@@ -382,7 +390,7 @@ mod tests {
             ..usual.clone()
         };
         assert_eq!(chosen(&alike, &paper), Layout::Decoupled);
-        // The memory is enough for all lists, and nothing else.
+        // The memory suffices for all lists, but for nothing else.
         let little = BuildOptions {
             search_memory: Some(plan::least(384, 400 * 96) + 400 * 84),
             ..usual

@@ -1,18 +1,19 @@
-//! Estimates the size of compressed lists before the graph exists, from graphs over samples of the
-//! rows.
+//! Estimates the bytes of compressed lists before the graph exists. The estimate uses graphs over
+//! samples of the rows.
 //!
 //! ```text
 //!   Elias-Fano code of R of N numbers, at most:  2 + log2(N / R) bits each
-//!   bytes of lists:  that, less the saving since neighbours are near in the order of nodes
+//!   bytes of lists:  this bound, less a saving (neighbours are near in the order of nodes)
 //! ```
 //!
-//! The saving in bits for each edge grows with the collection, by about as much with each doubling.
-//! With R=64, it is 2.6 for a sample of 4,096 rows and 4.5 for all rows of photo-sift-100k (100
-//! thousand). For package-text (40 thousand rows) it is 1.3 and 2.7. So graphs with R=64 over two
-//! samples, one twice as large as the other, show the saving and its growth. To be safe, only a
-//! part of the growth counts ([`COUNTED`]). Shorter lists save less ([`ExpectedLists::bits`]).
+//! The saving in bits for each edge grows with the collection, by about the same amount with each
+//! doubling. With R=64, it is 2.6 bits for a sample of 4,096 rows of photo-sift-100k and 4.5 bits
+//! for all 100,000 rows. For package-text, it is 1.3 bits for such a sample and 2.7 bits for all
+//! 40,000 rows. So graphs with R=64 over two samples, one twice as large as the other, show the
+//! saving and its growth. To be safe, the estimate counts only a part of the growth ([`COUNTED`]).
+//! Shorter lists save less ([`ExpectedLists::bits`]).
 //!
-//! One thread builds both graphs. So the same rows always give the same degree.
+//! One thread builds both graphs, so that the same rows give the same degree each time.
 
 use std::path::Path;
 
@@ -23,18 +24,18 @@ use crate::graph;
 use crate::progress::Silent;
 use crate::{Error, Order};
 
-/// The number of rows of the larger sample.
+/// The number of rows in the larger sample.
 const SAMPLED: usize = 4096;
-/// The most bytes of the rows of a sample.
+/// The largest size of the rows of a sample, in bytes.
 const SAMPLED_BYTES: usize = 32 << 20;
-/// If there are fewer rows, no sample is taken, since the whole index is small.
+/// The least number of rows for samples. With fewer rows, the whole index is small.
 const LEAST: usize = 4 * SAMPLED;
-/// R and L of the graphs over the samples.
+/// R and the list size L of the graphs over the samples.
 const DEGREE: usize = 64;
 const BUILD_LIST: usize = 100;
-/// The share of the growth that is counted.
+/// The share of the growth that the estimate counts.
 const COUNTED: f64 = 0.8;
-/// The bytes of a list's header and of the unused bits of its last byte: an upper bound of the
+/// The bytes of a list's header and of the unused bits of its last byte, as an upper bound of the
 /// average.
 const HEADER: f64 = 2.0;
 
@@ -42,21 +43,22 @@ const HEADER: f64 = 2.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedLists {
     rows: usize,
-    /// The bits for each edge that lists of [`DEGREE`] neighbours save compared with the bound.
+    /// The number of bits for each edge that lists of [`DEGREE`] neighbours save, compared with the
+    /// upper bound.
     saving: f64,
 }
 
 impl ExpectedLists {
-    /// The upper bound, which holds for any order of the nodes.
+    /// The upper bound, which is valid for any order of the nodes.
     pub(super) fn bound(rows: usize) -> Self {
         Self { rows, saving: 0.0 }
     }
 
-    /// Estimates by samples of the rows. The result is the upper bound if the source or the memory
-    /// is small, or if nodes are in input order.
+    /// Estimates the size of lists from samples of the rows. If the source or the memory is small,
+    /// or if nodes are in input order, the result is the upper bound.
     ///
     /// # Errors
-    /// A row cannot be read, or the graph over a sample fails.
+    /// The call fails if a row cannot be read, or if the graph over a sample cannot be built.
     pub(super) fn of(
         source: &dyn VectorSource,
         coding: &Coding,
@@ -64,10 +66,10 @@ impl ExpectedLists {
     ) -> Result<Self, Error> {
         let rows = source.rows();
         let sampled = SAMPLED.min(SAMPLED_BYTES / source.row_bytes().max(1));
-        // A graph takes memory for rows, points and lists. Points and lists take about as much as
-        // the rows, or more.
+        // A graph needs memory for rows, points and lists. Points and lists need about as much
+        // memory as the rows, or more.
         let takes = 4 * (sampled * (source.row_bytes() + 8 * DEGREE)) as u64;
-        // In input order, neighbours may be anywhere in the order.
+        // In input order, the neighbours of a node may have any numbers.
         let is_ordered = options.order.unwrap_or(options.preset.order) == Order::Locality;
         if rows < LEAST || !is_ordered || options.memory.is_some_and(|memory| memory < 4 * takes) {
             return Ok(Self::bound(rows));
@@ -82,11 +84,12 @@ impl ExpectedLists {
         })
     }
 
-    /// The bits of an edge in lists of `degree` neighbours.
+    /// The number of bits of an edge in lists of `degree` neighbours.
     pub(super) fn bits(&self, degree: usize) -> f64 {
-        // A lower bound of the shares measured on photo-sift, package-text and package-wide, on
-        // samples and on all rows. Lists of 16 edges save .51 to .77 of the saving with 64 edges,
-        // lists of 40 save .82 to .93, and lists of 88 save .95 and more.
+        // The shares are a lower bound of measured shares, on samples and on all rows of
+        // photo-sift, package-text and package-wide. Lists of 16 edges have .51 to .77 of the
+        // saving of lists of 64 edges. Lists of 40 edges have .82 to .93 of it, and lists of 88
+        // edges have .95 and more.
         let counted = (degree as f64).clamp(16.0, 64.0);
         let share = match counted <= 40.0 {
             true => 0.5 + 0.3 * (counted - 16.0) / 24.0,
@@ -96,18 +99,19 @@ impl ExpectedLists {
         (bound(degree, self.rows) - self.saving * share).max(1.0)
     }
 
-    /// The bytes of a list of `degree` neighbours.
+    /// The number of bytes of a list of `degree` neighbours.
     pub(super) fn bytes(&self, degree: usize) -> f64 {
         degree as f64 * self.bits(degree) / 8.0 + HEADER
     }
 }
 
-/// The most bits that each of `degree` numbers below `rows` takes.
+/// The largest number of bits that each of `degree` numbers below `rows` takes on average.
 fn bound(degree: usize, rows: usize) -> f64 {
     2.0 + (rows as f64 / degree as f64).max(1.0).log2()
 }
 
-/// The bits for each edge that lists save in a graph over an even sample of so many rows.
+/// The number of bits for each edge that lists save in a graph over an even sample of `sampled`
+/// rows.
 fn saving(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -179,7 +183,8 @@ mod tests {
             };
             let coding = Coding::new(&rows, 32, Compression::Best).unwrap();
             let lists = ExpectedLists::of(&rows, &coding, &options).unwrap();
-            // A second estimate is the same. The graphs of a sample take seconds.
+            // A second estimate equals the first. This part is slow, since the graphs over samples
+            // take seconds.
             if slow() {
                 let again = ExpectedLists::of(&rows, &coding, &options).unwrap();
                 assert_eq!(lists.saving, again.saving);
@@ -189,15 +194,16 @@ mod tests {
                 .unwrap()
                 .stats();
             let (expected, found) = (lists.bits(32), stats.bits_per_edge);
-            // Without samples, 11.3 bits are expected, for any order. Locality order takes 8 to 9.
+            // Without samples, the estimate is 11.3 bits for any order. Lists in locality order
+            // take 8 to 9 bits.
             assert!(
                 found < expected && expected < found + 1.2,
                 "{order}: {expected}, {found}"
             );
             assert!(lists.bits(96) < lists.bits(64) && lists.bits(64) < expected);
         }
-        // If a memory cap is too low for samples, or the collection is small, the estimate is the
-        // bound.
+        // If a memory cap is too low for samples, or if the collection is small, the estimate is
+        // the upper bound.
         let little = BuildOptions {
             memory: Some(1 << 20),
             ..BuildOptions::default()

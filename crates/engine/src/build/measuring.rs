@@ -19,20 +19,20 @@ use crate::progress::{Progress, Stage};
 use crate::recall;
 use crate::stores::codes::Codes;
 
-/// The memory for measuring, besides the codes.
+/// The bytes of memory for the measurement, in addition to the codes.
 pub(super) const MEASURING: u64 = 24 << 20;
 
 impl Build<'_> {
-    /// Samples the rows by which the planner's figures are measured; none if the collection is
-    /// small.
+    /// Samples the rows for the measurement of the planner's figures. Returns no rows if the
+    /// collection is small.
     pub(super) fn sample_queries(&self, graph: &Constructed) -> Result<Vec<u8>, Error> {
         let rows = graph.rows.in_order(&graph.order, self.source);
         if rows.rows() < measure::LEAST_ROWS {
             return Ok(Vec::new());
         }
         let sample = self.sample(measure::sample_size(rows.rows()));
-        // Both halves must cover the whole collection: nodes with consecutive numbers may be near
-        // each other.
+        // Nodes with consecutive numbers may be near each other. So each half takes every second
+        // node of the sample, and covers the whole collection.
         let (first, second) = (sample.iter().step_by(2), sample.iter().skip(1).step_by(2));
         let nodes: Vec<u32> = first.chain(second).copied().collect();
         let mut queries = vec![0; nodes.len() * rows.row_bytes()];
@@ -40,8 +40,8 @@ impl Build<'_> {
         Ok(queries)
     }
 
-    /// Measures for the planner how many reads memory saves. If the memory cap is too low for the
-    /// codes, this is left out.
+    /// Measures for the planner how many reads memory saves. There is no measurement if the memory
+    /// cap is too low for the codes.
     pub(super) fn measure(&self, manifest: &mut Manifest, queries: &[u8]) -> Result<(), Error> {
         let codes = match self.facts.layout.has_codes_in_records() {
             true => 0,
@@ -74,7 +74,7 @@ impl Build<'_> {
     }
 }
 
-/// Opens an index that is about to be committed, with a cap on its memory.
+/// Opens an index that is about to be committed, with a cap on the memory of the open index.
 pub(super) fn assembled(
     volume: &Arc<dyn Volume>,
     manifest: &Manifest,

@@ -1,4 +1,5 @@
-//! Builds an index: rows become a directory from which an index opens.
+//! Builds an index: a build makes a directory from rows, and the directory can be opened as an
+//! index.
 //!
 //! ```text
 //!   facts.rs ─> graph::construct ─> sharing.rs ─> codebook ─> sweep.rs ─> navigation ─> MANIFEST
@@ -7,33 +8,33 @@
 //!   sweep.rs ──> batches of nodes ──> the layout's NodeWriter, beside its pages in `stores`
 //!     └──> PQ codes
 //!
-//!   clusters.rs  the whole build of a cluster index
-//!   codes.rs     rows to PQ codes
-//!   space.rs     the largest degree for a space budget
-//!   lists.rs     the expected size of lists
-//!   parting.rs   whether to store vectors in two parts
-//!   precision.rs how many bits lead
+//!   clusters.rs  builds a cluster index
+//!   codes.rs     encodes rows as PQ codes
+//!   space.rs     finds the largest degree for a space budget
+//!   lists.rs     estimates the size of lists
+//!   parting.rs   decides whether to store vectors in two parts
+//!   precision.rs chooses the number of bits in leading parts
 //!   coding.rs    trains the codecs of lists and vectors on samples
-//!   encode.rs    lists and vectors to codes, on all threads
-//!   sharing.rs   which nodes share a page
-//!   slotted.rs   codes to pages
-//!   raw.rs       records of one size to pages
-//!   train.rs     the codebook
-//!   navigation.rs  the graph over a sample
-//!   measuring.rs facts for the planner
-//!   files.rs     bytes to files
-//!   ids.rs       the map between nodes and external ids, unless these are row numbers: ids-…
-//!   rows.rs      the attributes of vectors: a segment of columns
-//!   placeholder.rs  the one node of an index built of no rows
-//!   again.rs     the choices of a manifest, to rebuild its rows
-//!   spool.rs     a file of such rows
+//!   encode.rs    encodes lists and vectors, on all threads
+//!   sharing.rs   decides which nodes share a page
+//!   slotted.rs   writes records of different lengths to pages
+//!   raw.rs       writes records of one size to pages
+//!   train.rs     trains the codebook
+//!   navigation.rs  builds the navigation graph
+//!   measuring.rs measures facts for the planner
+//!   files.rs     writes files
+//!   ids.rs       writes the file of ids (ids-…), if ids are not node numbers
+//!   rows.rs      writes the attributes of vectors as a segment of columns
+//!   placeholder.rs  makes the one node of an index that is built of no rows
+//!   again.rs     reads the options of a manifest, to rebuild the index
+//!   spool.rs     writes rows to a scratch file if their number is unknown
 //! ```
 //!
 //! The manifest is written last and replaced atomically. So a build that is interrupted, fails or
-//! crashes leaves no index that opens. A build over an existing index leaves that index intact
-//! until the new one is complete. An unfinished build removes its files when it ends. After a
-//! crash, the next build in the same directory removes them. Savepoints
-//! ([`savepoint`](crate::savepoint)) stay if the options ask for them.
+//! crashes leaves no index that opens. If a build replaces an existing index, the existing index
+//! stays intact until the new one is complete. A build that fails or is interrupted removes its
+//! files. After a crash, the next build in the same directory removes them. If the options ask for
+//! savepoints ([`savepoint`](crate::savepoint)), these files stay.
 
 mod absent;
 mod again;
@@ -112,12 +113,12 @@ pub(crate) use rows::CarriedRows;
 use rows::Rows;
 pub(crate) use spool::Spool;
 
-/// Creates an index without vectors in the directory `path`, for later vectors of `dim` elements.
-/// This is a [`build`] of no rows.
+/// Creates an index without vectors in the directory `path`. Vectors of `dim` elements can be
+/// inserted later. The function is a [`build`] of no rows.
 ///
 /// # Errors
-/// Fails as [`build`] does. Other errors: the options have ids or a space budget, which need
-/// existing vectors.
+/// The call fails for the reasons of [`build`]. It also fails if the options have ids or a space
+/// budget, since both need existing vectors.
 pub fn create(
     path: impl AsRef<Path>,
     element: Element,
@@ -128,10 +129,10 @@ pub fn create(
     build(&NoRows::new(element, dim), path, options, progress)
 }
 
-/// Creates an index like [`create`], with columns of attributes in which no vector has a value yet.
-///
+/// Does the same as [`create`], for an index with columns of attributes. No vector has a value in
+/// these columns yet.
 /// # Errors
-/// As for [`create`].
+/// The call fails for the reasons of [`create`].
 pub fn create_with_columns(
     path: impl AsRef<Path>,
     element: Element,
@@ -149,16 +150,16 @@ pub fn create_with_columns(
     })
 }
 
-/// Builds an index of `source` in the directory `path`. If the source has no rows, the index is
-/// empty and takes vectors of its dimension.
+/// Builds an index of the rows of `source` in the directory `path`. If the source has no rows, the
+/// index is empty and accepts vectors of the source's dimension.
 ///
 /// # Errors
-/// - Arguments are wrong ([`Error::is_call_wrong`]).
-/// - A row has NaN or infinity, or is zero under cosine. The error names the row.
-/// - There is an index and `overwrite` is not set, or another writer uses the directory.
-/// - The disk is full, or `progress` interrupts. No unfinished file stays, except savepoints with
-///   [`BuildOptions::resume`].
-/// - [`Error::NotPlaced`]: the index is built, but its copies could not be made.
+/// - The arguments are wrong ([`Error::is_call_wrong`]).
+/// - A row has NaN or infinity, or is a zero vector under cosine. The error names the row.
+/// - The directory has an index and `overwrite` is not set, or another writer uses the directory.
+/// - The disk is full, or `progress` interrupts. The build then removes its files, except
+///   savepoints with [`BuildOptions::resume`].
+/// - [`Error::NotPlaced`]: the index was built, but its copies could not be made.
 pub fn build(
     source: &dyn VectorSource,
     path: impl AsRef<Path>,
@@ -168,13 +169,13 @@ pub fn build(
     build_all(source, None, path.as_ref(), options, progress)
 }
 
-/// Builds an index like [`build`], of vectors with attributes: one row for each vector, with its
-/// attributes and its payload.
+/// Does the same as [`build`], for vectors with attributes. `rows` has one row for each vector,
+/// with the attributes and the payload of the vector.
 ///
 /// # Errors
-/// Fails as [`build`] does. Other errors: the number of rows is not that of the vectors. A row
-/// cannot be read. A value's type differs from that of its column in earlier rows. All rows are
-/// checked before the work begins.
+/// The call fails for the reasons of [`build`]. It also fails if the number of rows differs from
+/// the number of vectors, or if a row cannot be read. And it fails if the type of a value differs
+/// from the type of its column in earlier rows. All rows are checked before the work begins.
 pub fn build_with_rows(
     source: &dyn VectorSource,
     rows: &dyn RowSource,
@@ -202,8 +203,8 @@ fn build_all(
     })
 }
 
-/// Calls `make` with the rows of a source, or with a placeholder if it has none. The last argument
-/// tells whether it is a placeholder.
+/// Calls `make` with the rows of a source. If the source has no rows, `make` gets a placeholder.
+/// The last argument of `make` is true for a placeholder.
 fn with_rows<T>(
     source: &dyn VectorSource,
     options: &BuildOptions,
@@ -216,7 +217,7 @@ fn with_rows<T>(
     make(&placeholder, &options.of_placeholder()?, true)
 }
 
-/// Builds an index of at least one row, which may be a placeholder.
+/// Builds an index of at least one row. The row may be a placeholder.
 fn build_some(
     source: &dyn VectorSource,
     rows: Option<Rows<'_>>,
@@ -251,8 +252,9 @@ fn build_some(
         let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);
         if built.is_err() && unused {
             savepoint::remove_all(&*volume);
-            // The lock file is removed before the unlock. If a process has opened the file to lock
-            // it, it then finds that the file is no longer the lock of the directory.
+            // The lock file is removed before the unlock. Another process may have opened the file
+            // to lock it. That process then finds that the file is no longer the lock of the
+            // directory.
             let _ = volume.remove(LOCK_FILE);
         }
         drop(lock);
@@ -270,7 +272,7 @@ fn build_some(
     Ok(report)
 }
 
-/// Refuses a path that no directory of an index can have.
+/// Refuses a path that cannot be the path of an index directory.
 fn check_path(path: &Path) -> Result<(), Error> {
     if path.is_file() {
         return Err(Error::Exists {
@@ -281,11 +283,12 @@ fn check_path(path: &Path) -> Result<(), Error> {
     check_vacant(path)
 }
 
-/// Refuses a build in the directory `path` that [`build`] would refuse whatever the rows are:
-/// vectors of `dim` elements. For a caller to whom the rows cost much. It changes nothing.
+/// Checks whether [`build`] would refuse any vectors of `dim` elements in the directory `path`. A
+/// caller can use it before it makes rows at a high cost. It changes nothing.
 ///
 /// # Errors
-/// Fails as [`build`] does. Options that depend on the number of rows are not checked.
+/// The call fails for the reasons of [`build`]. It does not check options that depend on the number
+/// of rows.
 pub fn check_build(
     path: impl AsRef<Path>,
     element: Element,
@@ -309,8 +312,8 @@ pub fn check_build(
     check_replaceable(&directory.name(), &directory.list()?, options.overwrite)
 }
 
-/// Refuses the value that is no valid id. An index of an earlier version may have it, and can still
-/// be merged and repaired.
+/// Refuses the one number that is no valid id. An index of an earlier version may have this number
+/// as an id, and can still be merged and repaired.
 fn check_ids(ids: &[u64]) -> Result<(), Error> {
     match ids.iter().position(|&id| id == u64::MAX) {
         Some(row) => Err(Error::call(
@@ -323,8 +326,8 @@ fn check_ids(ids: &[u64]) -> Result<(), Error> {
     }
 }
 
-/// Builds in a volume that the caller has locked. Scratch files go to `scratch`; they are not
-/// needed after a crash.
+/// Builds in a volume that the caller has locked. Scratch files are written to `scratch`. After a
+/// crash, no process needs them.
 fn build_in(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -372,7 +375,7 @@ fn build_in(
     };
     let savepoints = match replaces {
         false => Savepoints::of(&**volume, source, options, progress)?,
-        // A merge neither uses nor makes savepoints.
+        // A merge neither uses savepoints nor writes any.
         true => None,
     };
     let mut stages = Vec::new();
@@ -399,8 +402,8 @@ fn build_in(
     let built = build.run(ready);
     drop(build);
     match &built {
-        // If a crash may bring back the previous index, the savepoints may be needed again. A merge
-        // keeps savepoints, since they belong to a build that is to replace the index.
+        // If a crash may restore the previous index, a later build may need the savepoints. A merge
+        // keeps savepoints, since they belong to a build that will replace the index.
         Ok((_, committed)) if committed.trouble.is_none() && !merges => {
             savepoint::remove_all(&**volume);
         }
@@ -414,7 +417,7 @@ fn build_in(
     built
 }
 
-/// The kind of index to build, decided before any work.
+/// The kind of the index to build. It is decided before any work begins.
 enum Made {
     /// A graph.
     Graph(Facts),
@@ -440,23 +443,23 @@ impl Made {
     }
 }
 
-/// The parts that are kept when an index is rebuilt from its own rows.
+/// The parts of an index that stay if the index is rebuilt from its own rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried<'a> {
-    /// The position in the log from which records are not among the rows.
+    /// The position in the log from which the records are not among the rows.
     pub(crate) log_from: LogFrom,
-    /// 1 more than the largest id that the index ever had.
+    /// The largest id that the index has ever had, plus 1.
     pub(crate) next_id: u64,
-    /// The adjacency lists of its first rows.
+    /// The adjacency lists of the index's first rows.
     pub(crate) known: Option<&'a dyn graph::Known>,
-    /// Segments of vectors that are kept unchanged and have the first rows. If there are any, the
-    /// rows keep their order.
+    /// Segments of vectors that stay unchanged. They have the first rows. If there are any such
+    /// segments, the rows keep their order.
     pub(crate) kept: &'a [KeptSegment],
-    /// The attributes of its rows; `None` if they have none.
+    /// The attributes of the index's rows. `None` if the rows have no attributes.
     pub(crate) rows: Option<&'a dyn CarriedRows>,
-    /// Whether its codebook was given to its build.
+    /// Whether a caller gave the codebook to the build of the index.
     pub(crate) given_codebook: bool,
-    /// Whether there are no rows, so that a [`placeholder`] is built.
+    /// Whether there are no rows, so that the build makes a [`placeholder`].
     pub(crate) placeholder: bool,
 }
 
@@ -466,7 +469,7 @@ impl Carried<'_> {
         Self {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
-                // The first record of that log may have any sequence number.
+                // The sequence number of the first record in that log may be any number.
                 sequence: 0,
             },
             next_id: 0,
@@ -478,7 +481,7 @@ impl Carried<'_> {
         }
     }
 
-    /// The reader feature bit of a placeholder, if the build makes one.
+    /// The reader feature bit for a placeholder. It is 0 if the build makes none.
     fn placeholder_feature(&self) -> u64 {
         match self.placeholder {
             true => PLACEHOLDER,
@@ -522,11 +525,12 @@ pub(crate) fn build_rows_on(
     built.unwrap().1.durable(&**volume).unwrap();
 }
 
-/// The inputs of a build besides its rows. Some apply only to the next checkpoint of an index.
+/// The inputs of a build besides its rows. Some of them apply only to the next checkpoint of an
+/// existing index.
 #[derive(Default)]
 struct Next<'a> {
     carried: Option<Carried<'a>>,
-    /// The attributes of the vectors, if they were given.
+    /// The attributes of the vectors, if a caller gave any.
     rows: Option<Rows<'a>>,
     /// The callback that gets the manifest before the commit.
     ready: Option<Ready<'a>>,
@@ -534,14 +538,14 @@ struct Next<'a> {
     placeholder: bool,
 }
 
-/// A callback that gets the manifest before its commit, after its files are written. The callback
-/// can refuse the manifest. It also prepares everything that the index needs after the commit,
-/// since no later step may fail.
+/// A callback that gets the manifest before its commit, when all other files are written. It may
+/// refuse the manifest with an error. It also prepares everything that the index needs after the
+/// commit, since no later step may fail.
 pub(crate) type Ready<'a> = &'a mut dyn FnMut(&Manifest) -> Result<(), Error>;
 
-/// Builds the next checkpoint of an index whose lock the caller holds. Scratch files go to
-/// `scratch`. After the commit, no step fails or is interrupted. The outcome of the commit is
-/// returned.
+/// Builds the next checkpoint of an index whose lock the caller has. Scratch files are written to
+/// `scratch`. After the commit, no step fails and no interruption is checked. Returns the outcome
+/// of the commit.
 pub(crate) fn rebuild(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -560,7 +564,7 @@ pub(crate) fn rebuild(
     build_in(volume, scratch, source, options, planned, next, progress)
 }
 
-/// Builds the next checkpoint, like [`rebuild`], of an index without live vectors.
+/// Does the same as [`rebuild`], for an index without live vectors.
 pub(crate) fn rebuild_empty(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -589,17 +593,17 @@ pub(crate) struct Build<'a> {
     /// The attributes of the rows.
     attributes: Option<Rows<'a>>,
     progress: &'a dyn Progress,
-    /// The checkpoint to which its files belong.
+    /// The checkpoint that the files of the build belong to.
     pub(crate) checkpoint: Checkpoint<'a>,
     scratch: &'a Path,
-    /// Savepoints, for a build that may be killed.
+    /// The savepoints. `None` if the build keeps none.
     savepoints: Option<&'a Savepoints<'a>>,
-    /// The parts that are kept from the index that it replaces.
+    /// The parts that stay from the index that this build replaces.
     pub(crate) carried: Carried<'a>,
-    /// Whether the rows come from an open index.
+    /// Whether the rows come from an index that is open.
     replaces: bool,
     stages: Vec<(String, f64)>,
-    /// The start of the build, and the CPU time of the process at that time.
+    /// The time at which the build began, and the CPU time of the process at that time.
     began: Instant,
     cpu: Duration,
 }
@@ -618,7 +622,8 @@ impl Build<'_> {
             if !full || !savepoint::are_in(&**build.volume) {
                 return written;
             }
-            // The index needs the space more, and the content of the savepoints is in memory.
+            // The index needs the space more than the savepoints do, and the content of the
+            // savepoints is in memory.
             build.progress.warn(
                 "no space for the pages; the savepoints are removed, and the pages are written again",
             );
@@ -643,7 +648,7 @@ impl Build<'_> {
             false => options.codebook.is_some(),
         };
         let mut writer_features = if given { GIVEN_CODEBOOK } else { 0 };
-        // Otherwise the ids are the node numbers.
+        // Without a file of ids, the ids are the node numbers.
         if next_id != rows as u64 || !ids::are_nodes(&graph.order, options) {
             let ids = self.stage("ids", |build| {
                 let (volume, checkpoint) = (build.volume.as_ref(), &build.checkpoint);
@@ -708,8 +713,8 @@ impl Build<'_> {
                 segment_bytes: options.segment_bytes,
                 navigation: options.navigation,
                 low_codes: match codebook.low_codes() {
-                    // If the manifest names no kind, the codes are nested: that was once the only
-                    // kind.
+                    // If the manifest names no kind of low codes, the codes are nested. Nested
+                    // codes were once the only kind.
                     None | Some(LowCodes::Nested) => String::new(),
                     Some(low_codes) => low_codes.to_string(),
                 },
@@ -719,7 +724,7 @@ impl Build<'_> {
         };
         begin_state(&mut manifest)?;
         let parts = graph.stats.parts;
-        // The memory of the graph is needed for the codes.
+        // The codes need the memory of the graph.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
         let takes_place = ready.is_none();
@@ -731,14 +736,14 @@ impl Build<'_> {
         let bytes = manifest.files.iter().map(|entry| entry.length).sum();
         if let Some(space) = self.facts.space.filter(|space| bytes > space.budget) {
             self.progress.warn(&format!(
-                "the index has {bytes} bytes, more than its space budget of {} bytes; {} were expected. Build it with a smaller degree",
+                "the index has {bytes} bytes, more than its space budget of {} bytes; the build expected {} bytes. Build it with a smaller degree",
                 space.budget, space.expected
             ));
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // The commit is valid, so from here on no step fails and no interruption is checked. If a
-        // crash brings back the previous index, its recorded inserts come back too.
+        // After the commit, no step may fail, and no interruption is checked. If a crash restores
+        // the previous index, the recorded inserts of that index are restored too.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -791,7 +796,7 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// Orders the rows and builds the graph over them.
+    /// Orders the rows, and builds the graph over them.
     fn construct(&mut self) -> Result<Constructed, Error> {
         let options = self.options;
         let order = match self.facts.order {
@@ -823,18 +828,18 @@ impl Build<'_> {
         Ok(built)
     }
 
-    /// 1 more than the largest id that the index has ever had.
+    /// The largest id that the index has ever had, plus 1.
     fn next_id(&self) -> u64 {
         next_id(self.source, self.options, &self.carried)
     }
 
-    /// The check of the rows.
+    /// The checks that each row must pass.
     fn check(&self) -> Check {
         check_of(self.replaces)
     }
 
-    /// Checks rows again, and returns an error if they have changed since the graph was built and
-    /// fail now. A source may be read twice.
+    /// Checks rows again. Returns an error if rows have changed since the graph was built, and now
+    /// fail the checks. A source may be read twice.
     pub(crate) fn check_again(
         &self,
         rows: &NodeRows<'_>,
@@ -845,7 +850,7 @@ impl Build<'_> {
         let Err(error) = check(rows, metric, first, bytes) else {
             return Ok(());
         };
-        // The error names the row by its own number.
+        // The error names a row by the row's number in the source.
         let row_bytes = rows.row_bytes();
         for (at, row) in bytes.chunks_exact(row_bytes).enumerate() {
             check(rows, metric, rows.row_of(first + at), row)?;
@@ -863,15 +868,15 @@ impl Build<'_> {
         }
     }
 
-    /// Returns an even sample of `count` nodes. Under locality order it is stratified: every
+    /// Returns an even sample of `count` nodes. In locality order it is stratified: each
     /// neighbourhood has its share of the sample.
     fn sample(&self, count: usize) -> Vec<u32> {
         let rows = self.source.rows();
         (0..count).map(|i| (i * rows / count) as u32).collect()
     }
 
-    /// The nodes at which a search may start if codes are stored beside lists: the medoid, and an
-    /// even sample, as many as the preset has entry points.
+    /// The nodes at which a search may start if codes are stored beside lists. These are the
+    /// medoid, and an even sample of the nodes. The preset has the number of entry points.
     pub(crate) fn entry_points(&self, medoid: u32) -> Vec<u32> {
         let others = self.options.preset.entry_points.saturating_sub(1);
         let mut entries = vec![medoid];
@@ -881,7 +886,7 @@ impl Build<'_> {
     }
 }
 
-/// 1 more than the largest id that the index has ever had.
+/// The largest id that the index has ever had, plus 1.
 fn next_id(source: &dyn VectorSource, options: &BuildOptions, carried: &Carried<'_>) -> u64 {
     if carried.placeholder {
         return carried.next_id;
@@ -892,7 +897,7 @@ fn next_id(source: &dyn VectorSource, options: &BuildOptions, carried: &Carried<
     })
 }
 
-/// The check of the rows. It is weaker for rows that an index has already accepted.
+/// The checks that each row must pass. They are weaker for rows that an index has already accepted.
 fn check_of(replaces: bool) -> Check {
     match replaces {
         true => check_stored_rows,

@@ -14,55 +14,59 @@ use crate::progress::Progress;
 use crate::stores::VectorsAt;
 use crate::{Compression, Error, Order, plan};
 
-/// The estimated costs of a build. No index file is written to find them.
+/// The estimated costs of a build. The estimate writes no files of an index.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BuildPlan {
     /// The number of vectors in the source.
     pub vectors: u64,
-    /// Their dimension.
+    /// The dimension of the vectors.
     pub dimension: usize,
-    /// Their element type.
+    /// The element type of the vectors.
     pub element: String,
     /// The bytes of the uncompressed vectors.
     pub raw_bytes: u64,
-    /// The layout that would be built.
+    /// The layout that the build would choose.
     pub layout: String,
-    /// R, the most neighbours of a node; 0 for clusters.
+    /// R, the largest number of neighbours of a node. It is 0 for clusters.
     pub degree: usize,
-    /// The bytes of a vector's code; 0 for clusters.
+    /// The bytes of a vector's code. It is 0 for clusters.
     pub code_bytes: usize,
-    /// The peak memory of the whole process without a cap, in bytes.
+    /// The peak memory of the whole process in bytes, if there is no memory cap.
     pub memory: u64,
-    /// The least cap on memory with which the build works, in bytes.
+    /// The least memory cap with which the build works, in bytes.
     pub least_memory: u64,
-    /// Whether the graph would be built in parts, one after the other, under the given cap. That
-    /// takes longer.
+    /// Whether the build would make the graph in parts, one after the other, because of the memory
+    /// cap. Building in parts takes longer.
     pub in_parts: bool,
-    /// The bytes of all files of the index. For clusters this is an upper bound, since the vectors
-    /// determine how many clusters each of them joins.
+    /// The bytes of all files of the index. For clusters this number is an upper bound, since the
+    /// vectors determine how many clusters each vector joins.
     pub storage: u64,
-    /// The part of `storage` for attributes and payloads, in bytes.
+    /// The bytes of `storage` that attributes and payloads take.
     pub attributes: u64,
-    /// The bytes of scratch files during the build, in addition to `storage`.
+    /// The bytes of scratch files during the build. `storage` does not include them.
     pub scratch: u64,
-    /// The least memory for searches, in bytes. More memory makes searches faster.
+    /// The least memory for searches, in bytes. With more memory, searches are faster.
     pub search_memory: u64,
 }
 
-/// Estimates a build of `source`. Returns the errors that the build would return before its work.
+/// Estimates the costs of a build of `source`. Returns the errors that the build would find before
+/// its work begins.
 ///
 /// # Errors
-/// Arguments are wrong, as for [`build`](crate::build), or a vector of the samples cannot be read.
+/// The call fails if arguments are wrong, as in [`build`](crate::build), or if a vector of the
+/// samples cannot be read.
 pub fn plan_build(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
     plan_all(source, None, options)
 }
 
-/// Estimates a build like [`plan_build`], of vectors with attributes. All rows are read. A sample
-/// of them is written to a temporary folder ([`std::env::temp_dir`]) and removed.
+/// Does the same as [`plan_build`], for vectors with attributes. The call reads all rows. It writes
+/// a sample of them to a temporary folder ([`std::env::temp_dir`]), and removes the folder.
 ///
 /// # Errors
-/// Fails as [`plan_build`] does. [`build_with_rows`](crate::build_with_rows) would refuse the rows,
-/// the folder for temporary files cannot be written, or `progress` interrupts.
+///
+/// The call fails for the reasons of [`plan_build`]. It also fails if
+/// [`build_with_rows`](crate::build_with_rows) would refuse the rows, if the temporary folder
+/// cannot be written, or if `progress` interrupts.
 pub fn plan_build_with_rows(
     source: &dyn VectorSource,
     rows: &dyn RowSource,
@@ -96,7 +100,7 @@ fn plan_all(
     })
 }
 
-/// Estimates a build of at least one row.
+/// Estimates the costs of a build of at least one row.
 fn plan_of(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPlan, Error> {
     let uncapped = BuildOptions {
         memory: None,
@@ -128,7 +132,7 @@ fn plan_of(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPla
                 memory: needs,
                 least_memory: needs,
                 storage: clusters.most_bytes(source),
-                // If rows have no random access, they are copied first.
+                // If the source of the rows has no random access, the build first copies the rows.
                 scratch: match source.has_random_access() {
                     true => 0,
                     false => plan.raw_bytes,

@@ -17,81 +17,84 @@ pub struct BuildOptions {
     pub preset: Preset,
     /// The metric.
     pub metric: Metric,
-    /// R, the most neighbours of a node. `None` means 64. If `search_memory` puts the codes into
-    /// the nodes, `None` means as many neighbours as fill the blocks of a node.
+    /// R, the largest number of neighbours of a node. `None` means 64. If `search_memory` puts the
+    /// codes into the nodes, `None` means the number of neighbours that fills the blocks of a node.
     pub degree: Option<usize>,
-    /// L, the length of the candidate list of the build. A longer list is slower and finds better
+    /// L, the list size of the build. A build with a larger L is slower and finds better
     /// neighbours. If R follows from `space` and is more than 64, L is at least twice R.
     pub build_list: usize,
-    /// The factor by which a detour must be shorter for an edge to be dropped, on squared distances
-    /// (DiskANN's convention). At least 1. A larger factor keeps more long edges.
+    /// The factor by which a detour must be shorter than an edge, so that the edge is dropped. It
+    /// applies to squared distances (as in DiskANN), and is at least 1. With a larger factor, more
+    /// long edges stay.
     pub alpha: f32,
-    /// The bytes of a vector's PQ code. `None` means the code size of the codebook, or a quarter of
-    /// the dimensions.
+    /// The bytes of a vector's PQ code. `None` means the code size of `codebook`. Without a
+    /// codebook, it means a quarter of the number of dimensions.
     pub code_bytes: Option<usize>,
-    /// The kind of low codes, for a preset with codes of two precisions; `None` is the preset's
-    /// choice. `code_bytes` is then the size of the high codes.
+    /// The kind of low codes, for a preset with codes of two precisions. `None` means the choice of
+    /// the preset. `code_bytes` is then the size of the high codes.
     pub low_codes: Option<LowCodes>,
-    /// A codebook to use, so that several indexes can share it. If `None`, one is trained on the
-    /// rows.
+    /// A codebook for the index. Several indexes can share one. With `None`, the build trains a
+    /// codebook on the rows.
     pub codebook: Option<Codebook>,
-    /// The order of nodes; `None` is the preset's choice.
+    /// The order of nodes. `None` means the choice of the preset.
     pub order: Option<Order>,
-    /// The layout of lists and vectors on pages; `None` is the preset's choice.
+    /// The layout of lists and vectors on pages. `None` means the choice of the preset.
     pub layout: Option<Layout>,
-    /// The compression of lists and vectors; `None` is the preset's choice.
+    /// The compression of lists and vectors. `None` means the choice of the preset.
     pub compression: Option<Compression>,
     /// C, the uncompressed bytes of a chunk of vectors in the decoupled layout (DecoupleVS §3.3).
     pub chunk_bytes: u64,
-    /// The uncompressed bytes of a segment of vectors. Each segment has one trained codec.
+    /// The uncompressed bytes of a segment of vectors. Each segment has a codec that is trained for
+    /// it.
     pub segment_bytes: u64,
-    /// The share of nodes that are sampled into the navigation graph; 0 for no such graph.
+    /// The share of nodes in the sample for the navigation graph. With 0, the index has no
+    /// navigation graph.
     pub navigation: f64,
-    /// The most memory that the build may use, in bytes; `None` for no limit.
+    /// The largest amount of memory that the build may use, in bytes. `None` means no limit.
     pub memory: Option<u64>,
-    /// The memory that searches will have, in bytes; `None` means enough for all codes. If all
-    /// codes do not fit it, a preset that leaves the layout open puts the codes into the nodes, and
-    /// any other preset is refused. If vectors are large, it also decides whether they are stored
-    /// whole or in two parts.
+    /// The memory that searches will have, in bytes. `None` means enough memory for all codes. If
+    /// this memory is too small for all codes, a preset that leaves the layout open puts the codes
+    /// into the nodes. Any other preset is refused. If vectors are large, this memory also decides
+    /// whether they are stored whole or in two parts.
     pub search_memory: Option<u64>,
-    /// The most bytes that the index may take on storage. R is the largest degree from 16 to 96
-    /// with which the index is expected to fit, by a sample of the vectors. It excludes `degree`.
-    /// Later inserts may exceed the limit.
+    /// The largest number of bytes that the index may take on storage. R is then the largest degree
+    /// from 16 to 96 with which the index is expected to fit, estimated on a sample of the vectors.
+    /// `space` and `degree` exclude each other. Later inserts may exceed this limit.
     pub space: Option<u64>,
-    /// In a cluster index: about how many vectors each cluster has. `None` means 12 if each vector
-    /// is stored in all of its clusters, and 32 if it is stored once.
+    /// The approximate number of vectors in each cluster of a cluster index. `None` means 12 if
+    /// each vector is stored in all of its clusters, and 32 if each vector is stored once.
     pub cluster_size: Option<usize>,
-    /// In a cluster index: the most clusters to which a vector belongs; `None` means 8.
+    /// The largest number of clusters that a vector of a cluster index may be in. `None` means 8.
     pub replicas: Option<usize>,
-    /// In a cluster index: a file of recorded queries. If each vector is stored in the group of one
-    /// of its clusters, that is the cluster that these queries probe most often. `None` assumes
-    /// that all clusters are probed equally often. A merge does not use the file.
+    /// A file of recorded queries, for a cluster index in the layout `grouped`. Each vector is
+    /// stored in the group of one of its clusters: the one that these queries probe most often.
+    /// `None` assumes that all clusters are probed equally often. A merge does not use the file.
     pub query_log: Option<PathBuf>,
-    /// Whether to measure which list size reaches which recall, so that searches can ask for a
-    /// recall. The measurement costs a pass over the rows and some hundred searches. It is left out
-    /// if there are fewer than 5,000 rows.
+    /// Whether the build measures which list size reaches which recall, so that searches can ask
+    /// for a recall. The measurement needs a pass over the rows and some hundred searches. A build
+    /// of fewer than 5,000 rows does not measure.
     pub calibrate: bool,
-    /// The number of OS threads. A graph index is the same each time with one thread and the same
-    /// seed. A cluster index is the same with any number of threads.
+    /// The number of OS threads. With one thread, a graph index is the same for each build with the
+    /// same seed. A cluster index is the same with any number of threads.
     pub threads: usize,
     /// The seed of all random choices.
     pub seed: u64,
-    /// The external id of each row; `None` is the row number.
+    /// The external id of each row. `None` means that ids are row numbers.
     pub ids: Option<Vec<u64>>,
-    /// Whether to replace an existing index. It is replaced atomically, once the new one is
-    /// complete.
+    /// Whether the build may replace an existing index. It replaces the index atomically, when the
+    /// new index is complete.
     pub overwrite: bool,
-    /// Whether the build keeps savepoints in the index's directory. If a build is killed,
-    /// interrupted or fails, the next build of the same rows and options resumes from its
-    /// savepoints. A build that succeeds removes them. The costs are one pass to hash the rows, and
-    /// the bytes of the graph for each savepoint.
+    /// Whether the build keeps savepoints in the directory of the index. If a build is killed,
+    /// interrupted or fails, the next build of the same rows with the same options resumes from
+    /// these savepoints. A build that succeeds removes them. Savepoints cost one pass to hash the
+    /// rows, and the bytes of the graph for each savepoint.
     pub resume: bool,
-    /// With `resume`: the least seconds of work between two savepoints of the graph. 0 means a
-    /// savepoint whenever possible, at any cost.
+    /// The least time between two savepoints of the graph, in seconds of work. It applies with
+    /// `resume`. With 0, the build writes a savepoint whenever possible, at any cost.
     pub savepoint_seconds: f64,
-    /// The tiers to which files are copied for searches after the commit. The first process that
-    /// opens the index with the same places then finds the copies. The copies do not count as
-    /// memory of the build.
+    /// The tiers to which the build copies files for searches after the commit. Then the first
+    /// process that opens the index with the same places finds the copies. The copies do not count
+    /// as memory of the build.
     pub places: Places,
 }
 
@@ -131,8 +134,8 @@ impl Default for BuildOptions {
 }
 
 impl BuildOptions {
-    /// The same options, changed so that they suit any layout. For a cluster layout, options that
-    /// apply only to graphs are removed, and clusters get a few vectors.
+    /// Returns the same options, changed for any layout. For a cluster layout, it removes options
+    /// that apply only to graphs, and sets a small number of vectors in a cluster.
     #[cfg(test)]
     pub(crate) fn in_any_layout(self) -> Self {
         match self
@@ -156,9 +159,11 @@ impl BuildOptions {
         }
     }
 
-    /// The options that determine the index, by the names that users know. Savepoints record them.
+    /// The options that determine the index, by the names that users know. Savepoints record these
+    /// options.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
-        // Every field is named here, so that the compiler reports a new option that is not.
+        // The pattern names every field, so that the compiler reports a new option that is missing
+        // here.
         let Self {
             preset,
             metric,
@@ -187,7 +192,7 @@ impl BuildOptions {
             resume: _,
             savepoint_seconds: _,
             places: _,
-            // Calibration measures the finished index only.
+            // Calibration measures the finished index and does not change it.
             calibrate: _,
         } = self;
         fn said<T: std::fmt::Display>(value: &Option<T>) -> String {
@@ -224,8 +229,8 @@ impl BuildOptions {
                 "query log",
                 said(&query_log.as_ref().map(|path| path.display())),
             ),
-            // With one thread, the rows determine the graph. With several, a savepoint of two
-            // threads is as good for three.
+            // With one thread, the rows determine the graph. With several threads they do not, so a
+            // savepoint of a build with two threads may be used with three.
             (
                 "threads",
                 if *threads == 1 { "one" } else { "several" }.into(),
@@ -241,24 +246,25 @@ impl BuildOptions {
 pub struct BuildReport {
     /// The number of vectors in the index.
     pub vectors: usize,
-    /// The wall-clock seconds of each stage, in order.
+    /// The name of each stage and its wall-clock time in seconds, in order.
     pub stages: Vec<(String, f64)>,
-    /// The wall-clock seconds of the whole build.
+    /// The wall-clock time of the whole build in seconds.
     pub seconds: f64,
-    /// The CPU seconds of the process during the build.
+    /// The CPU time of the process during the build, in seconds.
     pub cpu_seconds: f64,
-    /// The most resident memory of the process so far, in bytes.
+    /// The largest resident memory of the process up to the end of the build, in bytes.
     pub peak_rss_bytes: u64,
-    /// The mean degree of the graph.
+    /// The mean degree of the graph's nodes.
     pub degree_mean: f64,
-    /// R, the most neighbours of a node, as given or as derived from a space budget; 0 in a cluster
-    /// index.
+    /// R, the largest number of neighbours of a node. A caller gave it, or it follows from a space
+    /// budget. It is 0 in a cluster index.
     pub degree: usize,
-    /// The reasons for that degree, if it follows from a space budget.
+    /// The reasons for this degree, if it follows from a space budget.
     pub space: Option<SpaceChoice>,
-    /// L, the length of the candidate list of the build; 0 in a cluster index.
+    /// L, the list size of the build. It is 0 in a cluster index.
     pub build_list: usize,
-    /// The number of parts in which the collection was built; 1 if it fit the memory budget.
+    /// The number of parts in which the graph was built. It is 1 if the collection fit into the
+    /// memory budget.
     pub parts: usize,
     /// The bytes of the index on storage.
     pub bytes: u64,
@@ -268,13 +274,13 @@ pub struct BuildReport {
     pub list_codec: String,
     /// The codec of vectors.
     pub vector_codec: String,
-    /// How nodes fill their blocks, in the inline layout.
+    /// The share of blocks that nodes use, in the inline layout.
     pub fill: Option<BlockFill>,
-    /// The number of clusters, in a cluster index.
+    /// The number of clusters. `None` for a graph index.
     pub clusters: Option<u64>,
-    /// The work that was taken from savepoints of an earlier build, in order: "order", "graph, pass
-    /// 2 of 2: 60 %", "codebook".
+    /// The work that the build took from savepoints of an earlier build, in order. Examples are
+    /// "order", "graph, pass 2 of 2: 60 %" and "codebook".
     pub resumed: Vec<String>,
-    /// The bytes of savepoints that were written.
+    /// The bytes of savepoints that the build wrote.
     pub savepoint_bytes: u64,
 }

@@ -1,5 +1,5 @@
-//! Decides whether vectors are stored in two parts, by a sample of the rows, before anything is
-//! built.
+//! Decides whether vectors are stored in two parts. A sample of the rows decides this before the
+//! build begins its work.
 //!
 //! ```text
 //!   a sample ──> leading parts at a middling step ──> how many nodes with them fit a page,
@@ -7,14 +7,15 @@
 //!           └──> lengths of rows ──────────────────> whether a step suits all of them
 //! ```
 //!
-//! The reads of searches were measured on package-text, with graphs of the same R and L. Memory
-//! ranged from the codes alone to the whole index (`bench/budgets.toml`). Leading parts take the
-//! fewest reads under all budgets but one. Under that budget, memory fits all lists and less than a
-//! third of the pages with leading parts. Then whole vectors apart from lists take a tenth fewer
-//! reads at recall .97, but cannot reach .99. The limits here rest on this one data set and budget.
+//! The reads of searches were measured on package-text, with graphs of the same R and L. The memory
+//! ranged from the codes alone to the whole index (`bench/budgets.toml`). Under all budgets but
+//! one, leading parts need the fewest reads. Under that budget, all lists fit into memory, and less
+//! than a third of the pages with leading parts. With whole vectors apart from lists, searches then
+//! read a tenth less at recall .97, but cannot reach .99. The limits in this module follow from
+//! this one data set.
 //!
-//! A leading part tells in which step each element lies. To rank vectors by leading parts, the
-//! steps must be small compared with the length of a row. A row that is much shorter than most
+//! A leading part has the step in which each element is. To rank vectors by leading parts, the
+//! steps must be small compared with the length of a row. A row that is much shorter than most rows
 //! loses its direction. A row that is much longer exceeds the range of the steps.
 
 use stratann_codec::NestedModel;
@@ -24,23 +25,23 @@ use super::coding::Coding;
 use crate::Error;
 use crate::data::VectorSource;
 
-/// With leading parts, a page must have at least so many times as many nodes as with whole vectors.
+/// The factor by which a page must have more nodes with leading parts than with whole vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;
-/// The largest factor between the length of a row and the median length. The share of rows that may
-/// exceed it, at either end.
+/// The largest factor between the length of a row and the median length, and the share of rows that
+/// may exceed it. The share applies to short rows and to long rows separately.
 const OFF: f32 = 2.0;
 const EXCEPTIONS: f64 = 0.01;
 /// The largest share of rows whose leading parts do not locate all elements.
 const VAGUE: f64 = 0.01;
-/// The fewest rows for a decision.
+/// The least number of rows in the sample for a decision.
 const LEAST: usize = 256;
-/// If memory fits this share of the pages with leading parts, these take fewer reads than vectors
-/// apart from lists, even with all lists in memory.
+/// The share of the pages with leading parts that must fit into memory. With this share, leading
+/// parts need fewer reads than vectors apart from lists, even if all lists are in memory.
 const ROOM: f64 = 1.0 / 3.0;
 
-/// Whether vectors in two parts are better for searches than whole vectors apart from lists.
+/// Whether searches read less with vectors in two parts than with whole vectors apart from lists.
 /// `list_bytes` is the expected size of a list. `spare` is the memory of searches beyond their
-/// minimum, if known.
+/// minimum, if it is known.
 pub(super) fn is_worth_it(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -54,8 +55,8 @@ pub(super) fn is_worth_it(
         return Ok(false);
     }
     let models = coding.nested_of(&sample);
-    // The models are ordered from the coarsest step to the finest. The step of the index is chosen
-    // later, when the graph exists.
+    // The models are ordered from the coarsest step to the finest. The build chooses the step of
+    // the index later, when the graph exists.
     let Some(model) = models.get(models.len() / 2) else {
         return Ok(false);
     };
@@ -81,7 +82,7 @@ pub(super) fn is_worth_it(
     Ok(more >= MORE_ON_A_PAGE && vague as f64 <= VAGUE * rows as f64 && !lists_alone)
 }
 
-/// Whether the lengths of nearly all rows are near the median length.
+/// Whether the lengths of almost all rows are near the median length.
 fn are_of_a_length(source: &dyn VectorSource, sample: &[u8]) -> bool {
     let mut floats = vec![0.0; source.dim()];
     let mut lengths: Vec<f32> = sample
@@ -95,7 +96,7 @@ fn are_of_a_length(source: &dyn VectorSource, sample: &[u8]) -> bool {
     let few = (EXCEPTIONS * lengths.len() as f64) as usize;
     let (short, long) = (lengths[few], lengths[lengths.len() - 1 - few]);
     let median = lengths[lengths.len() / 2];
-    // If a length is NaN, these comparisons are false.
+    // If a length is NaN, one of these comparisons is false.
     median > 0.0 && short * OFF >= median && long <= median * OFF
 }
 
@@ -106,7 +107,7 @@ mod tests {
     use crate::{Compression, plan};
     use stratann_vector::Element;
 
-    /// Rows of Gaussian-like elements, each multiplied by its `scale`.
+    /// Makes rows of Gaussian-like elements. Each row is multiplied by its `scale`.
     fn rows(count: usize, dim: usize, scale: impl Fn(usize) -> f32) -> Matrix {
         let mut state = 7u64;
         let mut uniform = || {
@@ -134,7 +135,10 @@ mod tests {
         let rows = rows(1_000, 384, |_| 1.0);
         let coding = Coding::new(&rows, 64, Compression::Best).unwrap();
         let fit = |spare| is_worth_it(&rows, &coding, 83.0, Some(spare)).unwrap();
-        assert!(fit(0) && fit(80_000), "lists do not fit, either");
+        assert!(
+            fit(0) && fit(80_000),
+            "the lists do not fit into memory either"
+        );
         assert!(!fit(84_000));
         assert!(fit(200_000));
     }
@@ -147,12 +151,12 @@ mod tests {
         );
         let texts = Matrix::read(&VectorFile::open(path).unwrap()).unwrap();
         let coding = Coding::new(&texts, 64, Compression::Best).unwrap();
-        // The spare memory for each of 40,000 rows, with codes of 96 bytes.
+        // The spare memory, for a sample of a twentieth of the 40,000 rows. Codes have 96 bytes.
         let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 20;
         let fit = |budget| is_worth_it(&texts, &coding, 83.0, Some(spare(budget))).unwrap();
         let chosen = [14, 17, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));
-        // With 17 MB, memory fits all lists and little else. With 18 MB, it also fits a third of
-        // the pages with leading parts.
+        // With 17 MB, all lists fit into memory, and little else. With 18 MB, a third of the pages
+        // with leading parts would fit as well.
         assert_eq!(chosen, [true, false, true, true, true]);
     }
 
@@ -163,7 +167,7 @@ mod tests {
             &rows(1_000, 384, |row| 1.0 + (row % 7) as f32 / 10.0),
             83.0
         ));
-        // One row in ten is a hundred times as long, or as short, as the others.
+        // One row in ten is a hundred times as long, or as short, as the other rows.
         assert!(!fit(
             &rows(1_000, 384, |row| if row % 10 == 3 { 100.0 } else { 1.0 }),
             83.0
@@ -172,7 +176,7 @@ mod tests {
             &rows(1_000, 384, |row| if row % 10 == 3 { 0.01 } else { 1.0 }),
             83.0
         ));
-        // Rows of zeros, and too few rows.
+        // These are rows of zeros, zeros with one NaN, and too few rows.
         assert!(!fit(&rows(1_000, 384, |_| 0.0), 83.0));
         assert!(!fit(
             &rows(1_000, 384, |row| if row == 500 { f32::NAN } else { 0.0 }),

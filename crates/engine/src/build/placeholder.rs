@@ -1,16 +1,16 @@
-//! The *placeholder*: the one node of an index that was built of no rows. So no walk, page or table
-//! has to handle an index without nodes.
+//! The *placeholder* is the one node of an index that was built of no rows. With it, no walk, page
+//! or table has to handle an index without nodes.
 //!
-//! A placeholder is dead from the beginning, like the record of a deleted vector: a walk passes
-//! through it, and no search returns it. The MANIFEST marks it by reader feature bit 3, and its
+//! A placeholder is dead from the beginning, like the record of a deleted vector. A walk passes
+//! through it, and no search returns it. Reader feature bit 3 in the MANIFEST marks it, and its
 //! record has an external id that no vector can have. The first merge of an index with vectors
-//! leaves it out, like deleted records.
+//! removes the placeholder, as it removes deleted records.
 //!
-//! | field | of a placeholder |
+//! | field | value in a placeholder |
 //! |---|---|
-//! | node | 0, the only one of the build |
+//! | node | 0, the only node of the build |
 //! | external id | 2^64 - 1 |
-//! | vector | zeros; the first element 1 where the metric wants a direction |
+//! | vector | zeros; the first element is 1 if the metric needs a direction |
 
 use stratann_vector::{Element, Metric, Reduction};
 
@@ -23,7 +23,7 @@ use crate::data::{DataError, VectorSource, check_range};
 /// The external id of a placeholder. In results, this number means "no result".
 pub(crate) const PLACEHOLDER_ID: u64 = u64::MAX;
 
-/// The one row of a placeholder.
+/// The one row of a placeholder, as a source of rows.
 #[derive(Debug)]
 pub(super) struct Placeholder<'a> {
     row: Vec<u8>,
@@ -33,10 +33,10 @@ pub(super) struct Placeholder<'a> {
 }
 
 impl<'a> Placeholder<'a> {
-    /// The row for an index of vectors with the dimension and element type of `none`.
+    /// Makes the row for an index of vectors with the dimension and element type of `none`.
     ///
     /// # Errors
-    /// No index can have this dimension.
+    /// The call fails if no index can have this dimension.
     pub(super) fn of(none: &'a dyn VectorSource, metric: Metric) -> Result<Self, Error> {
         check_dimension(none)?;
         let (element, dim) = (none.element(), none.dim());
@@ -83,7 +83,7 @@ impl VectorSource for Placeholder<'_> {
     }
 }
 
-/// The bytes of the element 1.
+/// The bytes of an element with the value 1.
 fn one(element: Element) -> &'static [u8] {
     match element {
         Element::F32 => &[0, 0, 0x80, 0x3f],
@@ -93,10 +93,10 @@ fn one(element: Element) -> &'static [u8] {
 }
 
 impl BuildOptions {
-    /// The options of a build of no rows, for its placeholder.
+    /// Returns the options for a build of no rows, which builds a placeholder.
     ///
-    /// # Errors
-    /// The options have ids, although there are no rows, or a space budget, which gives no degree.
+    /// The call fails if the options have ids, although there are no rows, or a space budget, from
+    /// which no degree follows.
     pub(super) fn of_placeholder(&self) -> Result<Self, Error> {
         check_ids(self.ids.as_deref().unwrap_or_default(), 0)?;
         if let Some(space) = self.space {
@@ -104,14 +104,14 @@ impl BuildOptions {
                 "space",
                 space,
                 "the degree would follow from the number of vectors, and this index has none",
-                "Give a degree in its place",
+                "Give a degree instead of a space budget",
             ));
         }
         Ok(Self {
             ids: Some(vec![PLACEHOLDER_ID]),
-            // A build of one vector is not worth a savepoint.
+            // A build of one vector needs no savepoint.
             resume: false,
-            // There is nothing to measure.
+            // An index without vectors has no recall to measure.
             calibrate: false,
             ..self.clone()
         })

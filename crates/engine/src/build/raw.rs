@@ -1,4 +1,5 @@
-//! Writes a file of pages of unencoded records of one size. Each page has as many records as fit.
+//! Writes a file of pages that have unencoded records of one size. Each page has as many records as
+//! fit.
 
 use stratann_layout::FileHeader;
 
@@ -9,8 +10,8 @@ use crate::Error;
 use crate::stores::records::PageFormat;
 
 /// Writes all nodes in this format. `push` adds a node of a batch to the current page. If the page
-/// is full, or the node is the last one, `push` appends the page to the buffer of pages to be
-/// written.
+/// is then full, or if the node is the last one, `push` appends the page to the buffer of pages
+/// that are written next.
 pub(crate) fn write_raw(
     build: &Build<'_>,
     format: &dyn PageFormat,
@@ -35,7 +36,7 @@ pub(crate) fn write_raw(
     file.write(&pages)?;
     Ok(Written {
         files: vec![file.finish(header)?],
-        // All slots count, used or not.
+        // All slots of a list count, even unused ones.
         list_bytes: u64::from(nodes) * format.list_bytes(&[]) as u64,
         vector_bytes: u64::from(nodes) * build.source.row_bytes() as u64,
         list_codec: "raw".into(),

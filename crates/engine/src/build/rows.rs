@@ -1,4 +1,4 @@
-//! Attributes of vectors in a build: a segment of columns in the order of the nodes.
+//! Attributes of vectors in a build. They are a segment of columns in the order of the nodes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,21 +17,21 @@ use crate::stores::columns::{SegmentWriter, encoded, segment_memory};
 /// The number of rows between two checks for an interruption.
 const BETWEEN_LOOKS: usize = 1 << 12;
 
-/// The rows of attributes of an existing index, by the row numbers of the next build.
+/// The rows of attributes in an existing index, by their row numbers in the next build.
 pub(crate) trait CarriedRows: Sync + fmt::Debug {
     /// All columns.
     fn schema(&self) -> Schema;
 
-    /// The bytes of a row; empty if the row has no attributes.
+    /// The bytes of a row. They are empty if the row has no attributes.
     ///
     /// # Errors
-    /// The row cannot be read.
+    /// The call fails if the row cannot be read.
     fn bytes(&self, row: usize) -> Result<Cow<'_, [u8]>, Error>;
 }
 
 /// The rows of attributes of a build.
 pub(crate) enum Rows<'a> {
-    /// The rows as they were given, with their columns.
+    /// The rows that a caller gave, with their columns.
     Given(&'a dyn RowSource, Schema),
     /// The rows of an index that is rebuilt.
     Carried(&'a dyn CarriedRows),
@@ -40,12 +40,13 @@ pub(crate) enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Checks the rows that were given for this many vectors, so that errors are reported before
-    /// the work.
+    /// Checks the rows that a caller gave for `vectors` vectors, so that errors are reported before
+    /// the work begins.
     ///
     /// # Errors
-    /// The number of rows is not that of the vectors. A row cannot be read, has a value of another
-    /// type than its column, or exceeds the limits of a row.
+    /// The call fails if the number of rows differs from the number of vectors, or if a row cannot
+    /// be read. It also fails if a value has another type than its column, or if a row exceeds the
+    /// limits of rows.
     pub(super) fn of(
         source: &'a dyn RowSource,
         vectors: usize,
@@ -100,7 +101,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Writes the segment. `order` has the row of each node.
+    /// Writes the segment of columns. `order` has the row of each node.
     pub(super) fn write(
         &self,
         volume: &dyn Volume,
@@ -125,7 +126,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The error for a given row, with the number of the row.
+/// Adds the number of the row to the error of a row that a caller gave.
 fn of_row(error: Error, source: &dyn RowSource, at: usize) -> Error {
     error.within(&format!("row {at} of {}", source.name()))
 }

@@ -1,5 +1,5 @@
-//! Decides which nodes share a page, after the graph is built. The input is the size of each node's
-//! record. [`graph::shuffle`](crate::graph::shuffle()) assigns the nodes to pages.
+//! Decides which nodes share a page, after the graph is built. The decision depends on the size of
+//! each node's record. [`graph::shuffle`](crate::graph::shuffle()) assigns the nodes to pages.
 //!
 //! ```text
 //!   vectors, encoded ──┐
@@ -9,19 +9,20 @@
 //! ```
 //!
 //! The codes of lists depend on the numbers of the nodes. On photo-sift-100k, lists are 3.6 %
-//! longer under the numbers of the first plan, so that every page would overflow by one record.
-//! Under the numbers of the second plan they change little, and pages become a little less than
-//! full. If a record does not fit its page after all, it goes to the next page
+//! longer under the numbers of the first plan than before it, so every page would overflow by one
+//! record. The second plan changes the length of lists little, and pages become slightly less than
+//! full. If a record does not fit on its page after all, it is written to the next page
 //! ([`SlottedFile::planned`](super::slotted::SlottedFile::planned)).
 //!
-//! Three variants were tried on photo-sift-100k with R = 64, and rejected:
+//! Three variants were tried on photo-sift-100k with R = 64, and rejected.
 //!
-//! - Fill a page with the largest record that fits, of the next 16. The index is .3 % smaller, with
-//!   3 % more reads: fewer nodes find a node with a record of equal length to swap with.
-//! - Order the pages by recursive bisection of the graph that cuts the fewest edges. Lists are 1 %
-//!   longer.
-//! - Use a margin of .001 and three plans. The index is .3 % smaller with equal reads, but on
-//!   package-text it is .2 % smaller with 3 % more reads.
+//! - To fill a page, take the largest record that fits, of the next 16 records. The index is .3 %
+//!   smaller, with 3 % more reads, since fewer nodes find a node with a record of equal length to
+//!   swap with.
+//! - Order the pages by a recursive bisection of the graph that cuts the fewest edges. Lists are 1
+//!   % longer.
+//! - Use a margin of .001 and three plans. The index is .3 % smaller with the same number of reads.
+//!   On package-text it is .2 % smaller, with 3 % more reads.
 
 use stratann_layout::SlottedShape;
 
@@ -38,32 +39,32 @@ const PLANS: usize = 2;
 /// The number of lists that are encoded between two checks for an interruption.
 const LISTS_AT_ONCE: u32 = 4096;
 
-/// The facts about pages that a build knows before it writes the pages.
+/// The facts about pages that are decided before the build writes the pages.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PagePlan {
     /// The first node of each page. Empty if pages are filled in the order of the nodes.
     pub(crate) firsts: Vec<u32>,
-    /// The step of the leading parts of vectors, if it has been chosen.
+    /// The rounding step of the leading parts of vectors, if it has been chosen.
     pub(crate) step: Option<u8>,
 }
 
-/// The bytes of the records of nodes, without their lists.
+/// The bytes of the records of nodes, without the lists in the records.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
     coding: Coding,
-    /// For each node, the bytes of its record without the list, including the fields that a page
+    /// For each node, the bytes of its record without the list. They include the fields that a page
     /// has for the record.
     beside: Vec<u32>,
-    /// The largest size of those fields for any node.
+    /// The largest number of bytes that a page needs for the fields of one record.
     telling: u32,
-    /// The bytes that a page has for records.
+    /// The number of bytes on a page for records and their fields.
     room: usize,
-    /// The step of the leading parts of vectors, if vectors are in two parts.
+    /// The rounding step of the leading parts of vectors, if vectors are in two parts.
     pub(crate) step: Option<u8>,
 }
 
 impl Sizes {
-    /// Creates sizes without nodes, for records on pages of `shape`.
+    /// Creates sizes for records on pages of `shape`. No node is added yet.
     pub(crate) fn on(build: &Build<'_>, shape: &SlottedShape, coding: Coding) -> Self {
         let rows = build.source.rows();
         let spread = match &build.options.ids {
@@ -73,8 +74,9 @@ impl Sizes {
             }
             None => rows as u64,
         };
-        // Within a page, the differences of lengths fit one byte. Ids have no order, so within a
-        // page they differ by as much as in the whole index.
+        // The lengths of the records on a page differ by less than 256, so one byte is enough for
+        // each. Ids have no order, so the ids on a page may differ by as much as ids in the whole
+        // index.
         let id = 8 - spread.leading_zeros() / 8;
         Self {
             coding,
@@ -85,20 +87,20 @@ impl Sizes {
         }
     }
 
-    /// Adds the nodes of an encoded batch: the bytes of their records without lists.
+    /// Adds the nodes of an encoded batch, with the bytes of their records without lists.
     pub(crate) fn add(&mut self, encoder: &Encoder) {
         let telling = self.telling;
         let beside = encoder.codes().map(|code| code.beside() as u32 + telling);
         self.beside.extend(beside);
     }
 
-    /// Sets the sizes for this many nodes whose records have only a list.
+    /// Sets the sizes for `nodes` nodes whose records have only a list.
     pub(crate) fn of_lists_alone(mut self, nodes: usize) -> Self {
         self.beside = vec![self.telling; nodes];
         self
     }
 
-    /// The bytes of each node's record under the present numbers of the nodes.
+    /// The bytes of the record of each node, under the present numbers of the nodes.
     fn with_lists(&self, build: &Build<'_>, lists: &mut Lists) -> Result<Vec<u32>, Error> {
         let model = self.coding.learn_lists(lists)?;
         let (mut list, mut code) = (Vec::new(), Vec::new());
@@ -118,8 +120,8 @@ impl Sizes {
         Ok(bytes)
     }
 
-    /// Whether two records of average size fit a page. Otherwise the choice of nodes does not
-    /// matter.
+    /// Whether two records of average size fit on a page. Otherwise it does not matter which nodes
+    /// share a page.
     fn are_shared(&self, bytes: &[u32]) -> bool {
         let all: u64 = bytes.iter().map(|&bytes| u64::from(bytes)).sum();
         2 * all <= self.room as u64 * bytes.len() as u64
@@ -127,9 +129,9 @@ impl Sizes {
 }
 
 impl Build<'_> {
-    /// Decides which nodes share a page, and renumbers the nodes accordingly. The numbers stay if
-    /// nodes are in input order, if each page has one record, or if all pages have the same number
-    /// of records.
+    /// Decides which nodes share a page, and renumbers the nodes accordingly. The numbers do not
+    /// change if nodes are in input order, if each page has one record, or if all pages have the
+    /// same number of records.
     pub(super) fn share_pages(&self, graph: &mut Constructed) -> Result<PagePlan, Error> {
         let mut plan = PagePlan::default();
         if self.facts.order != Order::Locality {

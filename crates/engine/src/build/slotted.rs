@@ -1,5 +1,5 @@
-//! Writes a file of slotted pages, with records of any length. A page has as many records as fit.
-//! On spanning pages, records follow each other across page ends.
+//! Writes a file of slotted pages, whose records have different lengths. A page has as many records
+//! as fit. On spanning pages, records may continue on the next page.
 
 use stratann_layout::{FileEntry, RunsOn, SlottedBuilder, SlottedShape};
 
@@ -7,30 +7,30 @@ use super::files::{Sequential, WRITE_BYTES};
 use crate::Error;
 use crate::durable::Checkpoint;
 
-/// A file of slotted pages, while it is written. Its header has the number of pages, so the header
-/// is written last.
+/// A file of slotted pages while a build writes it. Its header has the number of pages, so the
+/// header is written last.
 pub(crate) struct SlottedFile {
     shape: SlottedShape,
     file: Sequential,
     builder: SlottedBuilder,
-    /// The first node of the file, and the next node to be appended.
+    /// The first node of the file, and the node that is appended next.
     first: u32,
     next: u32,
-    /// The number of records that start on each finished page.
+    /// The number of records that begin on each finished page.
     counts: Vec<u16>,
     /// The finished pages whose last record continues on the next page.
     runs: RunsOn,
-    /// The pages that are buffered for one write.
+    /// Pages that the next write appends to the file.
     buffer: Vec<u8>,
-    /// The planned first node of each page, and the number of these pages that were begun. The plan
-    /// is empty if pages are filled in order.
+    /// The planned first node of each page, and the number of these nodes that were reached. The
+    /// plan is empty if pages are filled in the order of nodes.
     planned: Vec<u32>,
     begun: usize,
 }
 
 impl SlottedFile {
-    /// Creates the file of the shape's kind. If an index has several files of the kind, `n` is the
-    /// file's number. The first record is that of node `first`.
+    /// Creates the file of the shape's kind. If an index has several files of this kind, `n` is the
+    /// number of the file. The first record belongs to node `first`.
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         shape: SlottedShape,
@@ -53,23 +53,23 @@ impl SlottedFile {
         })
     }
 
-    /// Sets the nodes with which pages are to begin, ascending. Records may have become longer than
-    /// planned. If a record does not fit its page, it is carried to the next page. If all planned
-    /// nodes of that page fit it as well, the page ends with them.
+    /// Sets the nodes with which pages are planned to begin, ascending. Records may have become
+    /// longer than planned. If a record does not fit on its page, it is written to the next page.
+    /// If all planned nodes of the next page fit as well, that page ends as planned.
     pub(crate) fn planned(mut self, firsts: &[u32]) -> Self {
         self.planned = firsts.to_vec();
         self
     }
 
-    /// Whether the next node is planned to begin a page, and the current page has all of its
-    /// planned nodes, or more.
+    /// Whether the next node is planned to begin a page, and the current page has at least all of
+    /// its planned nodes.
     fn is_planned_end(&mut self) -> bool {
         if self.planned.get(self.begun) != Some(&self.next) {
             return false;
         }
         self.begun += 1;
-        // The planned nodes of the current page have begun on it, unless all of its nodes were
-        // carried over from the page before.
+        // The current page has its planned nodes, unless all of its nodes were carried over from
+        // the page before.
         let began = self
             .begun
             .checked_sub(2)
@@ -78,10 +78,11 @@ impl SlottedFile {
         on_page <= began
     }
 
-    /// Appends the next node. If the current page has too little space, the node begins a new page.
+    /// Appends the next node. If the space on the current page is too small, the node begins a new
+    /// page.
     ///
     /// # Panics
-    /// If the record is larger than the shape allows.
+    /// The call panics if the record is larger than the shape allows.
     pub(crate) fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> Result<(), Error> {
         if self.is_planned_end() {
             self.end_page()?;
@@ -90,7 +91,7 @@ impl SlottedFile {
             self.end_page()?;
             assert!(
                 self.builder.push(id, list, vector),
-                "a list of {} and a vector of {} bytes do not fit into an empty page",
+                "a list of {} bytes and a vector of {} bytes do not fit on an empty page",
                 list.len(),
                 vector.len()
             );
@@ -124,7 +125,7 @@ impl SlottedFile {
         Ok(())
     }
 
-    /// The number of records that start on each finished page.
+    /// The number of records that begin on each finished page.
     pub(crate) fn counts(&self) -> &[u16] {
         &self.counts
     }
@@ -154,8 +155,8 @@ mod tests {
 
     use super::*;
 
-    /// The number of records on each page, for records of these sizes, if these nodes are planned
-    /// to begin pages.
+    /// The number of records on each page, for records of these sizes. `firsts` has the nodes that
+    /// are planned to begin pages.
     fn counts(sizes: &[usize], firsts: &[u32]) -> Vec<u16> {
         let volume = SimVolume::new();
         let checkpoint = Checkpoint::begin(&volume, false).unwrap();
@@ -177,12 +178,14 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_carried_until_there_is_room() {
-        // Five records do not fit the first page, so one is carried over. The next page has space
-        // for it, and ends as planned.
+        // Five records do not fit on the first page, so one record is carried over. The next page
+        // has space for this record, and ends as planned.
         assert_eq!(counts(&[1_000; 11], &[0, 5, 8]), [4, 4, 3]);
-        // No page has space: each carries one record over, and the last but one carries two.
+        // Each page carries one record over, since no page has space, and the last but one carries
+        // two records over.
         assert_eq!(counts(&[1_000; 20], &[0, 5, 9, 13]), [4, 4, 4, 4, 4]);
-        // A record that is carried over does not end a page. The plan continues after it.
+        // If the first node of a planned page is carried over, the page does not end there. The
+        // plan continues after this node.
         assert_eq!(counts(&[1_000; 13], &[0, 5, 9]), [4, 4, 4, 1]);
     }
 }

@@ -1,20 +1,20 @@
-//! The largest degree of a graph that a space budget allows.
+//! Finds the largest degree of a graph that a space budget allows.
 //!
 //! ```text
-//!   bytes of a node  =  vector, as its codec makes it (measured on a sample)
+//!   bytes of a node  =  encoded vector (measured on a sample)
 //!                       +  code  +  list of R  +  ids, lengths and its share of headers
 //! ```
 //!
 //! Compressed lists are small: an edge takes 9 to 13 bits, while a vector of 384 floats takes 1.3
-//! kB. On package-text, lists of 96 neighbours instead of 64 make the index 2 % larger. Searches
-//! then read a fifth less at the same recall (R=96, L=200 against R=64, L=100; table in
-//! `docs/measured.md`). So R is the largest degree with which the index is expected to fit. L
-//! follows R, since a longer list helps only if the build searches farther.
+//! kB. On package-text, lists of 96 neighbours make the index 2 % larger than lists of 64. Searches
+//! then read a fifth less at the same recall (R=96, L=200 compared with R=64, L=100; table in
+//! `docs/measured.md`). So R is the largest degree with which the index is expected to fit into the
+//! budget. L grows with R, since a longer list helps only if the build searches farther.
 //!
 //! The size of lists is estimated from graphs over two samples of the rows (`lists.rs`). In
-//! locality order, neighbours have near numbers, so lists take less than the bound of their
-//! Elias-Fano code. The saving grows with the collection. The estimate is too high by about one
-//! percent of the index, so that the index does not exceed the budget.
+//! locality order, neighbours have near numbers. So lists take fewer bytes than the upper bound of
+//! their Elias-Fano code. The saving grows with the collection. The estimate is too high by about
+//! one percent of the index, so that the index does not exceed the budget.
 
 use serde::Serialize;
 use stratann_layout::IdsFile;
@@ -28,25 +28,27 @@ use crate::stores::VectorsAt;
 use crate::{Compression, Error, Layout, Order};
 
 /// The degrees that are tried, the largest first. Larger degrees were not measured. With smaller
-/// ones, graphs are no longer connected.
+/// degrees, graphs are no longer connected.
 const DEGREES: [usize; 11] = [96, 88, 80, 72, 64, 56, 48, 40, 32, 24, 16];
-/// The bytes of a node besides list, vector and code: external id, lengths, and its share of
-/// headers and of counts.
+/// The bytes of a node in addition to list, vector and code. These are the external id, lengths,
+/// and the node's share of headers and of counts.
 const BESIDE: f64 = 10.0;
-/// The average fill of pages.
+/// The average share of a page that is used.
 const FILLED: f64 = 0.97;
-/// The average fill of pages with whole vectors alone. Few vectors share such a page.
+/// The average share that is used on pages with whole vectors alone. Few vectors share such a page.
 const FILLED_APART: f64 = 0.95;
-/// The average fill of blocks of trailing parts, which continue from one block to the next.
+/// The average share that is used in blocks of trailing parts. A trailing part may continue in the
+/// next block.
 const FILLED_RUNNING: f64 = 0.985;
-/// A factor on the estimate. In the layered layout on package-text and package-wide, the actual
-/// size was .992 to 1.002 of the estimate.
+/// A factor by which the estimate is multiplied. In the layered layout on package-text and
+/// package-wide, the actual size was .992 to 1.002 of the estimate.
 const MARGIN: f64 = 1.005;
-/// The bytes of the files that do not grow with the nodes: headers, models, manifest.
+/// The bytes of the files whose size does not depend on the number of nodes: headers, models,
+/// manifest.
 const FIXED: u64 = 32 << 10;
 
-/// L, the length of the candidate list of the build, for a degree chosen here. It is the requested
-/// length, but at least twice the degree if the degree is more than 64.
+/// L, the list size of the build, for a degree that this module chose. It is the list size that the
+/// caller asked for. If the degree is more than 64, it is at least twice the degree.
 pub(super) fn list_for(degree: usize, asked: usize) -> usize {
     asked.max(if degree > 64 { 2 * degree } else { 0 })
 }
@@ -56,22 +58,22 @@ pub(super) fn list_for(degree: usize, asked: usize) -> usize {
 pub struct SpaceChoice {
     /// The bytes that the index may take.
     pub budget: u64,
-    /// R, the largest degree that was expected to fit.
+    /// R, the largest degree with which the index was expected to fit.
     pub degree: usize,
     /// The expected bytes of the index with this degree.
     pub expected: u64,
-    /// The expected bits of an edge with this degree; 0 if the lists of the layout are not
-    /// compressed.
+    /// The expected number of bits of an edge with this degree. It is 0 if the layout does not
+    /// compress lists.
     pub bits_per_edge: f64,
-    /// The next larger degree, and the expected bytes of the index with it; `None` if none was
-    /// tried.
+    /// The next larger degree, and the expected bytes of the index with that degree. `None` if this
+    /// is the largest degree that is tried.
     pub next: Option<(usize, u64)>,
 }
 
-/// The bytes of an index as a function of its expected lists and its degree.
+/// Computes the bytes of an index from its expected lists and its degree.
 type ByDegree = dyn Fn(&ExpectedLists, usize) -> u64;
 
-/// The expected size of an index, by degree.
+/// The expected size of an index for each degree.
 pub(super) struct Expectation {
     lists: ExpectedLists,
     /// Whether lists are encoded.
@@ -80,10 +82,10 @@ pub(super) struct Expectation {
 }
 
 impl Expectation {
-    /// Estimates the size of an index of a source, by samples of its vectors.
+    /// Estimates the size of an index of a source, from samples of the source's vectors.
     ///
     /// # Errors
-    /// A vector cannot be read.
+    /// The call fails if a vector cannot be read.
     pub(super) fn of(
         source: &dyn VectorSource,
         coding: &Coding,
@@ -91,11 +93,11 @@ impl Expectation {
         code_bytes: usize,
         options: &BuildOptions,
     ) -> Result<Self, Error> {
-        // The vector of a node of the navigation graph is stored there as well. If external ids are
-        // not node numbers, they have a file of their own.
+        // The navigation graph has a second copy of its nodes' vectors. If external ids are not
+        // node numbers, the index also has a file of ids.
         let in_navigation = match layout.has_codes_in_records() {
             true => source.row_bytes(),
-            // A code is rounded to one byte for each dimension.
+            // In this navigation graph, a vector is rounded to one byte for each dimension.
             false => source.dim(),
         };
         let navigation = options.navigation * (in_navigation + 4 * NAVIGATION_DEGREE + 16) as f64;
@@ -121,7 +123,7 @@ impl Expectation {
         let compression = coding.compression();
         let width = source.dim();
         let pages = move |list: f64| match (at, compression) {
-            // In the paper's compression, a block holds whole vectors (DecoupleVS §3.3).
+            // In the paper's compression, a vector does not span two blocks (DecoupleVS §3.3).
             (VectorsAt::Segments, Compression::Paper) => {
                 whole_blocks(vector + BESIDE) + list / FILLED
             }
@@ -147,9 +149,9 @@ impl Expectation {
             };
             let node = record + code as f64;
             let node = node + navigation + ids;
-            // A centroid has floats, and each part of a code has 256 centroids.
+            // Each part of a code has 256 centroids, and each element of a centroid is a float.
             let codebook = 256 * 4 * dim as u64;
-            // If codes are in the records, one more file has the codes of the entry points.
+            // If codes are in the records, an additional file has the codes of the entry points.
             let entries = match layout.has_codes_in_records() {
                 true => entry_points.min(rows) * (4 + code_bytes),
                 false => 0,
@@ -164,12 +166,12 @@ impl Expectation {
         })
     }
 
-    /// The bytes of all files.
+    /// The expected bytes of all files.
     pub(super) fn bytes(&self, degree: usize) -> u64 {
         (self.bytes)(&self.lists, degree)
     }
 
-    /// The bits of an edge; 0 if lists are not compressed.
+    /// The expected number of bits of an edge. It is 0 if lists are not compressed.
     fn bits(&self, degree: usize) -> f64 {
         if self.encoded {
             self.lists.bits(degree)
@@ -182,8 +184,8 @@ impl Expectation {
 /// The largest degree with which an index is expected to take at most `budget` bytes on storage.
 ///
 /// # Errors
-/// The index fits with no degree: the error states the expected size with the smallest degree. Or a
-/// vector cannot be read.
+/// The call fails if the index does not fit with any degree. The error has the expected size with
+/// the smallest degree. The call also fails if a vector cannot be read.
 pub(super) fn largest_degree(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -221,11 +223,12 @@ pub(super) fn largest_degree(
     })
 }
 
-/// The bytes of pages for each record with a leading part, of `record` bytes and `dim` elements. No
-/// such record spans pages. If many records share a page, their lengths differ, and little space is
-/// left over. If few do, the step is made finer until the page is full (`precision.rs`). Each
-/// refinement takes a bit for each element, so less than that stays free. On package-wide the index
-/// takes 36.2 or 37.1 MB, depending on the graph.
+/// The bytes on pages that each record with a leading part takes. A record has `record` bytes, and
+/// vectors have `dim` elements. No record spans pages. If many records share a page, their lengths
+/// differ, and little space stays free. If few records share a page, the step is made finer until
+/// the page is full (`precision.rs`). A finer step takes one more bit for each element, so less
+/// than these bits stay free. On package-wide, the index has 36.2 or 37.1 MB, depending on the
+/// graph.
 fn shared_pages(record: f64, dim: usize) -> f64 {
     match stratann_layout::BLOCK as f64 / record {
         8.0.. => record / FILLED,
@@ -234,8 +237,8 @@ fn shared_pages(record: f64, dim: usize) -> f64 {
     }
 }
 
-/// The bytes of blocks for each record of so many bytes, if no record spans blocks: its share of
-/// one block, or several blocks.
+/// The bytes in blocks that each record of `record` bytes takes, if no record spans blocks. This is
+/// a share of one block, or several whole blocks.
 fn whole_blocks(record: f64) -> f64 {
     let block = stratann_layout::BLOCK as f64;
     match (block / record).floor() {

@@ -1,4 +1,4 @@
-//! A growing file of vectors for a build whose number of rows is not known beforehand.
+//! A file of vectors that grows. A build uses it if the number of rows is not known beforehand.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
@@ -10,7 +10,7 @@ use stratann_vector::Element;
 use crate::Error;
 use crate::data::VectorFile;
 
-/// About how many bytes are written with one write.
+/// The approximate number of bytes in one write.
 const PIECE: usize = 1 << 20;
 
 /// A file of vectors in a scratch folder.
@@ -21,15 +21,15 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Creates the file, without rows.
+    /// Creates the file without rows.
     ///
     /// # Errors
-    /// The file cannot be created or written.
+    /// The call fails if the file cannot be created or written.
     pub(crate) fn create(folder: &Path, element: Element, dim: usize) -> Result<Self, Error> {
         let path = folder.join(format!("rows.{}", extension(element)));
         let failed = |source| cannot_write(&path, source);
         let mut file = BufWriter::with_capacity(PIECE, File::create(&path).map_err(failed)?);
-        // The number of rows is filled in at the end.
+        // The call of `finish` writes the number of rows here.
         file.write_all(&[[0; 4], (dim as u32).to_le_bytes()].concat())
             .map_err(failed)?;
         Ok(Self {
@@ -42,7 +42,7 @@ impl Spool {
     /// Appends a row.
     ///
     /// # Errors
-    /// The row cannot be written.
+    /// The call fails if the row cannot be written.
     pub(crate) fn push(&mut self, row: &[u8]) -> Result<(), Error> {
         self.rows = self.rows.saturating_add(1);
         let written = self.file.write_all(row);
@@ -54,10 +54,10 @@ impl Spool {
         self.rows == 0
     }
 
-    /// Completes the file, and opens it. It must have at least one row.
+    /// Completes the file, and opens it. The file must have at least one row.
     ///
     /// # Errors
-    /// The file cannot be written or opened.
+    /// The call fails if the file cannot be written or opened.
     pub(crate) fn finish(self) -> Result<VectorFile, Error> {
         let (path, rows) = (self.path, self.rows);
         let failed = |source| cannot_write(&path, source);
@@ -74,7 +74,7 @@ fn cannot_write(path: &Path, source: std::io::Error) -> TierError {
     TierError::io("write", path.display().to_string(), 0, 0, source)
 }
 
-/// The file extension for vectors of this type.
+/// The file extension for vectors with this element type.
 fn extension(element: Element) -> &'static str {
     match element {
         Element::F32 => "fbin",

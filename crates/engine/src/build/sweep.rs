@@ -19,15 +19,15 @@ use crate::data::VectorSource;
 use crate::graph::{Constructed, GraphError, Lists, NodeRows};
 use crate::progress::Stage;
 
-/// The most and the fewest nodes of a batch. Between these limits, a batch has as many nodes as fit
-/// into [`BATCH_BYTES`].
+/// The largest and the least number of nodes in a batch. Within these limits, a batch has as many
+/// nodes as fit into [`BATCH_BYTES`].
 const MOST_NODES: usize = 4096;
 const LEAST_NODES: usize = 32;
-/// About how many bytes of memory a batch takes, with the codes and floats that are computed from
-/// its vectors.
+/// The approximate bytes of memory for a batch. They include the codes and floats that are computed
+/// from the vectors.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// The files that were written, with the facts for the manifest.
+/// The files that a layout has written, with the facts about them for the manifest.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     /// The files.
@@ -44,7 +44,7 @@ pub(crate) struct Written {
     pub(crate) segments: Vec<SegmentFacts>,
 }
 
-/// Consecutive nodes.
+/// Consecutive nodes of a sweep, which are one batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Nodes<'a> {
     first: u32,
@@ -75,21 +75,21 @@ impl<'a> Nodes<'a> {
         &self.vectors[place * self.vector_bytes..(place + 1) * self.vector_bytes]
     }
 
-    /// The neighbours of the node at position `place`, in the order of the graph: usually nearest
-    /// first.
+    /// The neighbours of the node at position `place`, in the order of the graph. This order is
+    /// usually by distance.
     pub(crate) fn list(&self, place: usize) -> &'a [u32] {
         let bounds = &self.lists.bounds;
         &self.lists.links[bounds[place]..bounds[place + 1]]
     }
 }
 
-/// The lists of a batch, concatenated.
+/// The lists of a batch, one after the other.
 #[derive(Default)]
 struct ListBatch {
     links: Vec<u32>,
-    /// For each list its start in `links`, and at the end the end of the last list.
+    /// The start of each list in `links`. The last element is the end of the last list.
     bounds: Vec<usize>,
-    /// The list being read.
+    /// The list that is being read.
     list: Vec<u32>,
 }
 
@@ -107,17 +107,17 @@ impl ListBatch {
     }
 }
 
-/// All nodes, in batches.
+/// The sweep over all nodes, in batches.
 pub(crate) struct Sweep<'a> {
     build: &'a Build<'a>,
     rows: NodeRows<'a>,
     order: &'a [u32],
     lists: &'a mut Lists,
-    /// The file of codes, if the sweep writes one.
+    /// The file of codes. `None` if the sweep writes no codes.
     codes: Option<CodesFile<'a>>,
     /// The first node of the next batch.
     next: usize,
-    /// The most nodes of a batch.
+    /// The largest number of nodes in a batch.
     most: usize,
     vectors: Vec<u8>,
     ids: Vec<u64>,
@@ -126,7 +126,7 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Calls `write` to write all nodes, and writes their codes at the same time.
+    /// Calls `write` to write all nodes. The sweep writes the codes of the nodes at the same time.
     pub(crate) fn with_codes(
         build: &Build<'_>,
         graph: &mut Constructed,
@@ -141,8 +141,8 @@ impl Sweep<'_> {
 }
 
 impl<'a> Sweep<'a> {
-    /// Creates a sweep that begins at node 0. If a codebook is given, it also creates the file of
-    /// codes. `stage` names the work in the progress report.
+    /// Creates a sweep that begins at node 0. If a codebook is given, the sweep also creates the
+    /// file of codes. `stage` is the name of the work in the progress report.
     pub(crate) fn new(
         build: &'a Build<'a>,
         graph: &'a mut Constructed,
@@ -150,7 +150,8 @@ impl<'a> Sweep<'a> {
         stage: &str,
     ) -> Result<Self, Error> {
         let rows = graph.rows.in_order(&graph.order, build.source);
-        // The bytes of a node: a vector, its code on disk and its floats; a list and its code.
+        // The bytes of a node in a batch: a vector, its code on disk and its floats, and a list and
+        // its code.
         let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.facts.degree;
         Ok(Self {
             build,
@@ -169,17 +170,17 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// All rows in node order, to train codecs.
+    /// All rows in node order. Layouts train codecs on them.
     pub(crate) fn rows(&self) -> NodeRows<'a> {
         self.rows
     }
 
-    /// The lists, to train codecs.
+    /// All lists. Layouts train codecs on them.
     pub(crate) fn lists(&mut self) -> &mut Lists {
         self.lists
     }
 
-    /// The remaining nodes, in ranges of `nodes` nodes. The last range may be shorter.
+    /// Divides the remaining nodes into ranges of `nodes` nodes. The last range may be shorter.
     pub(crate) fn segments(&self, nodes: u32) -> impl Iterator<Item = Range<u32>> + use<> {
         let rows = self.rows.rows() as u32;
         (self.next as u32..rows)
@@ -187,7 +188,7 @@ impl<'a> Sweep<'a> {
             .map(move |first| first..rows.min(first.saturating_add(nodes)))
     }
 
-    /// The next batch of nodes below `end`; `None` if there are no more.
+    /// The next batch of nodes below `end`. `None` if no such nodes remain.
     pub(crate) fn next(&mut self, end: u32) -> Result<Option<Nodes<'_>>, Error> {
         self.build.go_on()?;
         let first = self.next;
@@ -221,8 +222,8 @@ impl<'a> Sweep<'a> {
         }))
     }
 
-    /// Completes the file of codes, if there is one. [`next`](Self::next) must have returned all
-    /// nodes before.
+    /// Completes the file of codes, if the sweep writes one. [`next`](Self::next) must have
+    /// returned all nodes before this call.
     pub(crate) fn finish(self) -> Result<Option<FileEntry>, Error> {
         self.codes.map(CodesFile::finish).transpose()
     }

@@ -1,5 +1,5 @@
-//! A build may crash, fail or be interrupted at any point. It then leaves the earlier index
-//! unchanged, or no index that opens.
+//! Tests builds that crash, fail or are interrupted at any point. Such a build leaves the earlier
+//! index unchanged, or leaves no index that opens.
 
 mod decode;
 mod ids;
@@ -28,7 +28,7 @@ use crate::{Compression, Layout, OpenOptions, SearchOptions, stored};
 /// The layout with the most files.
 const MOST_FILES: Layout = Layout::Decoupled;
 
-/// Some rows whose distances are all different.
+/// Rows whose distances are all different.
 fn rows(n: usize) -> Matrix {
     let bytes = (0..n * 64).map(|i| (i * i % 251) as u8).collect();
     Matrix::new(bytes, n, 64, Element::U8).unwrap()
@@ -43,7 +43,7 @@ fn options(layout: Layout) -> BuildOptions {
         overwrite: true,
         layout: Some(layout),
         compression: (layout == Layout::Decoupled).then_some(Compression::Paper),
-        // 64 rows a chunk, 128 a segment: two segments or three.
+        // A chunk has 64 rows and a segment 128 rows, so that an index has two or three segments.
         chunk_bytes: 4096,
         segment_bytes: 8192,
         ..BuildOptions::default()
@@ -81,16 +81,16 @@ fn build_rows(
     }
 }
 
-/// The number of files of an index in a volume, including the manifest. The volume has no other
-/// files.
+/// The number of files in a volume that has one index and nothing else. The number includes the
+/// manifest.
 fn files_in(volume: &SimVolume) -> usize {
     let files = stored::manifest(volume).unwrap().files.len() + 1;
     assert_eq!(volume.list().unwrap().len(), files, "{:?}", volume.list());
     files
 }
 
-/// The number of vectors of the index in a volume, after a check that all are unchanged. `None` if
-/// there is no index.
+/// The number of vectors of the index in a volume. The function checks that all vectors are
+/// unchanged. `None` if there is no index.
 fn vectors_in(volume: &SimVolume) -> Option<usize> {
     let index = match Index::open_in(
         Arc::new(volume.clone()),
@@ -109,11 +109,12 @@ fn vectors_in(volume: &SimVolume) -> Option<usize> {
         source.read(id as usize, &mut row).unwrap();
         assert_eq!(vector, &row);
     }
-    // The test searches for some of the vectors. A search for all would need most of its time.
+    // The test searches for some of the vectors. Searches for all vectors would take most of the
+    // test's time.
     let options = SearchOptions {
         k: 1,
         list: 30,
-        // Distances by leading parts would not be 0.
+        // Distances by leading parts would not be 0 for equal vectors.
         exact: true,
         ..SearchOptions::default()
     };
@@ -131,7 +132,7 @@ fn a_crash_at_any_write_or_sync_leaves_the_old_index_or_the_new_one() {
 
 #[test]
 fn nor_does_a_crash_where_roles_are_on_disks_of_their_own() {
-    // The other layouts have no further role.
+    // The other layouts have no files of another role.
     let most = [Layout::Decoupled, Layout::Inline];
     for layout in Layout::ALL {
         if slow() || most.contains(&layout) {
@@ -161,7 +162,8 @@ fn known(volume: &SimVolume) -> usize {
     inserts::of_index(volume, state.as_deref()).unwrap().len()
 }
 
-/// If a crash may restore the earlier index, its recorded inserts must be restored too.
+/// If a crash may restore the earlier index, it must restore the recorded inserts of that index
+/// too.
 #[test]
 fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts() {
     let folder = tempfile::tempdir().unwrap();
@@ -193,7 +195,8 @@ fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts(
     }
 }
 
-/// Builds an index in an empty volume. A second build that replaces it crashes.
+/// Builds an index in an empty volume. Then a second build, which replaces the index, crashes at
+/// each operation.
 fn crash_everywhere(layout: Layout, before: SimVolume) {
     let folder = tempfile::tempdir().unwrap();
     let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
@@ -213,8 +216,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
         {
             let image = crashed.volume.crash_image(seed, mode);
             let found = vectors_in(&image);
-            // The earlier index resumes its insert, and the new index does not, even if another
-            // build fails later.
+            // The earlier index can resume its insert. The new index cannot, even if another build
+            // fails later.
             let place = format!("{layout}, operation {at}, {mode:?}, seed {seed}");
             match found {
                 Some(150) => {
@@ -223,8 +226,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 }
                 Some(260) => {
                     assert_eq!(known(&image.fork()), 0, "{place}");
-                    // The new index does not resume it either if a build without inserts follows,
-                    // whenever that build fails.
+                    // A later build without inserts may fail at any operation. The new index still
+                    // cannot resume the insert.
                     if new == 0 {
                         for later in (0..).step_by(step(7)) {
                             let next = image.fork();
@@ -249,9 +252,9 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
             if seed == 0 && (slow() || at % 6 == 0) {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                // The files are MANIFEST, codebook, navigation, and codes or entry points. Each of
-                // two segments has files of vectors and chunks. If nodes have another order than
-                // rows, there is a file of ids.
+                // The index has a MANIFEST, a codebook, a navigation graph, and codes or entry
+                // points. Each of its two segments has a file of vectors and a file of chunks. If
+                // the order of nodes differs from the order of rows, there is also a file of ids.
                 let files = match layout {
                     Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,
@@ -273,7 +276,8 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
 fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
     let folder = tempfile::tempdir().unwrap();
     let volumes = [(SimVolume::new as fn() -> SimVolume, 1), (four_disks, 4)];
-    // One disk is tested with all layouts, and several disks with the layouts that have every role.
+    // All layouts are tested on one disk. The layouts that have every role are also tested on
+    // several disks.
     let most = [Layout::Decoupled, Layout::Inline];
     for (layout, (new, disks)) in Layout::ALL
         .into_iter()
@@ -310,12 +314,12 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
         let files = files_in(&before);
         let mut refused = 0;
         let step = step(5);
-        // Each layout uses other operations.
+        // The tested operations differ from layout to layout.
         for at in (layout as u64 % step as u64..).step_by(step) {
             let volume = before.fork();
             volume.fail_after(at, Failure::NoSpace);
             let error = match build(&volume, 220) {
-                // The remaining work needs no space.
+                // The remaining operations need no space, so the build succeeds.
                 Ok(_) => break,
                 Err(error) => error,
             };
@@ -326,7 +330,7 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
             build(&volume, 220).unwrap();
             assert_eq!(vectors_in(&volume), Some(220), "{layout}");
         }
-        // Each file is created and written.
+        // The build creates and writes each file, so at least these operations must fail.
         assert!(
             (refused + 1) * step > 2 * files,
             "{layout}: {refused} of {files} files"
@@ -334,7 +338,7 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
     }
 }
 
-/// Stops the build after this many checks for an interruption.
+/// Interrupts the build after this number of checks for an interruption.
 struct Impatient(AtomicU64);
 
 impl Progress for Impatient {
@@ -349,8 +353,8 @@ impl Progress for Impatient {
 
 #[test]
 fn an_interruption_at_any_point_leaves_only_the_old_index() {
-    // The layout that encodes all nodes before it writes the first one, and the layout that writes
-    // the most.
+    // The layout `inline` encodes all nodes before it writes the first one. The other layout writes
+    // the most files.
     for layout in [Layout::Inline, MOST_FILES] {
         interrupt_everywhere(layout);
     }
@@ -376,7 +380,7 @@ fn interrupt_everywhere(layout: Layout) {
             assert_eq!(
                 volume.list().unwrap(),
                 files,
-                "{layout}, after {patience} questions"
+                "{layout}, after {patience} checks for an interruption"
             );
         }
         assert_eq!(
@@ -428,8 +432,8 @@ fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
         let start = before.operations();
         let whole = before.fork();
         build_rows(&whole, 220, MOST_FILES, folder.path(), &Silent).unwrap();
-        // The disks fail from each operation in turn, and a crash follows at once. By default, this
-        // is every second operation on one disk, and the others on four disks.
+        // The disks fail from one operation on, and a crash follows at once. By default, the test
+        // tries every second operation on one disk, and the other operations on four disks.
         let operations = whole.operations() - start;
         for at in (first % step(2) as u64..operations).step_by(step(2)) {
             let volume = before.fork();
@@ -446,7 +450,7 @@ fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
     }
 }
 
-/// A build without rows.
+/// Tests a build without rows.
 #[test]
 fn a_crash_in_a_build_of_nothing_leaves_an_index_of_nothing_or_none() {
     let folder = tempfile::tempdir().unwrap();

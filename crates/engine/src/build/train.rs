@@ -1,4 +1,4 @@
-//! The codebook of a build: the given one, one from a savepoint, or a new one.
+//! The codebook of a build. A caller gives it, a savepoint has it, or the build trains it.
 
 use stratann_vector::{Training, to_f32};
 
@@ -10,12 +10,12 @@ use crate::graph::Constructed;
 use crate::progress::Stage;
 use crate::savepoint::{Content, What};
 
-/// Rows of a sample read at once.
+/// The number of rows of the sample that are read together.
 const PIECE: usize = 256;
 
 impl Build<'_> {
-    /// The given codebook, one from a savepoint, or one that is trained on an even sample of the
-    /// nodes.
+    /// Returns the given codebook, the codebook of a savepoint, or a codebook that is trained on an
+    /// even sample of the nodes.
     pub(super) fn codebook(&self, graph: &Constructed) -> Result<Codebook, Error> {
         if let Some(codebook) = &self.options.codebook {
             return Ok(codebook.clone());
@@ -53,7 +53,7 @@ impl Build<'_> {
         let nodes = self.sample(self.source.rows().min(self.facts.training_rows));
         let mut floats = vec![0.0; nodes.len() * dim];
         let mut bytes = Vec::new();
-        // Read in pieces, so that the sample is held once.
+        // The sample is read in pieces, so that only one copy of it is in memory.
         for (nodes, floats) in nodes.chunks(PIECE).zip(floats.chunks_mut(PIECE * dim)) {
             bytes.resize(nodes.len() * rows.row_bytes(), 0);
             rows.gather(nodes, &mut bytes)?;
@@ -66,8 +66,9 @@ impl Build<'_> {
         Codebook::of_sample(floats, dim, code_bytes, metric, &training, low_codes)
     }
 
-    /// About how many bytes the training of a codebook takes beside the graph. It counts the floats
-    /// of the sample, and for each thread the floats of one chunk with a few words for each row.
+    /// The approximate bytes that the training of a codebook needs in addition to the graph. These
+    /// are the floats of the sample, and for each thread the floats of one chunk of each row and a
+    /// few words for each row.
     pub(super) fn training_bytes(&self) -> u64 {
         if self.options.codebook.is_some() {
             return 0;
@@ -79,7 +80,7 @@ impl Build<'_> {
         rows * 4 * (dim + threads * (chunk + 4)) as u64
     }
 
-    /// How codebooks are trained.
+    /// The parameters for the training of codebooks.
     fn training(&self) -> Training {
         codebook::training(self.source.dim(), self.options.threads, self.options.seed)
     }

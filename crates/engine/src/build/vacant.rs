@@ -1,5 +1,5 @@
-//! Whether a directory can take a new index: it is empty, or holds only the files of an interrupted
-//! first build.
+//! Decides whether a new index may be built in a directory. The directory must be empty, or have
+//! only the files of an interrupted first build.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::durable::are_of_first_build;
 use crate::{Error, bounds, savepoint, stored};
 
 /// Whether a build that replaces nothing may begin in the directory `path`. The result is true if
-/// nothing is there, the directory is empty, or it has only files of a first build. Such a build is
-/// running, or its process was killed before there was an index. The result is false for an index,
-/// for a file, and for a directory of other things. It is also false for an index with changes
-/// whose manifest is missing.
+/// nothing exists there, if the directory is empty, or if it has only files of a first build. Such
+/// a build is running, or its process was killed before it committed the index. The result is false
+/// for an index, for a file, and for a directory of other files. It is also false for an index with
+/// changes whose manifest is missing.
 ///
 /// # Errors
-/// The path cannot be examined, or its entries cannot be listed.
+/// The call fails if the path cannot be examined, or if its entries cannot be listed.
 pub fn is_vacant(path: impl AsRef<Path>) -> Result<bool, Error> {
     let path = path.as_ref();
     bounds::path(path)?;
@@ -27,7 +27,7 @@ pub fn is_vacant(path: impl AsRef<Path>) -> Result<bool, Error> {
         Err(error) => return Err(failed(error).into()),
         Ok(_) => {}
     }
-    // A dangling link exists, and is no directory.
+    // A dangling symbolic link exists, but is not a directory.
     if !path.is_dir() {
         return Ok(false);
     }
@@ -35,15 +35,15 @@ pub fn is_vacant(path: impl AsRef<Path>) -> Result<bool, Error> {
     if stranger(&names).is_some() {
         return Ok(false);
     }
-    // A build only lists files, with names that are valid text.
+    // A build writes only files, and their names are valid text.
     let names = names.iter().filter_map(|name| name.to_str());
     let files = names.filter(|&name| name != LOCK_FILE && !path.join(name).is_dir());
     Ok(are_of_first_build(files))
 }
 
-/// Refuses a directory with content that is neither an index nor left by an interrupted build
-/// (which has a lock file). Then no build made its content, whatever the names, and a folder of
-/// indexes must not become an index.
+/// Refuses a directory whose content is neither an index nor the files of an interrupted build.
+/// Such a build has left a lock file. Without a lock file, no build made the content, whatever its
+/// names are. A folder of several indexes must not become an index.
 pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     match stranger(&entries(path)?) {
         None => Ok(()),
@@ -56,7 +56,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The names in a directory; empty if it does not exist.
+/// The names in a directory. The list is empty if the directory does not exist.
 fn entries(path: &Path) -> Result<Vec<OsString>, Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let entries = match path.read_dir() {
@@ -68,7 +68,8 @@ fn entries(path: &Path) -> Result<Vec<OsString>, Error> {
     Ok(names.collect::<Result<_, _>>().map_err(failed)?)
 }
 
-/// A name in a directory where no build has begun; `None` if one has, or the directory is empty.
+/// A name in a directory in which no build has begun. `None` if a build has begun there, or if the
+/// directory is empty.
 fn stranger(names: &[OsString]) -> Option<&OsString> {
     let is_savepoint = |name: &OsString| name.to_str().is_some_and(savepoint::is_savepoint);
     let is_begun = |name: &OsString| name == MANIFEST || name == LOCK_FILE || is_savepoint(name);
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
     use crate::{BuildOptions, Silent, create};
 
-    /// A build has begun in a directory of these files, or has not.
+    /// Whether a build may begin in a directory with these files.
     fn of(names: &[&str]) -> bool {
         let folder = tempfile::tempdir().unwrap();
         for name in names {

@@ -1,5 +1,5 @@
-//! Opens the indexes of a catalog within its budget: for reading, for a caller that opens an index
-//! again, and for changes.
+//! Opens the indexes of a catalog within the catalog's budget. An index is opened for reading, for
+//! a caller that opens it again, or for changes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,28 +22,30 @@ use crate::stores::codes::Codes;
 use crate::stores::composition::CodesAt;
 use crate::{Error, Index, Preset, stored};
 
-/// The number of indexes that are closed together when open files run short.
+/// The number of indexes that are closed together when the process has few open files left.
 const CLOSED_AT_ONCE: usize = 8;
 
-/// The number of open files that the process leaves to searches, changes and the program itself.
+/// The number of open files that the catalog leaves to searches, changes and the program itself.
 fn left_to_others(most: u64) -> u64 {
     (most / 4).clamp(20, 256)
 }
 
-/// Memory of an open index besides its codes and tables: its manifest, the paths of its files, and
-/// the kernel's minimum for a region of codes. `examples/catalog.rs` measures it.
+/// The bytes of memory of an open index, in addition to its codes and tables. They are its
+/// manifest, the paths of its files, and the kernel's minimum for a region of codes.
+/// `examples/catalog.rs` measures them.
 const INDEX_BYTES: u64 = 16 << 10;
 
-/// Memory for decoding compressed lists and vectors, besides the tables in the plan: up to 50 kB in
-/// indexes of photo-sift. Each segment of vectors that are stored apart needs it once more.
+/// The bytes of memory to decode compressed lists and vectors, in addition to the tables in the
+/// plan. In indexes of photo-sift, it is up to 50 kB. Each segment of vectors that are stored apart
+/// from lists needs these bytes again.
 const MODEL_BYTES: u64 = 64 << 10;
 
-/// How often a thread that waits for memory checks the ledger. It must check, since the drop of an
-/// index that was only searched sends no signal.
+/// The time after which a thread that waits for memory checks the ledger again. It must check,
+/// since the drop of an index that was only searched sends no signal.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// The state that a catalog shares with the callers that have its indexes. It exists as long as one
-/// of them.
+/// The state that a catalog shares with the callers that have its indexes. It exists until the
+/// catalog and all of these callers have dropped it.
 pub(super) struct Budget {
     pub(super) options: CatalogOptions,
     /// The program's share of the budget, and the share of the queries in flight.
@@ -51,7 +53,7 @@ pub(super) struct Budget {
     queries: u64,
     pub(super) shared: Arc<Shared>,
     pub(super) ledger: Mutex<Ledger>,
-    /// Signals that memory was returned.
+    /// Signals that memory is free again.
     returned: Condvar,
 }
 
@@ -70,7 +72,7 @@ impl Budget {
         }
     }
 
-    /// Waits until `admit` succeeds in the ledger. The wait ends without success if `waits` is
+    /// Waits until `admit` succeeds in the ledger. The wait ends with a refusal if `waits` is
     /// false, if the catalog's patience is over, or if `progress` interrupts.
     fn admitted<T>(
         &self,
@@ -99,21 +101,22 @@ impl Budget {
         }
     }
 
-    /// If the process may open few files, closes indexes until enough files are left to other uses.
-    /// Indexes that callers have stay open.
+    /// If the process may have few open files, closes indexes until enough files are left for other
+    /// parts of the process. Indexes that callers have stay open.
     pub(super) fn leave_files(&self) {
         let are_few = |(left, most)| left < left_to_others(most);
         while descriptors_left().is_some_and(are_few) && self.close_some() {}
     }
 
-    /// Closes some of the least recently used indexes. `false` if callers have all of them.
+    /// Closes some of the least recently used indexes. Returns `false` if callers have all open
+    /// indexes.
     pub(super) fn close_some(&self) -> bool {
         // The indexes are dropped after the lock is released.
         let closed = self.ledger.lock().close_some(CLOSED_AT_ONCE);
         !closed.is_empty()
     }
 
-    /// Opens an index of the catalog. The caller has the right to open it.
+    /// Opens an index of the catalog. The caller has the right to open this index.
     pub(super) fn assemble(
         self: &Arc<Self>,
         name: &str,
@@ -138,7 +141,7 @@ impl Budget {
         Ok(index.with_lent(Lent::kept(self.clone(), number)))
     }
 
-    /// Opens an index for reading, after it is admitted with its bytes.
+    /// Opens an index for reading, after its bytes are admitted.
     fn read(
         &self,
         path: &Path,
@@ -164,7 +167,7 @@ impl Budget {
             divide,
         )?
         .with_log()?;
-        // Other indexes will use this codebook by its hash alone, so its content must have that
+        // Other indexes will find this codebook by its hash alone, so its content must have this
         // hash.
         let hash = &terms.codebook;
         if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
@@ -184,7 +187,7 @@ impl Budget {
         Ok(index)
     }
 
-    /// Computes the memory of an index for reading, and has it admitted.
+    /// Computes the memory of an index for reading, and asks the ledger to admit it.
     fn divide(
         &self,
         terms: &Terms,
@@ -211,7 +214,7 @@ impl Budget {
         if terms.navigates {
             bytes += navigation;
         }
-        // A shared codebook is counted once, not for each index.
+        // A shared codebook counts once, and not for each index.
         let codebook = match terms.codebook.as_str() {
             "" => {
                 bytes += terms.codebook_bytes;
@@ -225,7 +228,7 @@ impl Budget {
 }
 
 impl Budget {
-    /// Opens an index for a caller, which replaces the index numbered `instead`.
+    /// Opens an index for a caller. It replaces the index with the number `instead`.
     fn open_once(self: &Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error> {
         let mut grant = None;
         let index = self.read(path, |wanted| {
@@ -251,8 +254,8 @@ impl Lender for Budget {
         loop {
             let stamp = Stamp::of(path)?;
             match self.open_once(path, instead) {
-                // A merge or a build may have removed files after the manifest was read and before
-                // they were opened.
+                // A merge or a build may have removed files after this thread had read the
+                // manifest, and before it opened them.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(path)? != stamp => attempt += 1,
                 opened => return opened,
             }
@@ -321,7 +324,7 @@ impl Lender for Budget {
     }
 }
 
-/// The parts of a manifest that determine the memory of an index.
+/// The facts in a manifest that determine the memory of an index.
 struct Terms {
     codebook: String,
     codebook_bytes: u64,

@@ -1,5 +1,5 @@
-//! One search over several indexes of a catalog. Each index returns its nearest vectors, and the
-//! nearest of these are the results.
+//! One search in several indexes of a catalog. Each index returns its nearest vectors. The nearest
+//! of all these vectors are the results.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use crate::progress::{Progress, Silent};
 use crate::search::Counters;
 use crate::{Error, Index, Parts, SearchOptions, SearchResults, bounds, stored};
 
-/// The kind and the number of an index's vectors.
+/// The kind of an index's vectors, and their number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Space {
     element: Element,
@@ -34,7 +34,7 @@ impl Space {
         }
     }
 
-    /// Whether the distances in two indexes can be compared.
+    /// Whether distances in both indexes can be compared.
     fn is_of(&self, other: &Self) -> bool {
         (self.element, self.dim, self.metric) == (other.element, other.dim, other.metric)
     }
@@ -48,22 +48,22 @@ impl Catalog {
     /// Searches several indexes. The results of a query are the `k` nearest vectors of all indexes.
     /// If distances are equal, the smaller id comes first.
     ///
-    /// External ids should be unique over the indexes
+    /// External ids should be unique over all indexes
     /// ([`BuildOptions::ids`](crate::BuildOptions::ids)), since a result does not name its index.
-    /// If two indexes return the same id with the same distance, that is one result.
+    /// If two indexes return the same id with the same distance, they count as one result.
     ///
-    /// Indexes are searched one after the other, each once, and only one must be in memory at a
-    /// time. Each returns up to `k` results from a candidate list of the size in `options`. If all
-    /// together have fewer, the remaining places have the id 2^64-1 and an infinite distance. For
-    /// options that are not set, each index uses its own preset. The counters and the latency of a
-    /// query are sums over the indexes. The seconds cover the whole call, including the opening of
-    /// indexes.
+    /// Indexes are searched one after the other, and only one of them must be in memory at a time.
+    /// Each index returns up to `k` results from a candidate list of the size in `options`. If all
+    /// indexes together have fewer results, the remaining places have the id 2^64-1 and an infinite
+    /// distance. If an option is not set, each index uses the default of its own preset. The
+    /// counters and the latency of a query are sums over the indexes. The seconds cover the whole
+    /// call, including the opening of indexes.
     ///
     /// # Errors
-    /// - There are no names.
-    /// - The indexes have different dimensions, element types or metrics. The error names two of
-    ///   them, and comes before any search.
-    /// - `k` is above both the number of vectors of all indexes and
+    /// - `names` is empty.
+    /// - The indexes have different dimensions, element types or metrics. The call fails before any
+    ///   search, and the error names two of the indexes.
+    /// - `k` is larger than the number of vectors of all indexes, and larger than
     ///   [`MOST_PADDED`](bounds::MOST_PADDED).
     /// - The errors of [`index`](Catalog::index) and [`Index::search`].
     pub fn search<N: AsRef<str>>(
@@ -75,11 +75,12 @@ impl Catalog {
         self.search_observed(names, queries, options, &Silent)
     }
 
-    /// Like [`search`](Catalog::search), with `progress`, which counts each query in each index and
-    /// may interrupt.
+    /// Does the same as [`search`](Catalog::search). `progress` counts each query in each index,
+    /// and may interrupt the search.
     ///
     /// # Errors
-    /// Fails as [`search`](Catalog::search) does, and with [`Error::Interrupted`].
+    /// The call fails for the reasons of [`search`](Catalog::search), and with
+    /// [`Error::Interrupted`].
     pub fn search_observed<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -90,18 +91,19 @@ impl Catalog {
         self.search_each(names, queries, options, None, progress)
     }
 
-    /// Searches several indexes like [`search`](Catalog::search), among the vectors that match a
-    /// filter. The results are the k nearest of all matches, and there are k if k vectors match.
+    /// Does the same as [`search`](Catalog::search), among the vectors that match a filter. The
+    /// results are the k nearest of all matching vectors. There are k results if k vectors match.
     ///
     /// The filter refers to the columns of all indexes, as if they were one index. If an index
-    /// lacks a column that others have, all its vectors count as vectors without a value there
-    /// ([`Filter`] defines how these match). A column that no index has is an error. If the first
-    /// index lacks it, the error comes before any search. Each index chooses its own strategy for
-    /// the filter ([`Explained`](crate::Explained)).
+    /// lacks a column that others have, all vectors of this index count as vectors without a value
+    /// in the column ([`Filter`] defines how such vectors match). A column that no index has is an
+    /// error. If the first index lacks this column, the call fails before any search. Each index
+    /// chooses its own strategy for the filter ([`Explained`](crate::Explained)).
     ///
     /// # Errors
-    /// Fails as [`search`](Catalog::search) does, and with [`Error::Filter`] if the filter does not
-    /// fit the columns. If only one index is the reason, the error names that index.
+    /// The call fails for the reasons of [`search`](Catalog::search), and with [`Error::Filter`] if
+    /// the filter does not fit the columns. If only one index is the reason, the error names this
+    /// index.
     pub fn search_filtered<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -112,11 +114,11 @@ impl Catalog {
         self.search_filtered_observed(names, queries, options, filter, &Silent)
     }
 
-    /// Like [`search_filtered`](Catalog::search_filtered), with `progress`, which counts each query
-    /// in each index and may interrupt.
+    /// Does the same as [`search_filtered`](Catalog::search_filtered). `progress` counts each query
+    /// in each index, and may interrupt the search.
     ///
     /// # Errors
-    /// Fails as `search_filtered` does, and with [`Error::Interrupted`].
+    /// The call fails for the reasons of `search_filtered`, and with [`Error::Interrupted`].
     pub fn search_filtered_observed<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -174,7 +176,7 @@ impl Catalog {
                     (index, Some(filter))
                 }
             };
-            // Deleted vectors are no results. An index without live vectors is not searched.
+            // Deleted vectors are no results. So an index without live vectors is not searched.
             let k = k.min(index.live());
             if k == 0 {
                 continue;
@@ -197,11 +199,11 @@ impl Catalog {
         Ok(all)
     }
 
-    /// Opens an index, and resolves a filter for it. `columns` are the columns of all `names`; they
-    /// are collected when they are first needed.
+    /// Opens an index, and resolves a filter for it. `columns` has the columns of all `names`. They
+    /// are collected at the first call that needs them.
     ///
     /// # Errors
-    /// The filter does not fit the columns, or indexes cannot be opened.
+    /// The call fails if the filter does not fit the columns, or if indexes cannot be opened.
     fn asked(
         &self,
         name: &str,
@@ -213,7 +215,7 @@ impl Catalog {
         if let Ok(checked) = filter.check(&index.schema()) {
             return Ok((index, checked));
         }
-        // Memory may fit only one open index.
+        // The memory may suffice for only one open index.
         drop(index);
         let all = match columns {
             Some(all) => all,
@@ -230,8 +232,8 @@ impl Catalog {
         Ok((index, checked.map_err(|error| of_index(error, name))?))
     }
 
-    /// The columns of several indexes together. If types differ, the first index determines the
-    /// type.
+    /// The columns of several indexes together. If a column has different types, its type in the
+    /// first index counts.
     fn columns(&self, names: &[&str], progress: &dyn Progress) -> Result<Schema, Error> {
         let mut all = Schema::default();
         for name in names {
@@ -240,8 +242,8 @@ impl Catalog {
         Ok(all)
     }
 
-    /// The number of vectors in the indexes. All indexes must have the same dimension, element type
-    /// and metric.
+    /// The number of vectors in all indexes. The call fails unless all indexes have the same
+    /// dimension, element type and metric.
     fn check(&self, names: &[&str]) -> Result<usize, Error> {
         let mut vectors = 0_usize;
         let mut first: Option<(&str, Space)> = None;
@@ -272,7 +274,8 @@ impl Catalog {
         }
     }
 
-    /// The kind and number of an index's vectors, cached until its manifest changes.
+    /// The kind and the number of an index's vectors. They are cached until the manifest of the
+    /// index changes.
     fn space(&self, name: &str) -> Result<Space, Error> {
         let path = self.place.path(name)?;
         let stamp = self.stamp(name, &path)?;
@@ -315,7 +318,7 @@ fn of_index(error: Error, name: &str) -> Error {
     }
 }
 
-/// Merges the results of an index into the total.
+/// Merges the results of one index into the results of all indexes.
 fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u64)>) {
     let k = all.k;
     let ids = all.ids.chunks_exact_mut(k);
@@ -334,7 +337,7 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     all.distance_error = all.distance_error.max(found.distance_error);
     all.cpu_seconds += found.cpu_seconds;
     all.process_cpu_seconds += found.process_cpu_seconds;
-    // Each index has its own value. The list of tried sizes is from the last index.
+    // Each index has its own value. The list of tried sizes is the list of the last index.
     all.in_flight = all.in_flight.max(found.in_flight);
     all.tried.clone_from(&found.tried);
     all.counters += found.counters;
@@ -347,8 +350,8 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     }
 }
 
-/// Merges two lists of distances and ids, both nearest first, and keeps as many as the first list
-/// has.
+/// Merges two lists of distances and ids, which are both in order of distance. The result is as
+/// long as the first list.
 fn merge(a: (&[f32], &[u64]), b: (&[f32], &[u64]), out: &mut Vec<(f32, u64)>) {
     out.clear();
     let entry = |list: (&[f32], &[u64]), at: usize| Some((*list.0.get(at)?, *list.1.get(at)?));
@@ -366,7 +369,8 @@ fn merge(a: (&[f32], &[u64]), b: (&[f32], &[u64]), out: &mut Vec<(f32, u64)>) {
     }
 }
 
-/// Whether `x` comes before `y`: nearest first, and if distances are equal the smaller id.
+/// Whether `x` comes before `y`. The nearer result comes first, and at equal distance the smaller
+/// id.
 fn before(x: (f32, u64), y: (f32, u64)) -> Ordering {
     let distance = x.0.partial_cmp(&y.0);
     distance
@@ -390,24 +394,24 @@ mod tests {
             out
         };
         let a = [(1.0, 4), (2.0, 9), (3.0, 1)];
-        // Of equal distances, the smaller id comes first. A result that both lists have is one
-        // result.
+        // At equal distance, the smaller id comes first. If both lists have the same result, it
+        // counts once.
         let b = [(1.0, 3), (2.0, 9), (2.5, 2)];
         assert_eq!(merged(&a, &b), [(1.0, 3), (1.0, 4), (2.0, 9)]);
         assert_eq!(merged(&b, &a), [(1.0, 3), (1.0, 4), (2.0, 9)]);
-        // One list has fewer results, and the other has none yet.
+        // One list has fewer results, and the other list has none yet.
         assert_eq!(
             merged(&[none, none, none], &[(5.0, 7)]),
             [(5.0, 7), none, none]
         );
         assert_eq!(merged(&a, &[(0.0, 0)]), [(0.0, 0), (1.0, 4), (2.0, 9)]);
         assert_eq!(merged(&a, &[]), a);
-        // Both lists have fewer results than were requested.
+        // Both lists have fewer results than the caller requested.
         assert_eq!(
             merged(&[(4.0, 1), none, none], &[(5.0, 7), none, none]),
             [(4.0, 1), (5.0, 7), none]
         );
-        // Zero has one value, whatever its sign.
+        // Zero and negative zero are equal.
         assert_eq!(merged(&[(0.0, 8), none], &[(-0.0, 5), none])[0].1, 5);
     }
 }

@@ -1,21 +1,22 @@
-//! The ledger of a catalog. It counts the memory of the indexes, and decides which of them are
-//! closed to make space for others.
+//! The ledger of a catalog. It counts the memory of the indexes, and decides which indexes are
+//! closed to free memory for others.
 //!
 //! ```text
 //!   fixed       the program and the queries in flight
 //!   codebooks   by content hash, with the number of indexes that use each
-//!   open        indexes that can be found by name; those that no caller holds may be closed
+//!   open        indexes that can be found by name; those without callers may be closed
 //!   opening     indexes that are being opened: counted from the time that they are admitted
 //!   held        indexes that were closed or replaced, until the last caller drops them
 //!   lent        indexes that callers opened again or for changes, until the last caller drops them
 //!
 //!   closed or dropped in this order:   unused codebooks, except the one used last
-//!                                      indexes that no caller holds, the least recently used first
+//!                                      indexes without callers, the least recently used first
 //!                                      the codebook used last, if it is unused
 //! ```
 //!
-//! The codebook used last stays as long as possible. So if two indexes with the same codebook are
-//! used in turn, the codebook is not read again, even if memory fits only one of the indexes.
+//! The codebook that was used last stays as long as possible. Suppose that two indexes with the
+//! same codebook are used in turn, and memory suffices for only one of them. The codebook is then
+//! not read again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -26,20 +27,20 @@ use crate::index::Shared;
 use crate::plan::Needs;
 use crate::{Error, Index};
 
-/// The most unused codebooks that are kept if there is no budget.
+/// The largest number of unused codebooks that stay if there is no budget.
 const MOST_SPARE_CODEBOOKS: usize = 16;
 
 /// The memory of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Charge {
-    /// Its number in the ledger.
+    /// The number of the index in the ledger.
     number: u64,
     /// The bytes of the index itself.
     bytes: u64,
-    /// The most bytes that a larger budget would lease to the index before it asks for more. For an
-    /// index without a lease, its bytes.
+    /// The largest number of bytes that a larger budget would lease to the index before the index
+    /// asks for more. For an index without a lease, it is the bytes of the index.
     most: u64,
-    /// The hash of its codebook, if that may be shared.
+    /// The hash of the index's codebook, if the codebook may be shared.
     codebook: Option<String>,
 }
 
@@ -48,42 +49,42 @@ pub(super) struct Charge {
 pub(super) struct Wanted<'a> {
     /// The bytes of the index itself.
     pub(super) bytes: u64,
-    /// The hash and the bytes of its codebook, if that may be shared.
+    /// The hash and the bytes of the index's codebook, if the codebook may be shared.
     pub(super) codebook: Option<(&'a str, u64)>,
 }
 
-/// An index that is to be admitted.
+/// An index that the ledger is asked to admit.
 struct Newcomer<'a> {
-    /// Its description, for messages.
+    /// A description of the index for messages.
     what: &'a str,
     charge: &'a Charge,
-    /// The number of the index that it replaces; 0 if there is none. The replaced index stays as
-    /// long as a caller has it, and is no reason to refuse the new one.
+    /// The number of the index that the new index replaces. It is 0 if there is none. The replaced
+    /// index stays until its callers drop it, and is no reason to refuse the new index.
     instead: u64,
 }
 
-/// Why an index was not admitted.
+/// The reason for which an index was not admitted.
 pub(super) enum Refusal {
     /// The index can never fit, or memory is not the reason.
     Never(Error),
-    /// The index would fit if other indexes in use were dropped.
+    /// The index would fit if callers dropped other indexes.
     Beside(Beside),
 }
 
-/// An index that does not fit the budget together with the indexes in use.
+/// An index that does not fit into the budget together with the indexes in use.
 pub(super) struct Beside {
     pub(super) budget: u64,
-    /// A budget that would be large enough for it and for the same other indexes, including all
-    /// that this budget would lease to them.
+    /// The budget that suffices for this index and for the same other indexes. It includes all
+    /// memory that this budget would lease to the other indexes.
     pub(super) needs: u64,
-    /// Its description, for messages.
+    /// A description of the index for messages.
     what: String,
     /// The number of other indexes in use.
     others: usize,
 }
 
 impl Beside {
-    /// The error for a change that has waited for `waited`.
+    /// The error for a change that has waited for the time `waited`.
     pub(super) fn crowded(self, waited: Duration) -> Error {
         Error::Crowded {
             budget: self.budget,
@@ -120,8 +121,8 @@ struct Open {
 }
 
 impl Open {
-    /// Whether no caller has it. If the ledger is locked and has the only reference, no caller can
-    /// get one.
+    /// Whether no caller has the index. If the ledger is locked and has the only reference, no
+    /// caller can get one.
     fn is_free(&self) -> bool {
         Arc::strong_count(&self.index) == 1
     }
@@ -132,27 +133,27 @@ struct Kept {
     bytes: u64,
     used: u64,
     users: usize,
-    /// Whether its content was checked against its hash.
+    /// Whether the content of the codebook was checked against its hash.
     checked: bool,
 }
 
-/// The ledger, as described in the head of this module.
+/// The ledger, as the documentation of this module describes it.
 pub(super) struct Ledger {
     budget: Option<u64>,
-    /// The bytes of the program and the queries in flight, and the parameters of both.
+    /// The bytes of the program and of the queries in flight, and the parameters of both.
     fixed: u64,
     program: Needs,
     shared: Arc<Shared>,
-    /// The number of uses so far. A use with a larger number is later.
+    /// The number of uses so far. A larger number means a later use.
     clock: u64,
     codebooks: HashMap<String, Kept>,
-    /// The hash of the codebook used last.
+    /// The hash of the codebook that was used last.
     last_codebook: Option<String>,
     open: HashMap<String, Open>,
     opening: HashMap<String, Charge>,
     held: Vec<(Weak<Index>, Charge)>,
     lent: HashMap<u64, Charge>,
-    /// The number of threads that wait for memory to be returned.
+    /// The number of threads that wait for free memory.
     pub(super) waiting: usize,
 }
 
@@ -206,7 +207,7 @@ impl Ledger {
         self.codebooks.len()
     }
 
-    /// The open index of this name, if it is still the version on disk. The call counts as a use.
+    /// The open index of this name, if it is the version on disk. The call counts as a use.
     pub(super) fn find(&mut self, name: &str, stamp: Stamp) -> Option<Arc<Index>> {
         let now = self.tick();
         let open = self.open.get_mut(name).filter(|open| open.stamp == stamp)?;
@@ -243,10 +244,10 @@ impl Ledger {
         self.opening.insert(name.to_owned(), Charge::default());
     }
 
-    /// The charge for an index. Its codebook is counted from now on.
+    /// Makes the charge for an index. From now on, its codebook counts.
     fn charge(&mut self, wanted: Wanted<'_>) -> Charge {
         if let Some((hash, bytes)) = wanted.codebook {
-            // The codebook is counted now, so that it is not dropped to make space for its own
+            // The codebook counts from now on, so that it is not dropped to free memory for its own
             // index.
             let kept = self.codebooks.entry(hash.to_owned()).or_insert(Kept {
                 bytes,
@@ -264,8 +265,9 @@ impl Ledger {
         }
     }
 
-    /// Admits an index that is about to be opened. Returns its number, and the indexes that were
-    /// closed for it. The caller must drop these after it unlocks the ledger.
+    /// Admits an index that a thread is about to open. Returns the number of the index, and the
+    /// indexes that were closed for it. The caller must drop the closed indexes after it unlocks
+    /// the ledger.
     pub(super) fn admit(
         &mut self,
         name: &str,
@@ -288,15 +290,15 @@ impl Ledger {
         Ok((charge.number, closed))
     }
 
-    /// Whether callers have indexes that were opened again or for changes.
+    /// Whether callers have indexes that they opened again or for changes.
     pub(super) fn has_lent(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// Admits an index that a caller opens in place of the index numbered `instead`. It gets the
-    /// bytes that it needs and half of the free ones, up to `most` bytes. Returns its number, its
-    /// bytes, and the indexes that were closed for it. The caller must drop these after it unlocks
-    /// the ledger.
+    /// Admits an index that a caller opens in place of the index with the number `instead`. The new
+    /// index gets the bytes that it needs and half of the free bytes, but at most `most` bytes.
+    /// Returns its number, its bytes, and the indexes that were closed for it. The caller must drop
+    /// the closed indexes after it unlocks the ledger.
     pub(super) fn lend(
         &mut self,
         what: &str,
@@ -324,7 +326,8 @@ impl Ledger {
         let bytes = charge.bytes;
         self.lent.insert(number, charge);
         while self.is_over_budget(instead) && self.close_oldest(&mut closed) {}
-        // The replaced index can no longer be found, so it is closed when its callers drop it.
+        // The replaced index can no longer be found by name, so it is closed when its callers drop
+        // it.
         let mut open = self.open.iter();
         let name = open.find(|(_, open)| open.charge.number == instead);
         if let Some(name) = name.map(|(name, _)| name.clone()) {
@@ -334,7 +337,7 @@ impl Ledger {
     }
 
     /// Leases more bytes to an index that a caller has opened. Returns the indexes that were closed
-    /// for it. The caller must drop these after it unlocks the ledger.
+    /// for it. The caller must drop them after it unlocks the ledger.
     pub(super) fn grow(
         &mut self,
         what: &str,
@@ -365,7 +368,7 @@ impl Ledger {
         Ok(closed)
     }
 
-    /// Returns a part of the lease of an index.
+    /// Takes back a part of the lease of an index.
     pub(super) fn shrink(&mut self, number: u64, by: u64) {
         if let Some(charge) = self.lent.get_mut(&number) {
             charge.bytes = charge.bytes.saturating_sub(by);
@@ -385,8 +388,8 @@ impl Ledger {
         }
     }
 
-    /// The bytes of an index by its number, with its codebook if no other index uses it; 0 if the
-    /// ledger no longer has the index.
+    /// The bytes of an index by its number, including its codebook if no other index uses the
+    /// codebook. It is 0 if the ledger no longer has the index.
     fn bytes_of(&self, number: u64) -> u64 {
         let open = self.open.values().map(|open| &open.charge);
         let held = self.held.iter().map(|(_, charge)| charge);
@@ -400,8 +403,8 @@ impl Ledger {
         charge.bytes + own.map_or(0, |kept| kept.bytes)
     }
 
-    /// The bytes that would be free if all indexes that no caller has were closed, and the index
-    /// numbered `but` were dropped; 0 without a budget.
+    /// The bytes that would be free if all indexes without callers were closed, and if the index
+    /// with the number `but` were dropped. It is 0 without a budget.
     fn free(&mut self, but: u64) -> u64 {
         let closable = self.open.values().filter(|open| open.is_free());
         let closable = closable.filter(|open| open.charge.number != but);
@@ -411,7 +414,7 @@ impl Ledger {
         self.budget.map_or(0, |budget| budget.saturating_sub(used))
     }
 
-    /// Closes indexes and drops codebooks until everything fits.
+    /// Closes indexes and drops codebooks until the new index fits.
     fn make_room(
         &mut self,
         newcomer: &Newcomer<'_>,
@@ -421,10 +424,12 @@ impl Ledger {
         while self.open.len() + self.opening.len() + self.held.len() + self.lent.len() > MOST_OPEN {
             if !self.close_oldest(closed) {
                 return Err(Refusal::Never(Error::call(
-                    "number of indexes that the catalog holds open",
+                    "number of indexes that the catalog has open",
                     self.open.len() + self.held.len() + self.lent.len(),
-                    format!("it holds fewer than {MOST_OPEN} before it opens another one"),
-                    "Drop the indexes that are not searched",
+                    format!(
+                        "a catalog must have fewer than {MOST_OPEN} open indexes before it opens another one"
+                    ),
+                    "Drop the indexes that you do not search",
                 )));
             }
         }
@@ -439,7 +444,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether more bytes are in use than the budget has, not counting the index numbered `but`.
+    /// Whether more bytes are in use than the budget has. The index with the number `but` does not
+    /// count.
     fn is_over_budget(&mut self, but: u64) -> bool {
         match self.budget {
             Some(budget) => self.bytes().saturating_sub(self.bytes_of(but)) > budget,
@@ -447,7 +453,7 @@ impl Ledger {
         }
     }
 
-    /// Returns an error for an index that can never fit, before any other is closed for it.
+    /// Returns an error for an index that can never fit, before any other index is closed for it.
     fn check_alone(&self, newcomer: &Newcomer<'_>) -> Result<(), Error> {
         let alone = self.alone(newcomer.charge);
         match self.budget {
@@ -460,8 +466,8 @@ impl Ledger {
         }
     }
 
-    /// The bytes of an index that is about to be opened, if only the program is in memory besides
-    /// it.
+    /// The bytes in use if an index that is about to be opened were alone in memory with the
+    /// program.
     fn alone(&self, charge: &Charge) -> u64 {
         let codebook = charge.codebook.as_ref();
         let kept = codebook.and_then(|hash| self.codebooks.get(hash));
@@ -476,11 +482,11 @@ impl Ledger {
         let instead = self.bytes_of(newcomer.instead);
         let others = all - 1 - usize::from(instead > 0);
         let indexes = self.bytes().saturating_sub(self.fixed + instead);
-        // A larger budget would also lease more to the other indexes.
+        // A larger budget would also lease more memory to the other indexes.
         let others_lent = self.lent.values();
         let others_lent = others_lent.filter(|charge| charge.number != newcomer.instead);
         let rest: u64 = others_lent.map(|charge| charge.most - charge.bytes).sum();
-        // An index that is opened while others are being changed may be changed next.
+        // If an index is opened while others are being changed, a caller may change it next.
         let is_lent = self.lent.contains_key(&newcomer.charge.number);
         let next = self.lent.values().map(|charge| charge.most).max();
         let rest = rest + next.filter(|_| !is_lent).unwrap_or(0);
@@ -492,7 +498,8 @@ impl Ledger {
         }
     }
 
-    /// Closes the least recently used index that no caller has. Returns whether there was one.
+    /// Closes the least recently used index that no caller has. Returns whether there was such an
+    /// index.
     fn close_oldest(&mut self, closed: &mut Vec<Arc<Index>>) -> bool {
         let free = self.open.iter().filter(|(_, open)| open.is_free());
         let oldest = free.min_by_key(|(_, open)| open.used);
@@ -503,8 +510,8 @@ impl Ledger {
         true
     }
 
-    /// Closes up to `most` of the least recently used indexes that no caller has, and returns them.
-    /// The caller must drop them after it unlocks the ledger.
+    /// Closes up to `most` of the least recently used indexes that no caller has, and returns these
+    /// indexes. The caller must drop them after it unlocks the ledger.
     pub(super) fn close_some(&mut self, most: usize) -> Vec<Arc<Index>> {
         let mut closed = Vec::new();
         while closed.len() < most && self.close_oldest(&mut closed) {}
@@ -517,7 +524,7 @@ impl Ledger {
     }
 
     /// Drops the least recently used codebook that no index uses. With `but_last`, the codebook
-    /// that was used last stays. Returns whether one was dropped.
+    /// that was used last stays. Returns whether a codebook was dropped.
     fn drop_spare_codebook(&mut self, but_last: bool) -> bool {
         let last = self.last_codebook.as_ref().filter(|_| but_last);
         let spare = self
@@ -533,7 +540,7 @@ impl Ledger {
 
     fn drop_codebook(&mut self, hash: &str) {
         self.codebooks.remove(hash);
-        // This is done under the ledger's lock, so that no admitted index relies on the codebook.
+        // The ledger is locked during this call, so that no admitted index relies on the codebook.
         self.shared.forget_codebook(hash);
     }
 
@@ -553,7 +560,7 @@ impl Ledger {
         self.open.insert(name.to_owned(), open);
     }
 
-    /// Records that an index was not opened, and returns its memory, unless it was
+    /// Records that an index was not opened, and frees its memory, unless the index was
     /// [settled](Ledger::settle).
     pub(super) fn abandon(&mut self, name: &str) {
         let Some(charge) = self.opening.remove(name) else {
@@ -565,8 +572,8 @@ impl Ledger {
         }
     }
 
-    /// Drops a codebook that no index uses. It may never have been read, or its content may be
-    /// wrong.
+    /// Drops a codebook if no index uses it. The codebook may never have been read, or its content
+    /// may be wrong.
     fn drop_unused_codebook(&mut self, hash: &str) {
         if self.codebooks.get(hash).is_some_and(|kept| kept.users == 0) {
             self.drop_codebook(hash);
@@ -580,7 +587,7 @@ impl Ledger {
         closed.collect()
     }
 
-    /// Closes an index. Its memory counts until no caller has it.
+    /// Closes an index. Its memory counts until no caller has the index.
     pub(super) fn retire(&mut self, name: &str) -> Option<Arc<Index>> {
         let open = self.open.remove(name)?;
         if open.is_free() {
@@ -613,7 +620,7 @@ impl Ledger {
             }
             alive
         });
-        // An index that replaced one of these may already use the memory of its codebook.
+        // An index that replaced one of these indexes may already use the memory of its codebook.
         let is_over = |ledger: &Self| ledger.budget.is_some_and(|budget| ledger.sum() > budget);
         while is_over(self) && self.drop_spare_codebook(false) {}
     }

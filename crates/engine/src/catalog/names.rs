@@ -9,16 +9,17 @@ use stratann_tier::TierError;
 use crate::alike::edits;
 use crate::{Error, stored};
 
-/// The most names that an error lists.
+/// The largest number of names that an error lists.
 const LISTED: usize = 8;
 const NO_MANIFEST: &str =
     "it has no MANIFEST: a build was interrupted or is running, or this is another directory";
 
 /// The paths of the indexes of a catalog.
 pub(super) enum IndexPaths {
-    /// The indexes are the subdirectories of a directory. Their names are the names of the indexes.
+    /// The indexes are subdirectories of a directory. The name of an index is the name of its
+    /// subdirectory.
     Directory(PathBuf),
-    /// The indexes are at any paths, which are their names.
+    /// The indexes are at any paths. The name of an index is its path.
     Paths(BTreeMap<String, PathBuf>),
 }
 
@@ -32,14 +33,14 @@ impl fmt::Display for IndexPaths {
 }
 
 impl IndexPaths {
-    /// Checks a directory of indexes. It must exist and not be an index itself.
+    /// Checks a directory of indexes. It must exist and must not be an index itself.
     pub(super) fn directory(path: &Path) -> Result<Self, Error> {
         let found = match std::fs::metadata(path) {
             Ok(facts) if facts.is_dir() => None,
             Ok(_) => Some("a file"),
             Err(error) if stored::is_absent(&error) => Some("not there"),
-            // The directory may not be read, or the disk failed. So it is unknown whether it is an
-            // index.
+            // The process may not read the directory, or the disk failed. So it is unknown whether
+            // the directory is an index.
             Err(error) => {
                 let place = path.display().to_string();
                 return Err(TierError::io("look at", place, 0, 0, error).into());
@@ -64,7 +65,7 @@ impl IndexPaths {
         Ok(Self::Directory(path.to_owned()))
     }
 
-    /// Uses the given paths, at any place.
+    /// Uses the given paths.
     pub(super) fn paths(paths: Vec<PathBuf>) -> Result<Self, Error> {
         if paths.is_empty() {
             return Err(Error::call(
@@ -81,7 +82,8 @@ impl IndexPaths {
     /// The names of the existing indexes, sorted.
     ///
     /// # Errors
-    /// A directory cannot be read, so it is unknown whether it is an index.
+    /// The call fails if a directory cannot be read, so that it is unknown whether the directory is
+    /// an index.
     pub(super) fn names(&self) -> Result<Vec<String>, Error> {
         let directory = match self {
             Self::Directory(path) => path,
@@ -98,7 +100,7 @@ impl IndexPaths {
         stored::indexes_in(directory)
     }
 
-    /// The path of the index of this name. It is an error if the name leads out of the catalog.
+    /// The path of the index of this name. The call fails if the name leads out of the catalog.
     pub(super) fn path(&self, name: &str) -> Result<PathBuf, Error> {
         match self {
             Self::Directory(directory) => {
@@ -127,7 +129,8 @@ impl IndexPaths {
         }
     }
 
-    /// The error for an index that does not exist. `why` is the fault of the name, if it has one.
+    /// The error for an index that does not exist. `why` is the fault of the name. `None` if the
+    /// name has no fault.
     fn no_such(&self, name: &str, why: Option<&str>) -> Error {
         let there = match (self.names(), self) {
             (Err(error), _) => error.to_string(),
@@ -161,7 +164,7 @@ impl IndexPaths {
     }
 }
 
-/// The existing names that are most similar to `name`, beginning with the most similar.
+/// The existing names that are most similar to `name`. The most similar name comes first.
 fn most_like<'n>(name: &str, names: &'n [String]) -> Vec<&'n str> {
     let mut by_distance: Vec<(usize, &str)> = names
         .iter()

@@ -1,5 +1,5 @@
-//! Dense clusters ("crowds"): rows of a sample that are far nearer to each other than other rows
-//! are.
+//! Dense clusters ("crowds"). The rows of a dense cluster are far nearer to each other than the
+//! other rows of a sample are.
 //!
 //! ```text
 //!   apart, of a row     squared distance to its third nearest among 1,024 rows of the sample
@@ -9,45 +9,47 @@
 //!   weight, of a row    wide / apart
 //! ```
 //!
-//! The least squared error of all rows puts centroids where rows are far apart. A dense cluster
-//! then has one or two centroids in each chunk, and all of its rows have the same code. For
-//! instance, 3,000 rows of spread .01 beside 3,000 of spread 1 are found with a recall@10 of .32.
-//! The harm of an error depends on the distances that must be told apart. So the error of a row is
-//! measured in units of these distances. Then codes tell as many rows of a dense cluster apart as
-//! of the others.
+//! Training with the least squared error of all rows puts centroids where rows are far apart. A
+//! dense cluster then has one or two centroids in each chunk, and all of its rows have the same
+//! code. For instance, if a sample has 3,000 rows with a spread of .01 and 3,000 rows with a spread
+//! of 1, searches for the former have a recall@10 of .32. The harm of an error depends on the
+//! distances that codes must distinguish. So the error of a row is measured in units of these
+//! distances. Then codes distinguish as many rows of a dense cluster as of the other rows.
 //!
-//! If rows are spread evenly, no row is weighed, and the codebook is the unweighted one.
+//! If rows are spread evenly, no row gets a weight, and the codebook is the same as without
+//! weights.
 
 use stratann_vector::{Element, Kernel, Metric};
 
 use crate::threads;
 
-/// The number of sample rows that each row is compared with.
+/// The number of rows of the sample with which each row is compared.
 const PILOTS: usize = 1024;
-/// The rank of the neighbour whose distance counts.
+/// The rank of the neighbour whose distance is measured.
 const NEAREST: usize = 3;
-/// With fewer rows, nothing can be concluded.
+/// The least number of rows. Fewer rows do not show whether there is a dense cluster.
 const LEAST_ROWS: usize = 64;
-/// The factor of squared distances at which rows are uneven, and the least share of uneven rows
-/// that leads to weights.
+/// The factor between squared distances at which a row is uneven, and the least share of uneven
+/// rows with which rows get weights.
 const UNEVEN: f32 = 64.0;
 const SHARE: f64 = 0.02;
-/// The share for a sample of fewer than [`FEW_ROWS`] rows. If so few rows have weights, the
-/// codebook overfits them, and later rows of their kind look as if they had drifted. For instance,
-/// of 600 photos with 2 % near each other, a quarter did.
+/// The least share for a sample of fewer than [`FEW_ROWS`] rows. If few rows get weights, the
+/// codebook overfits these rows, and later rows of their kind seem to have drifted. For instance,
+/// if 2 % of 600 photos were near each other, a quarter of the later photos seemed to have drifted.
 const SHARE_OF_FEW: f64 = 0.05;
 const FEW_ROWS: usize = 4_096;
 /// The largest weight.
 const HEAVIEST: f32 = 1e6;
 
-/// The squared distance of each row, `dim` floats, to its third nearest among an even sample of all
-/// rows without itself. If the sample has fewer other rows, the distance to the farthest.
+/// The squared distance of each row of `dim` floats to its third nearest row, among an even sample
+/// of the other rows. If the sample has fewer other rows, it is the distance to the farthest of
+/// them.
 pub(crate) fn apart(rows: &[f32], dim: usize, threads: usize) -> Vec<f32> {
     let all: Vec<usize> = (0..rows.len() / dim).collect();
     among(rows, &all, dim, threads)
 }
 
-/// The same for the rows `of`.
+/// Does the same as [`apart`], for the rows `of`.
 fn among(rows: &[f32], of: &[usize], dim: usize, threads: usize) -> Vec<f32> {
     let count = rows.len() / dim;
     let pilots: Vec<usize> = spread(count).collect();
@@ -88,14 +90,14 @@ fn among(rows: &[f32], of: &[usize], dim: usize, threads: usize) -> Vec<f32> {
     apart
 }
 
-/// An even sample of the rows.
+/// The rows of an even sample.
 fn spread(count: usize) -> impl Iterator<Item = usize> {
     let pilots = count.min(PILOTS);
     (0..pilots).map(move |i| i * count / pilots)
 }
 
-/// The weight of the squared error of each row of a sample. `None` if the rows are few, or spread
-/// evenly.
+/// The weight of the squared error of each row of a sample. `None` if there are few rows, or if
+/// rows are spread evenly.
 pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f32>> {
     let count = rows.len() / dim;
     if count < LEAST_ROWS {
@@ -109,18 +111,18 @@ pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f3
     let wide = wide(&among(rows, &pilots, dim, threads), share)?;
     let weight = |apart: f32| match apart > 0.0 && apart.is_finite() {
         true => (wide / apart).clamp(1.0 / HEAVIEST, HEAVIEST),
-        // Equal rows need not be told apart.
+        // Codes need not distinguish equal rows.
         false => 1.0,
     };
     let apart = apart(rows, dim, threads);
     Some(apart.into_iter().map(weight).collect())
 }
 
-/// The upper quartile of the distances, if at least this share of the rows is uneven.
+/// The upper quartile of the distances, if at least the share `share` of the rows is uneven.
 fn wide(apart: &[f32], share: f64) -> Option<f32> {
     let mut sorted: Vec<f32> = apart.to_vec();
     sorted.sort_unstable_by(f32::total_cmp);
-    // Equal rows need not be told apart.
+    // Codes need not distinguish equal rows.
     sorted.retain(|&apart| apart > 0.0 && apart.is_finite());
     let (narrow, wide) = (
         *sorted.get(sorted.len() / 4)?,
@@ -136,7 +138,7 @@ fn wide(apart: &[f32], share: f64) -> Option<f32> {
 mod tests {
     use super::*;
 
-    /// Rows of 8 floats from 0 to `spread`.
+    /// Makes rows of 8 floats from 0 to `spread`.
     fn rows(count: usize, spread: f32, seed: u64) -> Vec<f32> {
         let mut state = seed;
         let next = || {
@@ -165,7 +167,7 @@ mod tests {
     #[test]
     fn even_rows_have_no_weights() {
         assert_eq!(weights(&rows(2000, 1.0, 1), 8, 1), None);
-        // Nor have a few rows near each other, equal rows, or too few rows.
+        // A few rows near each other, equal rows, and too few rows have no weights either.
         let mut few = rows(2000, 1.0, 2);
         for x in &mut few[..8 * 60] {
             *x *= 0.001;
@@ -194,7 +196,7 @@ mod tests {
             let times = mean(narrow) / mean(other);
             assert!((300.0..1e6).contains(&times), "{crowd}: {times}");
         }
-        // Equal rows beside others do not weigh more.
+        // Equal rows beside other rows do not get a larger weight.
         let mut equal = rows(2000, 1.0, 5);
         equal[..8 * 400].fill(0.5);
         for x in &mut equal[8 * 1000..] {

@@ -1,4 +1,4 @@
-//! The big-ann matrix, the format of `.fbin .hbin .u8bin .i8bin`, and of `.ibin` with 32-bit
+//! The big-ann matrix. It is the format of `.fbin .hbin .u8bin .i8bin`, and of `.ibin` with 32-bit
 //! integers.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A file whose name ends with `.crop_nb_N` has the first N rows of a larger file. Its header may
-//! have the number of rows of the larger file.
+//! still have the number of rows of the larger file.
 
 use super::error::DataError;
 use super::output::Output;
@@ -20,20 +20,20 @@ use std::fs::File;
 use std::path::Path;
 use stratann_vector::Element;
 
-/// The bytes before the first row.
+/// The number of bytes before the first row.
 pub(super) const HEADER: u64 = 8;
 
-/// The bytes that [`write_bin`] reads and writes with one call.
+/// The number of bytes that [`write_bin`] reads and writes with one call.
 const PIECE: usize = 1 << 20;
 
-/// Reads the numbers of rows and dimensions. Zeros are an error.
+/// Reads the number of rows and the dimension. If one of them is zero, the call fails.
 pub(super) fn read_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
     let (rows, dim) = read_any_header(file, length, name)?;
     check_not_empty(name, u64::from(rows), u64::from(dim))?;
     Ok((rows, dim))
 }
 
-/// Like [`read_header`], but accepts zeros.
+/// Does the same as [`read_header`], but accepts zeros.
 fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
     if length < HEADER {
         return Err(DataError::Truncated {
@@ -52,7 +52,7 @@ fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), D
     ))
 }
 
-/// Reads the header, and checks the length of the file against it. A file without rows is an error
+/// Reads the header, and compares the length of the file with it. A file without rows is an error
 /// unless `even_empty` is set. For a cropped file, `left` is the number of rows in its name.
 pub(super) fn read_shape(
     file: &File,
@@ -90,7 +90,7 @@ pub(super) fn read_shape(
     })
 }
 
-/// The file extension for such elements, without the dot.
+/// The file extension for this element type, without the dot.
 pub(crate) fn bin_extension(element: Element) -> &'static str {
     match element {
         Element::F32 => "fbin",
@@ -100,9 +100,9 @@ pub(crate) fn bin_extension(element: Element) -> &'static str {
     }
 }
 
-/// Writes all rows of a source as a file. The extension must fit the element type: `.fbin` f32,
-/// `.hbin` f16, `.u8bin` u8, `.i8bin` i8. The file appears under its name when it is complete, and
-/// replaces an older file of that name.
+/// Writes all rows of a source to a file. The extension must fit the element type: `.fbin` for f32,
+/// `.hbin` for f16, `.u8bin` for u8, and `.i8bin` for i8. The file gets its name when it is
+/// complete, and then replaces an older file of this name.
 pub fn write_bin(path: impl AsRef<Path>, source: &dyn VectorSource) -> Result<(), DataError> {
     let path = path.as_ref();
     let right = bin_extension(source.element());
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(
             names.len(),
             1,
-            "another file is left beside the written one"
+            "the write left another file beside the written file"
         );
     }
 
@@ -248,7 +248,7 @@ mod tests {
             assert_eq!((file.rows(), file.dim()), (6, 4), "{name}");
             assert_eq!(Matrix::read(&file).unwrap().bytes(), &all.bytes()[..96]);
         }
-        // Some tools rewrite the header of a cropped file, others keep it.
+        // Some tools rewrite the header of a cropped file, and others leave it unchanged.
         let path = folder.path().join("base.1B.fbin.crop_nb_6");
         bytes[..4].copy_from_slice(&6u32.to_le_bytes());
         std::fs::write(&path, &bytes).unwrap();

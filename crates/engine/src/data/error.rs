@@ -1,11 +1,11 @@
-//! Errors of the user's data. Each names the file, the place in it, the value, the reason that it
-//! is refused, and the remedy.
+//! Errors of the user's data. Each error names the file, the position in it, the value, the reason
+//! for which the value is refused, and the remedy.
 
 use std::io;
 use stratann_tier::TierError;
 use stratann_vector::{Element, Metric};
 
-/// Data that could not be read, or that cannot be used.
+/// The error of data that cannot be read or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
@@ -14,18 +14,18 @@ pub enum DataError {
     Io {
         /// The file.
         file: String,
-        /// The operation that failed: `open`, `read at offset ..`, `write`..
+        /// The operation that failed: `open`, `read at offset ..`, `write` and others.
         action: String,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// The extension of the file names no format that can be read here.
+    /// The extension of the file names no format that can be read.
     #[error("{file}: {found} names no format that is possible here. Use one of: {expected}")]
     Extension {
         /// The file.
         file: String,
-        /// `the extension`, with the dot, in quotes. For a path without one, a description, for
-        /// example `a directory`.
+        /// The text `the extension` and the extension with its dot, in quotes. For a path without
+        /// an extension, it is a description such as `a directory`.
         found: String,
         /// The possible extensions.
         expected: String,
@@ -37,11 +37,11 @@ pub enum DataError {
     Truncated {
         /// The file.
         file: String,
-        /// Its length in bytes.
+        /// The length of the file in bytes.
         found: u64,
-        /// The length that it should have.
+        /// The length that the file should have.
         expected: String,
-        /// The origin of that length.
+        /// The reason for this length.
         why: String,
     },
     /// The file is longer than its header states.
@@ -54,45 +54,45 @@ pub enum DataError {
         file: String,
         /// The number of excess bytes.
         extra: u64,
-        /// Its length in bytes.
+        /// The length of the file in bytes.
         found: u64,
-        /// The length that it should have.
+        /// The length that the file should have.
         expected: String,
-        /// The origin of that length.
+        /// The reason for this length.
         why: String,
     },
-    /// A file or array without rows, or with rows without elements.
+    /// A file or an array has no rows, or its rows have no elements.
     #[error("{file}: {what} is 0; at least 1 is needed. Give vectors, or another file")]
     Empty {
         /// The file or array.
         file: String,
-        /// The number that is zero: rows or elements.
+        /// The number that is zero: the number of rows, or the dimension.
         what: &'static str,
     },
-    /// A header or field with a value that cannot be used.
+    /// A header or a field has a value that cannot be used.
     #[error("{file}: {what} at offset {offset} is {found}; {reason}. {remedy}")]
     Field {
         /// The file.
         file: String,
         /// The offset of the field, in bytes.
         offset: u64,
-        /// The field.
+        /// The name of the field.
         what: &'static str,
-        /// Its value.
+        /// The value of the field.
         found: String,
-        /// Why it cannot be used.
+        /// The reason for which the value cannot be used.
         reason: String,
         /// The remedy.
         remedy: String,
     },
-    /// The number of bytes in memory does not fit the rows.
+    /// The number of bytes in memory does not fit the number of rows.
     #[error(
         "{name}: {found} bytes do not make {rows} rows of {dim} x {element}; these take {expected} bytes. Pass whole rows"
     )]
     Size {
         /// The array.
         name: String,
-        /// The number of given bytes.
+        /// The number of bytes that the caller gave.
         found: u64,
         /// The number of rows.
         rows: u64,
@@ -100,7 +100,7 @@ pub enum DataError {
         dim: u64,
         /// The element type.
         element: Element,
-        /// The right number of bytes.
+        /// The correct number of bytes.
         expected: u128,
     },
     /// The rows do not fit into memory.
@@ -115,16 +115,16 @@ pub enum DataError {
         /// The bytes of a row.
         row_bytes: u64,
     },
-    /// Rows that do not exist.
+    /// The requested rows do not exist.
     #[error(
-        "{name}: rows {first} to {end} (exclusive) were asked for; it has {rows} rows. Ask for rows that it has"
+        "{name}: rows {first} to {end} (exclusive) were requested, but there are only {rows} rows. Request rows that exist"
     )]
     Range {
         /// The file or array.
         name: String,
         /// The first requested row.
         first: u64,
-        /// One more than the last requested row.
+        /// The number of the last requested row, plus 1.
         end: u64,
         /// The number of rows.
         rows: u64,
@@ -143,7 +143,7 @@ pub enum DataError {
         /// `NaN`, `inf` or `-inf`.
         value: f32,
     },
-    /// A `float64` element is beyond the largest `float32`.
+    /// A `float64` element is larger than the largest `float32`.
     #[error(
         "{name}: row {row}, column {column} is {value:?}, for which float32 has no number; float64 is read as float32. Scale the vectors, or remove the row"
     )]
@@ -171,7 +171,7 @@ pub enum DataError {
         column: u64,
         /// The element.
         value: f32,
-        /// The largest possible magnitude.
+        /// The largest magnitude that an element may have.
         largest: f32,
         /// The number of dimensions.
         dim: u64,
@@ -188,10 +188,10 @@ pub enum DataError {
         name: String,
         /// The row, from 0.
         row: u64,
-        /// Its length: zero.
+        /// The length of the row, which is zero.
         norm: f32,
     },
-    /// Two collections whose rows cannot be compared.
+    /// The rows of two collections cannot be compared.
     #[error("{name}: {what} is {found}; in {other} it is {expected}. Give vectors of one kind")]
     Mismatch {
         /// The name of the first collection.
@@ -205,14 +205,14 @@ pub enum DataError {
         /// The value of the other collection.
         expected: String,
     },
-    /// An argument outside its range.
+    /// An argument is outside its range.
     #[error("{what} is {found}; {reason}. {remedy}")]
     Argument {
         /// The argument.
         what: &'static str,
-        /// Its value.
+        /// The value of the argument.
         found: String,
-        /// Why the value is not possible.
+        /// The reason for which the value is not possible.
         reason: String,
         /// How the caller can repair the call.
         remedy: String,
@@ -223,12 +223,12 @@ pub enum DataError {
     /// The system refused memory for work on the rows.
     #[error(transparent)]
     Memory(TierError),
-    /// The user stopped the work.
+    /// The caller stopped the work.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// The remedy for an error of the operating system; empty if none is known.
+/// The remedy for an error of the operating system. Empty if no remedy is known.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ". Check the path",
@@ -240,8 +240,8 @@ fn remedy(source: &io::Error) -> &'static str {
 }
 
 impl DataError {
-    /// Whether the call was wrong: an argument, or data that do not fit together. `false` if data
-    /// are damaged or cannot be reached.
+    /// Whether the call was wrong: an argument, or data that do not fit together. Returns `false`
+    /// if data are damaged or cannot be read.
     pub fn is_call_wrong(&self) -> bool {
         matches!(
             self,
@@ -268,9 +268,9 @@ impl DataError {
         }
     }
 
-    /// The error of a number for which a format has 32 bits.
+    /// The error of a number that does not fit into the 32 bits of a format.
     pub(crate) fn too_wide(what: &'static str, found: usize) -> DataError {
-        let reason = "the format has 32 bits for it, which hold at most 4294967295";
+        let reason = "the format has 32 bits for this number, so at most 4294967295 is possible";
         DataError::argument(what, found, reason, "Use a .npy file, or several files")
     }
 
@@ -283,8 +283,8 @@ impl DataError {
         }
     }
 
-    /// Returns an error if the length of a file is not the one that follows from its header. `why`
-    /// explains that length.
+    /// Returns an error if the length of a file is not the expected length. `why` explains the
+    /// expected length.
     pub(crate) fn check_length(
         file: &str,
         found: u64,
@@ -301,7 +301,7 @@ impl DataError {
             }),
             std::cmp::Ordering::Greater => Err(DataError::Trailing {
                 file: file.to_owned(),
-                // The difference is smaller than `found`, a u64.
+                // The difference is smaller than `found`, which is a u64.
                 extra: (u128::from(found) - expected) as u64,
                 found,
                 expected: expected.to_string(),

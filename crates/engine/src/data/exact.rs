@@ -1,5 +1,4 @@
-//! Exact search: compares every query with every row. It is slow and exact, and needs little
-//! memory.
+//! Exact search. It compares every query with every row. It is slow, and needs little memory.
 //!
 //! ```text
 //! base ──4 MiB at a time──> block i+1 being read
@@ -7,7 +6,7 @@
 //!                                                             └─> thread 1: queries q..2q  ...
 //! ```
 //!
-//! Each thread keeps the k best rows of its own queries, so threads share only the block.
+//! Each thread keeps the k nearest rows of its own queries, so threads share only the block.
 
 use super::error::DataError;
 use super::source::{Matrix, VectorSource, check_rows};
@@ -19,23 +18,23 @@ use std::collections::BinaryHeap;
 use stratann_tier::ask_for_memory;
 use stratann_vector::{Kernel, Metric};
 
-/// The bytes of a block of the base. Two blocks are in memory: one is read while the other is
-/// searched.
+/// The bytes of a block of the base. Two blocks are in memory: while one is searched, the other is
+/// read.
 const BLOCK: usize = 4 << 20;
 
-/// The bytes of a tile, a part of a block. A thread compares all of its queries with a tile before
-/// the next one. A tile is small enough to stay in the L2 cache.
+/// The bytes of a tile, which is a part of a block. A thread compares all of its queries with one
+/// tile before it begins the next tile. A tile is small enough to stay in the L2 cache.
 const TILE: usize = 128 << 10;
 
-/// Finds the `k` nearest rows of `base` for each query, nearest first. If two rows have the same
-/// distance, the one with the lower number comes first. The queries are in memory, but the base is
-/// not. If the base has fewer than `k` rows, the remaining places have the id 2^64 - 1 and an
-/// infinite distance, as in a search.
+/// Finds the `k` nearest rows of `base` for each query, in order of distance. If two rows have the
+/// same distance, the row with the lower number comes first. The queries are in memory, and the
+/// base is not. If the base has fewer than `k` rows, the remaining places have the id 2^64 - 1 and
+/// an infinite distance, as in a search.
 ///
-/// It is an error if `k` is zero, or above both the number of rows and
-/// [`MOST_PADDED`](bounds::MOST_PADDED), or if a number is beyond its [`bounds`]. So are queries of
-/// another dimension or element type, NaN and infinity, and under cosine vectors without a
-/// direction.
+/// The call fails if `k` is zero, or larger than both the number of rows and
+/// [`MOST_PADDED`](bounds::MOST_PADDED), or if another number is beyond its [`bounds`]. It fails if
+/// queries and base have different dimensions or element types, or if an element is NaN or
+/// infinite. Under cosine, it also fails for vectors without a direction.
 pub fn brute_force(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
@@ -69,7 +68,7 @@ pub fn brute_force(
         let length = step.min(base.rows() - first) * row_bytes;
         let length_ahead = step.min(base.rows().saturating_sub(next)) * row_bytes;
         let (block_now, helpers) = (&block[..length], workers.len());
-        // There are at most u32::MAX rows, which was checked above.
+        // The number of rows is at most u32::MAX, which was checked above.
         let scan = |worker: &mut Worker<'_>| worker.scan(first as u32, block_now, progress);
         let read = || read_block(base, metric, next, &mut ahead[..length_ahead]);
         let (_, read) = threads::shared_beside(workers.iter_mut(), helpers, scan, read);
@@ -99,11 +98,12 @@ pub fn brute_force(
     })
 }
 
-/// The checks of [`brute_force`] that read no vector. The sources may be
+/// Makes the checks of [`brute_force`] that read no vectors. The sources may be
 /// [outlines](super::Outline).
 ///
 /// # Errors
-/// As for [`brute_force`], for the arguments and the shapes.
+/// The call fails for the same reasons as [`brute_force`], as far as they concern the arguments and
+/// the shapes.
 pub fn check_brute_force(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
@@ -161,8 +161,8 @@ pub fn check_brute_force(
     Ok(())
 }
 
-/// Asks the system for the memory of the search: two blocks, the queries, the results, the threads,
-/// and the best rows of each query, whose tables grow by doubling.
+/// Asks the system for the memory of the search. It consists of two blocks, the queries, the
+/// results, the threads, and the nearest rows of each query, whose tables grow by doubling.
 fn ask(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
@@ -188,7 +188,7 @@ fn ask(
     .map_err(DataError::Memory)
 }
 
-/// Reads rows and checks their values.
+/// Reads rows, and checks their values.
 fn read_block(
     base: &dyn VectorSource,
     metric: Metric,
@@ -202,13 +202,13 @@ fn read_block(
     check_rows(base, metric, first, out)
 }
 
-/// The queries of one thread, and the best rows for each query so far.
+/// The queries of one thread, and the nearest rows of each query so far.
 struct Worker<'a> {
     kernel: Kernel,
     queries: &'a [u8],
     row_bytes: usize,
     k: usize,
-    /// For each query a heap of the k smallest keys, with the largest key on top.
+    /// For each query, a heap of the k smallest keys. The largest of these keys is on top.
     best: Vec<BinaryHeap<u64>>,
     distances: Vec<f32>,
 }
@@ -248,7 +248,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Offers consecutive rows to the k best rows of a query.
+/// Adds consecutive rows to the k nearest rows of a query, if they are near enough.
 fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]) {
     let mut limit = match best.peek() {
         Some(&worst) if best.len() == k => worst,
@@ -260,8 +260,8 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
         distance_of(limit)
     };
     for (at, &distance) in distances.iter().enumerate() {
-        // Row numbers rise. So if distances are equal, the rows that are kept come first. The
-        // comparison also rejects almost every row before a key is made.
+        // Row numbers rise. So of rows at equal distance, the rows that are kept already come
+        // first. This comparison rejects almost all rows, before a key is made.
         if distance >= limit_distance && limit != u64::MAX {
             continue;
         }
@@ -282,10 +282,10 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
     }
 }
 
-/// Combines distance and row in one number that sorts by distance, then by row. NaN sorts last. For
-/// finite vectors, NaN can only come from an overflow in the kernel.
+/// Combines distance and row in one number, which sorts by distance and then by row. NaN sorts
+/// last. For finite vectors, only an overflow in the kernel gives NaN.
 fn key_of(distance: f32, row: u32) -> u64 {
-    // Adding zero turns -0 into 0.
+    // The addition of zero turns -0 into 0.
     let distance = if distance.is_nan() {
         f32::INFINITY
     } else {
@@ -332,7 +332,7 @@ mod tests {
             let value = next() % 7 + 1;
             match element {
                 Element::F32 => (value as f32 - 3.5).to_le_bytes().to_vec(),
-                // 0x3c00 is 1.0. Adding 0x400 doubles the value.
+                // The value 0x3c00 is 1.0. An addition of 0x400 doubles it.
                 Element::F16 => (0x3c00 + 0x400 * (value % 3) as u16).to_le_bytes().to_vec(),
                 Element::U8 | Element::I8 => vec![value as u8],
             }
@@ -340,7 +340,7 @@ mod tests {
         Matrix::new(bytes.collect(), rows, dim, element).unwrap()
     }
 
-    /// Computes the same result by sorting all rows.
+    /// Computes the same result by a sort of all rows.
     fn by_sorting(base: &Matrix, queries: &Matrix, k: usize, metric: Metric) -> GroundTruth {
         let kernel = Kernel::new(metric, base.element(), base.dim());
         let (mut ids, mut distances) = (Vec::new(), Vec::new());
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn several_blocks_are_one_collection() {
-        // 13 MB are four blocks, and the last one is short.
+        // The 13 MB are four blocks, and the last block is short.
         let base = matrix(100_001, 128, Element::U8, 1);
         let queries = matrix(5, 128, Element::U8, 2);
         for threads in [1, 2, 3, 5, 64] {
@@ -405,7 +405,7 @@ mod tests {
         }
     }
 
-    /// Interrupts after some steps, and counts them.
+    /// Interrupts the work after some steps, and counts the steps.
     struct Impatient {
         limit: u64,
         done: AtomicU64,
@@ -504,7 +504,7 @@ mod tests {
             assert_eq!((ids[10], ids[11]), (u64::MAX, u64::MAX));
             assert!(far[10].is_infinite() && far[11].is_infinite());
         }
-        // Places without a neighbour need not be found.
+        // A recall does not count places that have no neighbour.
         let found = more.ids.clone();
         assert_eq!(more.recall(&found, &distances(&more), 12).unwrap(), 1.0);
         let ids_alone = GroundTruth {

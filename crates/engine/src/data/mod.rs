@@ -1,4 +1,4 @@
-//! Vector files, rows of attributes and ground truth: the input of a user.
+//! The input of a user: vector files, rows of attributes, and ground truth.
 //!
 //! | extension | contents | element | module |
 //! |---|---|---|---|
@@ -11,8 +11,8 @@
 //! | `.bin64 .npy` | ground truth | u64 ids, f32 distances | `truth` |
 //!
 //! A collection may be larger than the memory of a build. So a source is read by ranges of rows,
-//! with positional reads into the caller's buffer. No file is ever mapped. A whole file is read
-//! only if the caller asks for a [`Matrix`].
+//! with positional reads into the caller's buffer. No file is ever mapped. If the caller asks for a
+//! [`Matrix`], the whole file is read.
 
 mod bin;
 mod error;

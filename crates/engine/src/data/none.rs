@@ -1,13 +1,13 @@
-//! Sources without vectors. An index that is built of [`NoRows`] is empty, and takes vectors of its
-//! dimension and element type. An [`Outline`] has the shape of vectors that were not read yet, for
-//! checks before they are.
+//! Sources without vectors. An index that is built of [`NoRows`] is empty, and accepts vectors of
+//! the dimension and element type of [`NoRows`]. An [`Outline`] has the shape of vectors that were
+//! not read yet, so that a caller can check the shape before it reads the vectors.
 
 use stratann_vector::Element;
 
 use super::error::DataError;
 use super::source::{VectorSource, check_range};
 
-/// A source of no rows, with a dimension and an element type.
+/// A source that has a dimension and an element type, but no rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NoRows {
     dim: usize,
@@ -15,7 +15,7 @@ pub struct NoRows {
 }
 
 impl NoRows {
-    /// A source without rows, for vectors of `dim` elements.
+    /// Makes a source without rows, for vectors of `dim` elements.
     pub fn new(element: Element, dim: usize) -> Self {
         Self { dim, element }
     }
@@ -47,10 +47,10 @@ impl VectorSource for NoRows {
     }
 }
 
-/// The name and the shape of vectors that were not read yet. No row of it can be read.
+/// The name and the shape of vectors that were not read yet. Its rows cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outline {
-    /// The name in messages.
+    /// The name of the vectors in messages.
     pub name: String,
     /// The number of rows.
     pub rows: usize,

@@ -11,42 +11,44 @@
 //!      .     .  the elements
 //! ```
 //!
-//! Arrays of two dimensions can be read, with elements of `float32`, `float16`, `float64`, `uint8`
-//! or `int8`, in either byte order, in C's order or in Fortran's. Elements in another form are
-//! converted when they are read. `float64` becomes the nearest `float32`. If a finite element is
-//! too large for `float32`, that is an error.
+//! Arrays of two dimensions can be read. Their elements are `float32`, `float16`, `float64`,
+//! `uint8` or `int8`, in either byte order, and in the order of C or of Fortran. Elements in
+//! another form than that of a source are converted when they are read. `float64` becomes the
+//! nearest `float32`. If a finite element is too large for `float32`, the read fails.
 //!
-//! In Fortran's order the elements of a column are stored one after the other, so a few rows take
-//! one read for each column. The error for another dtype contains the call that converts the array.
+//! In the order of Fortran, the elements of a column are stored one after the other. So a read of a
+//! few rows needs one read for each column. If an array has another dtype, the error has the call
+//! that converts the array.
 
 use super::error::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;
 
-/// About how many bytes of an array are read and converted together.
+/// The approximate number of bytes of an array that are read and converted together.
 const PIECE: usize = 1 << 20;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-/// No array of numbers needs a header of so many bytes. A longer header is damage.
+/// The largest length of a header in bytes. No array of numbers needs a longer header, so a longer
+/// header is damaged.
 const MAX_HEADER: u64 = 1 << 16;
 
-/// The header of an array to be written: an array of rows with a number of columns, or an array of
-/// numbers.
+/// The header of an array to be written. The array has rows with a number of columns, or is a list
+/// of numbers.
 pub(crate) struct NpyHeader {
-    /// The dtype, as numpy writes it.
+    /// The dtype in the spelling of numpy.
     pub(crate) descr: &'static str,
-    /// The number of columns, for an array of two dimensions.
+    /// The number of columns. `None` for an array of one dimension.
     pub(crate) columns: Option<u64>,
 }
 
 impl NpyHeader {
-    /// The bytes of a header. They do not depend on the number of rows, so the header can be
-    /// overwritten.
+    /// The number of bytes of a header. It does not depend on the number of rows, so the header can
+    /// be overwritten later.
     const LENGTH: usize = 128;
 
-    /// The header for an array with so many rows.
+    /// The header of an array with `rows` rows.
     pub(crate) fn bytes(&self, rows: u64) -> Vec<u8> {
         let descr = self.descr;
         let shape = match self.columns {
@@ -54,8 +56,7 @@ impl NpyHeader {
             None => format!("({rows},)"),
         };
         let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}");
-        // There are ten bytes before the text, and a newline after it. The data begins at a
-        // multiple of 64.
+        // Ten bytes precede the text, and a newline follows it. The data begin at a multiple of 64.
         let length = Self::LENGTH - 10;
         let mut bytes = MAGIC.to_vec();
         bytes.extend([1, 0]);
@@ -65,7 +66,7 @@ impl NpyHeader {
     }
 }
 
-/// Reads the header. Also returns the offset of the elements.
+/// Reads the header. Returns it and the offset of the elements.
 pub(super) fn read_header(
     file: &File,
     length: u64,
@@ -145,8 +146,8 @@ pub(super) fn read_header(
     Ok((header, at + header_length))
 }
 
-/// Reads the header. An array that is no matrix of vectors is an error, and so is a wrong length of
-/// the file.
+/// Reads the header. The call fails if the array is no matrix of vectors, or if the length of the
+/// file is wrong.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
@@ -201,23 +202,23 @@ pub(super) fn read_shape(
 /// The form of the elements of an array in its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Array {
-    /// Bytes of an element.
+    /// The bytes of an element.
     width: usize,
-    /// Whether the highest byte of an element comes first.
+    /// Whether the highest byte of an element is stored first.
     big_endian: bool,
-    /// Whether the elements of a column are stored one after the other (Fortran's order). Otherwise
-    /// the elements of a row are.
+    /// Whether the elements of a column are stored one after the other (the order of Fortran).
+    /// Otherwise the elements of a row are stored one after the other.
     pub(super) fortran: bool,
 }
 
 impl Array {
-    /// Whether the file has rows in the form that a source returns, so that no conversion is
+    /// Whether the rows in the file have the form that a source returns, so that no conversion is
     /// needed.
     fn is_plain(self, element: Element) -> bool {
         self.width == element.size() && !self.big_endian && !self.fortran
     }
 
-    /// Fills `out` with whole rows, from row `first` on.
+    /// Fills `out` with whole rows of the file, from row `first` on.
     pub(super) fn read_rows(
         self,
         file: &File,
@@ -244,7 +245,8 @@ impl Array {
         Ok(())
     }
 
-    /// Fills `piece` with some rows, each with its elements one after the other.
+    /// Fills `piece` with some rows of an array in the order of Fortran. In `piece`, the elements
+    /// of a row are stored one after the other.
     fn read_columns(
         self,
         file: &File,
@@ -265,7 +267,7 @@ impl Array {
         Ok(())
     }
 
-    /// Converts the elements of `piece` from the form of the file into `out`.
+    /// Converts the elements of `piece` from their form in the file, and writes them to `out`.
     fn convert(
         self,
         shape: &Shape,
@@ -299,7 +301,8 @@ impl Array {
     }
 }
 
-/// The element type of a dtype and the form of its elements in the file. `None` for other dtypes.
+/// The element type of a dtype, and the form of its elements in the file. `None` if vectors cannot
+/// have the dtype.
 fn element(descr: &str) -> Option<(Element, Array)> {
     let (order, kind) = descr.split_at_checked(1).unwrap_or((descr, ""));
     let (element, width) = match (order, kind) {
@@ -318,7 +321,7 @@ fn element(descr: &str) -> Option<(Element, Array)> {
     Some((element, array))
 }
 
-/// The contents of the dictionary.
+/// The contents of the dictionary in a header.
 #[derive(Debug, PartialEq)]
 pub(super) struct Header {
     pub(super) descr: String,
@@ -329,7 +332,8 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Parses the dictionary. `None` if the text is no dictionary, lacks a key, or has another key.
+    /// Parses the dictionary. Returns `None` if the text is no dictionary, lacks a key, or has
+    /// another key.
     fn parse(text: &str) -> Option<Header> {
         let (mut descr, mut fortran_order, mut shape) = (None, None, None);
         let mut rest = Literal(text);
@@ -358,8 +362,8 @@ impl Header {
     }
 }
 
-/// The remaining text of a Python literal. Each method removes the literal after which it is named
-/// from the start of the text, if it is there.
+/// The remaining text of a Python literal. Each method is named after a kind of literal. If the
+/// text begins with such a literal, the method removes it from the text.
 struct Literal<'a>(&'a str);
 
 impl<'a> Literal<'a> {
@@ -376,7 +380,7 @@ impl<'a> Literal<'a> {
         Some(string)
     }
 
-    /// The dtype of a structured array. It is parsed only so that the error can quote it.
+    /// Parses the dtype of a structured array. The result is used only to quote it in the error.
     fn list(&mut self) -> Option<&'a str> {
         let text = self.0.trim_start();
         text.starts_with('[').then_some(())?;
@@ -480,8 +484,9 @@ mod tests {
 
     #[test]
     fn as_numpy_writes_it() {
-        // numpy.save of numpy.arange(6, dtype='uint8').reshape(2, 3), numpy 1.26. The header is
-        // padded with spaces to a multiple of 64 and ends with a newline.
+        // These are the bytes of numpy.save of numpy.arange(6, dtype='uint8').reshape(2, 3) in
+        // numpy 1.26. The header is padded with spaces to a multiple of 64, and ends with a
+        // newline.
         let mut text = "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }".to_owned();
         while !(10 + text.len() + 1).is_multiple_of(64) {
             text.push(' ');
@@ -559,7 +564,7 @@ mod tests {
 
     #[test]
     fn other_widths_and_orders_are_converted_as_they_are_read() {
-        // The array is large enough to be read in several pieces.
+        // The array is so large that it is read in several pieces.
         let (rows, dim) = (3_001, 70);
         let value = |row: usize, column: usize| (row * dim + column) as f64 * -0.7 + 1e-3;
         for (descr, fortran) in [
@@ -608,7 +613,7 @@ mod tests {
                 assert_eq!(alone, floats, "{descr} {fortran}");
             }
         }
-        // The array has float16, and then elements of one byte.
+        // The first array has elements of one byte, and the second array has float16.
         let data: Vec<u8> = (0..6).collect();
         let matrix = open(&file(1, &header("|u1", "True", "(2, 3)"), &data)).unwrap();
         assert_eq!(matrix.bytes(), [0, 2, 4, 1, 3, 5]);
@@ -634,7 +639,7 @@ mod tests {
             text.contains("row 1, column 1 is -1e300, for which float32 has no number"),
             "{text}"
         );
-        // NaN and infinity are found by the check of rows. Numbers that are too small become zero.
+        // A check of the rows finds NaN and infinity. Numbers that are too small become zero.
         let matrix = of([
             f64::NAN,
             f64::INFINITY,

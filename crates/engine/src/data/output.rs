@@ -1,4 +1,4 @@
-//! A file that appears when it is complete, or not at all.
+//! A file that gets its name when it is complete. An incomplete file is removed.
 
 use super::error::DataError;
 use std::fs::{File, OpenOptions};
@@ -6,14 +6,14 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A file that is being written. Its bytes go to a temporary file, which [`Output::commit`] renames
-/// to `path`. Without a commit the temporary file is removed.
+/// A file that is being written. Its bytes are written to a temporary file, which
+/// [`Output::commit`] renames to `path`. If there is no commit, a drop removes the temporary file.
 #[derive(Debug)]
 pub(crate) struct Output {
     writer: BufWriter<File>,
     name: String,
     path: PathBuf,
-    /// The temporary file. `None` if the target cannot be replaced (a pipe, a device).
+    /// The temporary file. `None` if the target cannot be replaced, since it is a pipe or a device.
     beside: Option<PathBuf>,
     home: stratann_tier::Home,
 }
@@ -49,7 +49,7 @@ impl Output {
             .map_err(|source| DataError::io(&self.name, "write", source))
     }
 
-    /// Appends numbers, little-endian.
+    /// Appends numbers as little-endian words.
     pub(crate) fn write_words(
         &mut self,
         words: impl Iterator<Item = u32>,
@@ -63,14 +63,15 @@ impl Output {
     /// Overwrites bytes at the beginning of the file.
     ///
     /// # Errors
-    /// The file cannot be written, or is a pipe, whose beginning was already sent.
+    /// The call fails if the file cannot be written, or if it is a pipe, which has already sent its
+    /// beginning.
     pub(crate) fn write_in_front(&mut self, bytes: &[u8]) -> Result<(), DataError> {
         let written = self.writer.flush();
         let written = written.and_then(|()| self.writer.get_ref().write_all_at(bytes, 0));
         written.map_err(|source| DataError::io(&self.name, "write the header again", source))
     }
 
-    /// Syncs all bytes. The file does not appear yet.
+    /// Syncs all bytes. The file still has its temporary name.
     pub(crate) fn complete(&mut self) -> Result<(), DataError> {
         let failed = |source| DataError::io(&self.name, "write", source);
         self.writer.flush().map_err(failed)?;
@@ -80,7 +81,7 @@ impl Output {
         }
     }
 
-    /// Removes the file that this one will replace, if it exists.
+    /// Removes the file that this file will replace, if it exists.
     pub(crate) fn remove_old(&self) -> Result<(), DataError> {
         if self.beside.is_none() {
             return Ok(());
@@ -117,8 +118,8 @@ impl Drop for Output {
     }
 }
 
-/// `folder/.name.<process>.partial`: a hidden file on the same file system, which no other process
-/// uses.
+/// The path `folder/.name.<process>.partial`. It is a hidden file on the same file system, and no
+/// other process uses it.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.partial", std::process::id()))

@@ -1,17 +1,17 @@
-//! Rows of attributes beside vectors: from memory, or from a file of JSON lines.
+//! Rows of attributes for vectors. They are in memory, or in a file of JSON lines.
 //!
 //! ```text
 //!   {"colour": "red", "price": 3.5, "tags": ["new", "small"], "sold": true, "stock": 7}
 //! ```
 //!
-//! A line is an object, and a key is the name of a column. A value is a boolean, a number, a
+//! A line is an object, and each key is the name of a column. A value is a boolean, a number, a
 //! string, or a list of strings or of integers. `null`, an empty list and a missing key all mean
-//! that there is no value. An update removes the value of a column that is `null` or an empty list,
-//! and keeps the value of a column whose key is missing.
+//! that the row has no value in the column. In an update, `null` or an empty list removes the value
+//! of the column. If the key is missing, the value stays.
 //!
-//! Whole numbers are integers. If a column of the file also has other numbers, all of its numbers
-//! are floats. The file does not tell which columns are times, and which key is the payload:
-//! [`JsonColumns`] does.
+//! Whole numbers are integers. If a column of the file also has other numbers, all numbers of this
+//! column are floats. The file does not show which columns are times, and which key is the payload.
+//! [`JsonColumns`] has these facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -28,8 +28,8 @@ use crate::alike::meant;
 use crate::filter::timestamp;
 use crate::progress::{Progress, Silent, Stage};
 
-/// Attributes and payloads beside vectors: a row for each vector, in the order of the vectors. Any
-/// number of threads may read it.
+/// Attributes and payloads of vectors. It has one row for each vector, in the order of the vectors.
+/// Any number of threads may read it.
 pub trait RowSource: Send + Sync {
     /// The number of rows.
     fn rows(&self) -> usize;
@@ -40,15 +40,15 @@ pub trait RowSource: Send + Sync {
     /// Reads a row.
     ///
     /// # Errors
-    /// The row cannot be read, does not exist, or has a wrong form.
+    /// The call fails if the row cannot be read, does not exist, or has a wrong form.
     fn row(&self, at: usize) -> Result<Row, DataError>;
 
-    /// The columns that a row names without a value. An update of attributes removes their values,
-    /// and keeps the values of columns that the row does not name. Empty if the source cannot tell
-    /// them.
+    /// The columns that a row names without a value. An update of attributes removes the values of
+    /// these columns, and keeps the values of columns that the row does not name. The result is
+    /// empty if the source cannot distinguish these cases.
     ///
     /// # Errors
-    /// Fails as [`row`](RowSource::row) does.
+    /// The call fails for the reasons of [`row`](RowSource::row).
     fn cleared(&self, _at: usize) -> Result<Cleared, DataError> {
         Ok(Cleared::default())
     }
@@ -57,7 +57,7 @@ pub trait RowSource: Send + Sync {
 /// The columns that a row names without a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cleared {
-    /// Names of the attributes.
+    /// The names of the attributes.
     pub attributes: Vec<String>,
     /// Whether the row names the payload without a value.
     pub payload: bool,
@@ -70,7 +70,7 @@ pub struct RowTable {
 }
 
 impl RowTable {
-    /// Creates a table of these rows.
+    /// Creates a table that has these rows.
     pub fn new(rows: Vec<Row>) -> Self {
         Self { rows }
     }
@@ -95,45 +95,48 @@ impl RowSource for RowTable {
     }
 }
 
-/// Facts about the columns of a file of JSON lines that the file itself does not have.
+/// Facts about the columns of a file of JSON lines. The file itself does not have these facts.
 #[derive(Clone, Debug, Default)]
 pub struct JsonColumns {
-    /// Columns whose values are times: ISO 8601 strings, or integers of microseconds since 1970.
+    /// The columns whose values are times. A time is an ISO 8601 string, or an integer of
+    /// microseconds since 1970.
     pub times: BTreeSet<String>,
-    /// The key whose value, of any JSON type, is the payload and not an attribute.
+    /// The key of the payload. Its value may have any JSON type, and is not an attribute.
     pub payload: Option<String>,
-    /// The key whose value is the id of the row's vector, and not an attribute. Every line must
-    /// have it.
+    /// The key of the id of the row's vector. Its value is not an attribute. If this key is set,
+    /// every line must have it.
     pub id: Option<String>,
-    /// Keys that are ignored.
+    /// The keys that are ignored.
     pub without: BTreeSet<String>,
 }
 
-/// Rows of a file of JSON lines. The offsets of lines are in memory, 8 bytes each. A line is read
-/// when its row is requested.
+/// The rows of a file of JSON lines. The offset of each line is in memory, with 8 bytes. A line is
+/// read when its row is requested.
 #[derive(Debug)]
 pub struct JsonRows {
     name: String,
     file: File,
-    /// The offset at which each line begins, and the end of the last one.
+    /// The offset at which each line begins. The last element is the end of the last line.
     lines: Vec<u64>,
     columns: JsonColumns,
-    /// The id of each line, if there is a key of ids.
+    /// The id of each line. Empty if no key of ids is set.
     ids: Vec<u64>,
-    /// Columns that have both whole and other numbers.
+    /// The columns that have both whole numbers and other numbers.
     floats: BTreeSet<String>,
     /// The keys of the file.
     keys: BTreeSet<String>,
 }
 
-/// If a file has more keys, the others are not recorded, unless its [`JsonColumns`] name them.
+/// The largest number of keys that are recorded. In a file with more keys, further keys are
+/// recorded only if the [`JsonColumns`] name them.
 const MOST_KEYS: usize = 4_096;
 
 impl JsonRows {
-    /// Opens a file, and reads all of its lines once.
+    /// Opens a file, and reads each line once.
     ///
     /// # Errors
-    /// The file cannot be read, or a line is not a row. The error names the line.
+    /// The call fails if the file cannot be read, or if a line is not a row. The error names the
+    /// line.
     pub fn open(path: impl AsRef<Path>, columns: &JsonColumns) -> Result<Self, DataError> {
         let name = path.as_ref().display().to_string();
         let file = File::open(path);
@@ -141,11 +144,12 @@ impl JsonRows {
         Self::of_file(file, name, columns, &Silent)
     }
 
-    /// Like [`open`](Self::open), but reads an open file from its beginning, for example a file
-    /// without a path. Messages call the file `name`. `progress` counts bytes.
+    /// Does the same as [`open`](Self::open), for a file that is already open. The file is read
+    /// from its beginning, and need not have a path. Messages call the file `name`. `progress`
+    /// counts bytes.
     ///
     /// # Errors
-    /// Fails as [`open`](Self::open) does, and with [`DataError::Interrupted`].
+    /// The call fails for the reasons of [`open`](Self::open), and with [`DataError::Interrupted`].
     pub fn of_file(
         file: File,
         name: String,
@@ -207,9 +211,9 @@ impl JsonRows {
         &self.ids
     }
 
-    /// The keys of the file, also keys whose values are `null` or ignored, without the key of the
-    /// id. Of a file with thousands of keys, these are some of them and all that its
-    /// [`JsonColumns`] name.
+    /// The keys of the file, including keys whose values are `null` or ignored, but without the key
+    /// of the id. If a file has thousands of keys, these are some of the keys, and all keys that
+    /// the [`JsonColumns`] name.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(String::as_str)
     }
@@ -315,7 +319,7 @@ impl JsonRows {
         })
     }
 
-    /// Reads a line by its number, which counts from 0.
+    /// Reads a line. The lines are numbered from 0.
     fn line(&self, at: usize) -> Result<Line, DataError> {
         let (Some(&from), Some(&to)) = (self.lines.get(at), self.lines.get(at + 1)) else {
             return Err(DataError::Range {
@@ -340,9 +344,9 @@ impl JsonRows {
 struct Line {
     row: Row,
     cleared: Cleared,
-    /// Keys of the line that are ignored.
+    /// The keys of the line that are ignored.
     ignored: Vec<String>,
-    /// The id, if there is a key of ids.
+    /// The id. `None` if no key of ids is set.
     id: Option<u64>,
 }
 
@@ -350,8 +354,8 @@ const ID: &str = "an id is a whole number from 0 to 18446744073709551614";
 
 const WHOLE: &str = "a whole number of 64 bits, from -2^63 to 2^63 - 1; in a column with other numbers, a whole number that a float can represent exactly";
 
-/// The spelling of infinite numbers. JSON has none, and most programs read these numbers as
-/// infinite.
+/// The spelling of infinite numbers. JSON has no infinite numbers, and most programs read these
+/// texts as infinite.
 const INFINITE: [(&str, f64); 2] = [("1e999", f64::INFINITY), ("-1e999", f64::NEG_INFINITY)];
 
 /// Whether a number is written as a whole number, but would change when it is stored.
@@ -360,13 +364,13 @@ fn is_inexact(value: &Json, written: &str, is_float: bool) -> bool {
         return false;
     }
     match value.as_i64() {
-        // -0 is read as a float, and loses no information.
+        // The number -0 is read as a float, and loses no information.
         None => value.as_f64() != Some(0.0),
         Some(integer) => is_float && float_of(integer).is_none(),
     }
 }
 
-/// Converts a JSON value to an attribute. `None` if it is `null` or an empty list.
+/// Converts a JSON value to an attribute. Returns `None` for `null` and for an empty list.
 fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, &'static str> {
     const ANY: &str =
         "a boolean, a number of 64 bits, a string, or a list of strings or of integers";
@@ -399,11 +403,11 @@ fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, 
     }))
 }
 
-/// Converts a value to JSON. A time becomes microseconds since 1970. An infinite number becomes
-/// `1e999`, which is too large for a float.
+/// Converts a value to JSON. A time becomes an integer of microseconds since 1970. An infinite
+/// number becomes `1e999`, which is too large for a float.
 ///
 /// # Errors
-/// No such value is known: it would be one that JSON cannot represent.
+/// The call fails for values that JSON cannot represent. No such value is known.
 pub fn json_of(value: &Value) -> serde_json::Result<Box<RawValue>> {
     let infinite = |value: f64| {
         INFINITE

@@ -1,5 +1,5 @@
-//! Sources of rows: a file, or bytes in memory. Each is a matrix of `rows` x `dim` elements, row
-//! after row, little-endian, without gaps.
+//! Sources of rows. A source is a file, or bytes in memory. It is a matrix of `rows` x `dim`
+//! elements, row after row, little-endian, without gaps.
 
 use super::error::DataError;
 use super::npy::Array;
@@ -9,20 +9,21 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use stratann_vector::{Element, Metric, Reduction};
 
-/// Rows of vectors that are read range by range, from several threads at once.
+/// Rows of vectors that several threads may read at once, range by range.
 pub trait VectorSource: Sync {
-    /// The number of rows, 1 or more.
+    /// The number of rows, at least 1.
     fn rows(&self) -> usize;
-    /// The number of elements of a row, 1 or more.
+    /// The number of elements in a row, at least 1.
     fn dim(&self) -> usize;
     /// The type of the elements.
     fn element(&self) -> Element;
-    /// The name of the source in messages: for a file, its path.
+    /// The name of the source in messages. For a file, it is the path.
     fn name(&self) -> &str;
-    /// Fills `out` with whole rows, beginning with row `first`.
+    /// Fills `out` with whole rows, from row `first` on.
     ///
     /// # Errors
-    /// The rows do not exist, or the length of `out` is not a multiple of the length of a row.
+    /// The call fails if the rows do not exist, or if the length of `out` is not a multiple of the
+    /// length of a row.
     fn read(&self, first: usize, out: &mut [u8]) -> Result<(), DataError>;
 
     /// The bytes of a row.
@@ -35,15 +36,15 @@ pub trait VectorSource: Sync {
         None
     }
 
-    /// Whether rows can be read one by one in any order. A build reads such a source a second time.
-    /// If a source cannot, the build keeps its rows in memory.
+    /// Whether single rows can be read in any order. If a source has random access, a build reads
+    /// it a second time. Otherwise the build keeps the rows in memory.
     fn has_random_access(&self) -> bool {
         self.in_memory().is_some()
     }
 
-    /// Fills `out` with the rows whose numbers are in `rows`, in that order. If numbers that follow
-    /// each other in `rows` are consecutive, one read gets their rows. So sort `rows` if the order
-    /// does not matter.
+    /// Fills `out` with the rows whose numbers are in `rows`, in this order. Rows with consecutive
+    /// numbers are read with one read, if their numbers follow each other in `rows`. So a caller
+    /// that needs no order should sort `rows`.
     fn gather(&self, rows: &[u32], out: &mut [u8]) -> Result<(), DataError> {
         let row_bytes = self.row_bytes();
         if out.len() != rows.len() * row_bytes {
@@ -66,10 +67,10 @@ pub trait VectorSource: Sync {
     }
 }
 
-/// Checks that a read is of whole rows that exist. Returns the number of rows.
+/// Checks that a read is of whole rows, and that these rows exist. Returns the number of rows.
 ///
 /// # Errors
-/// [`DataError::Size`] and [`DataError::Range`].
+/// The call fails with [`DataError::Size`] or [`DataError::Range`].
 pub fn check_range(
     source: &dyn VectorSource,
     first: usize,
@@ -110,13 +111,14 @@ fn size_error(name: &str, found: usize, rows: usize, dim: usize, element: Elemen
     }
 }
 
-/// Checks rows. The arguments are their source, the metric, the number of the first row, and their
-/// bytes.
+/// A function that checks rows. The arguments are the source of the rows, the metric, the number of
+/// the first row, and the bytes of the rows.
 pub(crate) type Check = fn(&dyn VectorSource, Metric, usize, &[u8]) -> Result<(), DataError>;
 
-/// Returns an error for rows that have no finite distance: NaN or infinity, elements beyond
-/// [`Metric::largest_magnitude`], and under [`Metric::Cosine`] rows without a direction. `bytes`
-/// are whole rows of `source`, beginning with row `first`. The error names row and column.
+/// Returns an error if a row has no finite distance to others. Such rows have NaN or infinity, or
+/// an element beyond [`Metric::largest_magnitude`]. Under [`Metric::Cosine`], they also include
+/// rows without a direction. `bytes` are whole rows of `source`, from row `first` on. The error
+/// names row and column.
 pub fn check_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -127,8 +129,8 @@ pub fn check_rows(
     check_within(source, metric, largest, first, bytes)
 }
 
-/// Like [`check_rows`], for rows of an index. An earlier version may have accepted rows that are
-/// too large. Merges and repairs keep such rows.
+/// Does the same as [`check_rows`], for rows of an index. An earlier version may have accepted rows
+/// with elements that are too large. Merges and repairs keep such rows.
 pub(crate) fn check_stored_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -198,8 +200,8 @@ pub struct MatrixRef<'a> {
 }
 
 impl<'a> MatrixRef<'a> {
-    /// Creates a matrix of `rows` x `dim` elements, row after row. Zero rows or elements are an
-    /// error, and so are bytes of another length.
+    /// Creates a matrix of `rows` x `dim` elements, row after row. The call fails if there are no
+    /// rows or no elements, or if `bytes` has another length.
     pub fn new(
         bytes: &'a [u8],
         rows: usize,
@@ -220,7 +222,7 @@ impl<'a> MatrixRef<'a> {
         })
     }
 
-    /// The same rows, with a name for messages (by default `array`).
+    /// The same rows with a name for messages. The default name is `array`.
     #[must_use]
     pub fn named(mut self, name: &'a str) -> MatrixRef<'a> {
         self.name = name;
@@ -235,7 +237,7 @@ impl<'a> MatrixRef<'a> {
     /// The bytes of one row.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// The call panics if there is no such row.
     pub fn row(&self, row: usize) -> &'a [u8] {
         let row_bytes = self.dim * self.element.size();
         &self.bytes[row * row_bytes..(row + 1) * row_bytes]
@@ -282,8 +284,8 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Creates a matrix of `rows` x `dim` elements, row after row. Returns the errors of
-    /// [`MatrixRef::new`].
+    /// Creates a matrix of `rows` x `dim` elements, row after row. The call fails for the reasons
+    /// of [`MatrixRef::new`].
     pub fn new(
         bytes: Vec<u8>,
         rows: usize,
@@ -300,7 +302,7 @@ impl Matrix {
         })
     }
 
-    /// Reads all rows of a source. The matrix has the name of the source.
+    /// Reads all rows of a source. The matrix gets the name of the source.
     pub fn read(source: &dyn VectorSource) -> Result<Matrix, DataError> {
         let mut bytes = room_for(source, source.row_bytes())?;
         bytes.resize(source.rows() * source.row_bytes(), 0);
@@ -314,7 +316,7 @@ impl Matrix {
         })
     }
 
-    /// The matrix, borrowed.
+    /// A view that borrows the matrix.
     pub fn view(&self) -> MatrixRef<'_> {
         MatrixRef {
             bytes: &self.bytes,
@@ -330,7 +332,7 @@ impl Matrix {
         &self.bytes
     }
 
-    /// All bytes, so that rows can be reordered in place.
+    /// All bytes, as a mutable slice, so that rows can be reordered in place.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
@@ -338,7 +340,7 @@ impl Matrix {
     /// The bytes of one row.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// The call panics if there is no such row.
     pub fn row(&self, row: usize) -> &[u8] {
         self.view().row(row)
     }
@@ -370,7 +372,8 @@ impl VectorSource for Matrix {
     }
 }
 
-/// Allocates `row_bytes` for each row of a source. It is an error if they do not fit into memory.
+/// Allocates `row_bytes` bytes for each row of a source. The call fails if they do not fit into
+/// memory.
 pub(crate) fn room_for(source: &dyn VectorSource, row_bytes: usize) -> Result<Vec<u8>, DataError> {
     let mut room = Vec::new();
     let bytes = source.rows().checked_mul(row_bytes);
@@ -384,8 +387,8 @@ pub(crate) fn room_for(source: &dyn VectorSource, row_bytes: usize) -> Result<Ve
     }
 }
 
-/// A file of vectors. Its header and length are checked when it is opened. Its rows are read when
-/// they are requested.
+/// A file of vectors. Its header and its length are checked when the file is opened. Its rows are
+/// read when a caller requests them.
 #[derive(Debug)]
 pub struct VectorFile {
     file: File,
@@ -393,13 +396,13 @@ pub struct VectorFile {
     shape: Shape,
 }
 
-/// The position and form of the rows of a file.
+/// The position and the form of the rows in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) rows: usize,
     pub(super) dim: usize,
     pub(super) element: Element,
-    /// The offset of the first row, in bytes.
+    /// The offset of the first row in bytes.
     pub(super) start: u64,
     /// The form of the rows.
     pub(super) stored: Stored,
@@ -410,31 +413,31 @@ pub(super) struct Shape {
 pub(super) enum Stored {
     /// The rows follow each other, in the form that a source returns.
     AsTheyAre,
-    /// Each row follows its dimension, a u32 (`.fvecs`, `.bvecs`).
+    /// The dimension, a u32, precedes each row (`.fvecs`, `.bvecs`).
     Prefixed,
-    /// The rows are in an array that is converted while it is read (`.npy`).
+    /// The rows are in an array, which is converted while it is read (`.npy`).
     Array(Array),
 }
 
 const EXTENSIONS: &str = ".fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy";
 
 impl VectorFile {
-    /// Opens a file of the format that its extension names, in lower or upper case:
-    /// `.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy`. If `.crop_nb_N` follows the extension of a
-    /// big-ann matrix, the file has N rows, although its header may have a larger number.
+    /// Opens a file. The extension, in lower or upper case, names the format: `.fbin .u8bin .i8bin
+    /// .hbin .fvecs .bvecs .npy`. If `.crop_nb_N` follows the extension of a big-ann matrix, the
+    /// file has N rows, although its header may have a larger number.
     ///
-    /// A numpy array may have elements of `float64`, in big-endian order or in Fortran's. The
-    /// elements are converted when they are read, `float64` to the nearest `float32`. A finite
-    /// element that is too large for `float32` is an error of the read ([`DataError::TooWide`]).
+    /// A numpy array may have elements of `float64`, big-endian elements, or the order of Fortran.
+    /// The elements are converted when they are read, `float64` to the nearest `float32`. If a
+    /// finite element is too large for `float32`, the read fails with [`DataError::TooWide`].
     ///
-    /// A file whose length does not follow from its header is an error, and so is a file without
-    /// rows or elements.
+    /// The call fails if the length of the file does not follow from its header, or if the file has
+    /// no rows or no elements.
     pub fn open(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
         Self::opened(path.as_ref(), false)
     }
 
-    /// Like [`open`](Self::open), for a file that may have no rows. Its header must give the
-    /// dimension, so `.fvecs` and `.bvecs` must have rows.
+    /// Does the same as [`open`](Self::open), for a file that may have no rows. The header must
+    /// have the dimension, so `.fvecs` and `.bvecs` files must have rows.
     pub fn open_even_empty(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
         Self::opened(path.as_ref(), true)
     }
@@ -442,7 +445,7 @@ impl VectorFile {
     fn opened(path: &Path, even_empty: bool) -> Result<VectorFile, DataError> {
         let name = path.display().to_string();
         let extension = extension(path);
-        // The extension is checked before the file is opened: a wrong extension is a wrong call,
+        // The extension is checked before the file is opened. A wrong extension is a wrong call,
         // even if no such file exists.
         let element = match extension.as_str() {
             "fbin" | "fvecs" => Some(Element::F32),
@@ -484,7 +487,8 @@ impl VectorSource for VectorFile {
     }
 
     fn has_random_access(&self) -> bool {
-        // In Fortran's order the elements of a row are far from each other, and each takes a read.
+        // In the order of Fortran, the elements of a row are far from each other, and each element
+        // needs a read.
         !matches!(self.shape.stored, Stored::Array(array) if array.fortran)
     }
 
@@ -504,14 +508,14 @@ impl VectorSource for VectorFile {
     }
 }
 
-/// Opens a regular file. Also returns its length.
+/// Opens a regular file. Returns the file and its length.
 pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
     let file = File::open(path).map_err(|source| DataError::io(name, "open", source))?;
     let about = file
         .metadata()
         .map_err(|source| DataError::io(name, "open", source))?;
     if !about.is_file() {
-        // Rows are read by position, in any order, which pipes and directories do not support.
+        // Rows are read by position in any order. Pipes and directories do not support this.
         let what = match about.is_dir() {
             true => "not a regular file but a directory. Give a file of vectors",
             false => "not a regular file, and rows are read in any order. Copy it to one",
@@ -522,7 +526,7 @@ pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
     Ok((file, about.len()))
 }
 
-/// Fills `out` with the bytes that begin at `offset`.
+/// Fills `out` with the bytes of the file from `offset` on.
 pub(super) fn read_at(
     file: &File,
     offset: u64,
@@ -553,7 +557,7 @@ pub(crate) fn extension(path: &Path) -> String {
 }
 
 /// The number of rows in the name of a cropped file, such as `base.1B.u8bin.crop_nb_10000000`. The
-/// tools of big-ann-benchmarks give such names to the first rows of a larger file.
+/// tools of big-ann-benchmarks give such names to files with the first rows of a larger file.
 pub(super) fn cropped(path: &Path) -> Option<u32> {
     let last = path.extension()?.to_str()?.to_ascii_lowercase();
     let digits = last.strip_prefix("crop_nb_")?;
@@ -575,7 +579,7 @@ pub(crate) fn extension_error(path: &Path, expected: &str) -> DataError {
     }
 }
 
-/// Returns an error for a matrix without rows or elements.
+/// Returns an error for a matrix that has no rows or no elements.
 pub(super) fn check_not_empty(name: &str, rows: u64, dim: u64) -> Result<(), DataError> {
     let what = match (rows, dim) {
         (0, _) => "the number of rows",
@@ -629,7 +633,7 @@ mod tests {
         let text = matrix.read(3, &mut [0; 6]).unwrap_err().to_string();
         assert_eq!(
             text,
-            "array: rows 3 to 5 (exclusive) were asked for; it has 4 rows. Ask for rows that it has"
+            "array: rows 3 to 5 (exclusive) were requested, but there are only 4 rows. Request rows that exist"
         );
         matrix.read(usize::MAX, &mut [0; 3]).unwrap_err();
         matrix.read(0, &mut [0; 4]).unwrap_err();
@@ -666,7 +670,7 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(text.starts_with("array: row 11 has length 0"), "{text}");
-        // All other directions are accepted.
+        // Rows with any direction are accepted.
         for value in [f32::MAX, f32::MIN_POSITIVE, 1e-45] {
             let bytes = floats(&[value, -value]);
             check_rows(&matrix, Metric::Cosine, 0, &bytes).unwrap();

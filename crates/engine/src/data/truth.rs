@@ -1,5 +1,5 @@
-//! Ground truth is the list of the exact nearest rows of each query. This module reads, writes and
-//! computes it, and computes the recall of results.
+//! Ground truth has the exact nearest rows of each query. This module reads, writes and computes
+//! it. It also computes the recall of results.
 //!
 //! ```text
 //! .bin    queries n (u32), k (u32), n*k ids (u32), n*k distances (f32; may be absent)
@@ -11,9 +11,10 @@
 //!
 //! `.bin` is the format of big-ann-benchmarks. `.bin64` has ids of 64 bits instead, for indexes
 //! with larger ids. The length of the file shows whether it has distances. If a place has no
-//! neighbour, its id is the largest that the format has, and its distance is infinite.
+//! neighbour, its id is the largest number of the format, and its distance is infinite.
 //!
-//! Distances follow the convention of `stratann_vector::Metric`: smaller is nearer, L2 squared.
+//! Distances follow the convention of `stratann_vector::Metric`. A smaller distance is nearer, and
+//! L2 distances are squared.
 
 use super::error::DataError;
 use super::npy::{self, NpyHeader};
@@ -23,31 +24,31 @@ use super::{bin, vecs};
 use std::fs::File;
 use std::path::Path;
 
-/// The bytes of the file that are read with one read.
+/// The number of bytes that one read of the file returns.
 const PIECE: usize = 64 << 10;
 const EXTENSIONS: &str = ".bin .bin64 .ibin .ivecs .npy";
 
 /// The relative difference up to which a distance counts as equal to the k-th true distance. The
-/// truth may have been summed in another order.
+/// distances of the truth may have been summed in another order.
 const TOLERANCE: f32 = 1e-6;
 
-/// The nearest rows of each query, nearest first.
+/// The nearest rows of each query, in order of distance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroundTruth {
     /// The number of queries.
     pub queries: usize,
     /// The number of neighbours of each query.
     pub k: usize,
-    /// The ids, `queries * k`; 2^64-1 if there is no neighbour. After a brute force they are row
-    /// numbers.
+    /// The `queries * k` ids. The id 2^64-1 means that there is no neighbour. After an exact
+    /// search, ids are row numbers.
     pub ids: Vec<u64>,
-    /// The distances, `queries * k`. Smaller is nearer.
+    /// The `queries * k` distances. A smaller distance is nearer.
     pub distances: Option<Vec<f32>>,
 }
 
 impl GroundTruth {
-    /// Converts the results of a search to ground truth, to be written. Lengths that do not fit are
-    /// an error.
+    /// Converts the results of a search to ground truth, so that they can be written. The call
+    /// fails if the lengths do not fit.
     pub fn from_results(
         k: usize,
         ids: &[u64],
@@ -69,7 +70,7 @@ impl GroundTruth {
         })
     }
 
-    /// Writes the results of a search to a file, like [`write`](GroundTruth::write).
+    /// Writes the results of a search to a file, as [`write`](GroundTruth::write) does.
     pub fn write_results(
         path: impl AsRef<Path>,
         k: usize,
@@ -84,8 +85,8 @@ impl GroundTruth {
         Self::read_nearest(path, usize::MAX)
     }
 
-    /// Like [`read`](GroundTruth::read), but keeps only the nearest `most` neighbours of each query
-    /// in memory, which is enough for recall@most.
+    /// Does the same as [`read`](GroundTruth::read), but keeps only the nearest `most` neighbours
+    /// of each query in memory. They suffice for recall@most.
     pub fn read_nearest(path: impl AsRef<Path>, most: usize) -> Result<GroundTruth, DataError> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -121,7 +122,7 @@ impl GroundTruth {
                 format!("its header says {queries} queries of {k} {what}{without}")
             },
         )?;
-        // The length of the file was checked, so it has at least so many bytes.
+        // The length of the file was checked, so the file has at least this number of bytes.
         let table = Table {
             file: &file,
             name: &name,
@@ -147,8 +148,8 @@ impl GroundTruth {
         })
     }
 
-    /// Returns an error if the extension of a path is no ground-truth format. Call it before hours
-    /// of work.
+    /// Returns an error if the extension of a path is no format of ground truth. A caller can check
+    /// the name before hours of work.
     pub fn check_name(path: impl AsRef<Path>) -> Result<(), DataError> {
         match extension(path.as_ref()).as_str() {
             "bin" | "bin64" | "ibin" | "ivecs" | "npy" => Ok(()),
@@ -156,11 +157,12 @@ impl GroundTruth {
         }
     }
 
-    /// Returns an error if ids are too large for a file of this name. If the ids are known, call it
-    /// before the work.
+    /// Returns an error if ids are too large for a file of this name. A caller that knows the ids
+    /// can check them before the work.
     ///
     /// # Errors
-    /// An id has more than 32 bits and the file is a `.bin`, `.ibin` or `.ivecs`.
+    /// The call fails if an id has more than 32 bits, and the file is a `.bin`, `.ibin` or
+    /// `.ivecs`.
     pub fn check_ids(path: impl AsRef<Path>, ids: &[u64]) -> Result<(), DataError> {
         match extension(path.as_ref()).as_str() {
             "bin64" | "npy" => Ok(()),
@@ -168,11 +170,12 @@ impl GroundTruth {
         }
     }
 
-    /// Writes the file: `.bin` or `.bin64` with the distances, if there are any; `.ibin`, `.ivecs`
-    /// or `.npy` without distances. The file appears under its name when it is complete.
+    /// Writes the file. `.bin` and `.bin64` files get the distances, if there are any. `.ibin`,
+    /// `.ivecs` and `.npy` files have no distances. The file gets its name when it is complete.
     ///
     /// # Errors
-    /// An id is too large for the format. Ids of `.bin`, `.ibin` and `.ivecs` have 32 bits.
+    /// The call fails if an id is too large for the format. Ids of `.bin`, `.ibin` and `.ivecs`
+    /// have 32 bits.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
         let path = path.as_ref();
         Self::check_name(path)?;
@@ -197,8 +200,8 @@ impl GroundTruth {
             number("k", self.k)?,
         );
         Self::check_ids(path, &self.ids)?;
-        // The ids were checked, so the low 32 bits are the whole id. The low bits of the padding
-        // are the padding of 32 bits.
+        // The ids were checked, so the low 32 bits are the whole id. The low bits of the 64-bit
+        // padding are the 32-bit padding.
         let low = |&id: &u64| id as u32;
         let mut output = Output::create(path)?;
         if extension == "ivecs" {
@@ -222,16 +225,16 @@ impl GroundTruth {
         output.commit()
     }
 
-    /// The ids of one query, nearest first.
+    /// The ids of one query, in order of distance.
     ///
     /// # Panics
-    /// If there is no such query.
+    /// The call panics if there is no such query.
     pub fn ids_of(&self, query: usize) -> &[u64] {
         &self.ids[query * self.k..(query + 1) * self.k]
     }
 
-    /// Returns an error for ids that are not rows of a collection of `rows` rows. Then the truth is
-    /// that of another collection.
+    /// Returns an error if an id is not the number of a row in a collection of `rows` rows. Such a
+    /// truth belongs to another collection.
     pub fn check_rows(&self, rows: usize, name: &str) -> Result<(), DataError> {
         let mut ids = self.ids.iter();
         match ids.position(|&id| id >= rows as u64 && id != u64::MAX) {
@@ -245,18 +248,20 @@ impl GroundTruth {
         }
     }
 
-    /// Recall@k: the share of the `queries * k` true neighbours that were found, from 0 to 1.
+    /// Recall@k: the share of the `queries * k` true neighbours that a search found, from 0 to 1.
     ///
-    /// `found_ids` has `queries * k` ids, and `found_distances` has their exact distances under the
-    /// same metric. A found id counts if it is among the true k. If the truth has distances, an id
-    /// also counts if its distance is at most the k-th true distance. So it does not matter which
-    /// of several rows at the same distance is found. An id that was found twice counts once.
+    /// `found_ids` has `queries * k` ids, and `found_distances` has the exact distances of these
+    /// ids under the same metric. A found id counts if it is among the true k ids. If the truth has
+    /// distances, an id also counts if its distance is at most the k-th true distance. So it does
+    /// not matter which of several rows at the same distance a search finds. If an id was found
+    /// twice, it counts once.
     ///
-    /// The found id 2^64-1 means no result, and never counts. If a place of the truth has no
-    /// neighbour, none need be found there. Such a place has an infinite distance, or without
-    /// distances the id 2^64-1.
+    /// The found id 2^64-1 means that there is no result, and never counts. If a place of the truth
+    /// has no neighbour, a search need not find one there. Such a place has an infinite distance.
+    /// In a truth without distances, it has the id 2^64-1.
     ///
-    /// A k larger than the k of the truth is an error, and so is another number of queries.
+    /// The call fails if `k` is larger than the k of the truth, or if the number of queries
+    /// differs.
     pub fn recall(
         &self,
         found_ids: &[u64],
@@ -294,7 +299,7 @@ impl GroundTruth {
         })
     }
 
-    /// The number of true neighbours among the `k` places of a query.
+    /// The number of true neighbours in the first `k` places of a query.
     fn neighbours(&self, query: usize, k: usize) -> usize {
         let Some(distances) = &self.distances else {
             let ids = self.ids_of(query)[..k].iter();
@@ -307,7 +312,7 @@ impl GroundTruth {
         there.count()
     }
 
-    /// The number of ids found for a query that count.
+    /// The number of ids found for a query that count for the recall.
     fn hits(&self, query: usize, found: &[u64], found_distances: &[f32]) -> usize {
         let k = found.len();
         let ids = self.ids_of(query);
@@ -334,7 +339,7 @@ impl GroundTruth {
                 limit,
             ) {
                 (Some(place), ..) if place < there => true,
-                // Both distances are from the truth, so the tolerance is not needed. It does no
+                // Both distances are from the truth, so the tolerance is not necessary. It does no
                 // harm.
                 (Some(place), Some(distances), Some(limit)) => distances[place] <= limit,
                 (None, _, Some(limit)) => found_distances[at] <= limit,
@@ -345,7 +350,7 @@ impl GroundTruth {
     }
 }
 
-/// Returns an error if an id does not fit 32 bits.
+/// Returns an error if an id does not fit into 32 bits.
 fn check_narrow(ids: &[u64]) -> Result<(), DataError> {
     let wide = |&&id: &&u64| id != u64::MAX && id >= u64::from(u32::MAX);
     match ids.iter().find(wide) {
@@ -353,7 +358,7 @@ fn check_narrow(ids: &[u64]) -> Result<(), DataError> {
         Some(id) => Err(DataError::argument(
             "an id",
             id,
-            "this format has 32 bits for it, so at most 4294967294 is possible",
+            "this format has 32 bits for an id, so at most 4294967294 is possible",
             "Use .bin64, which has the distances as well, or .npy; both have 64",
         )),
     }
@@ -367,7 +372,7 @@ fn wide(bytes: [u8; 8]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Replaces the 32-bit padding by the 64-bit padding.
+/// Replaces the 32-bit padding with the 64-bit padding.
 fn padded(id: u64) -> u64 {
     match id {
         NONE => u64::MAX,
@@ -375,11 +380,11 @@ fn padded(id: u64) -> u64 {
     }
 }
 
-/// The 32-bit padding, which means no neighbour.
+/// The 32-bit padding. It means that there is no neighbour.
 const NONE: u64 = u32::MAX as u64;
 
-/// A table of numbers in a file, with one row for each query. The first `k` numbers of each row are
-/// read.
+/// A table of numbers in a file, with one row for each query. Only the first `k` numbers of each
+/// row are read.
 struct Table<'a> {
     file: &'a File,
     name: &'a str,
@@ -389,7 +394,7 @@ struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// Reads the first `k` numbers of each query, from a table that begins at an offset.
+    /// Reads the first `k` numbers of each query. The table begins at `offset`.
     fn read<T, const WIDTH: usize>(
         &self,
         offset: u64,
@@ -416,7 +421,7 @@ impl Table<'_> {
     }
 }
 
-/// Reads ids without distances, of 32 or 64 bits.
+/// Reads ids of 32 or 64 bits from an array without distances.
 fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<GroundTruth, DataError> {
     let (found, start) = npy::read_header(file, length, name)?;
     let field = |what, found: String, reason: &str, remedy: &str| DataError::Field {
@@ -471,7 +476,7 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
         let high = if width == 8 { 63 } else { 31 };
         let place =
             |at: usize| start + width as u64 * (at / table.k * table.row + at % table.k) as u64;
-        // -1 means no neighbour.
+        // The number -1 means that there is no neighbour.
         let none = if width == 8 { u64::MAX } else { NONE };
         if let Some(at) = ids.iter().position(|&id| id >> high != 0 && id != none) {
             return Err(DataError::Field {
@@ -479,7 +484,8 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
                 offset: place(at),
                 what: "an id",
                 found: "negative".to_owned(),
-                reason: "ids are not negative, and only -1 stands for no neighbour".to_owned(),
+                reason: "ids are not negative, and only -1 means that there is no neighbour"
+                    .to_owned(),
                 remedy: "Write the ground truth again".to_owned(),
             });
         }
@@ -526,7 +532,7 @@ fn read_ivecs(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
 }
 
 /// Returns an error for a negative id in a format of signed integers, with `k` ids for each query.
-/// At the end of a row, negative ids are accepted: they mean that the query has no more neighbours.
+/// Negative ids at the end of a row are accepted. They mean that the query has no more neighbours.
 fn check_signs(
     ids: &[u64],
     k: usize,
@@ -647,7 +653,7 @@ mod tests {
         );
         let text = GroundTruth::read(&path).unwrap_err().to_string();
         assert!(text.contains("an id at offset 28 is -1"), "{text}");
-        // The last ids of a row may mean that there are no more neighbours.
+        // The last ids of a row may be negative, if there are no more neighbours.
         let few = GroundTruth {
             ids: vec![1, 2, 3, u64::MAX, 5, u64::MAX, u64::MAX, u64::MAX],
             distances: None,
@@ -719,7 +725,7 @@ mod tests {
         let two = GroundTruth::read_nearest(&path, 2).unwrap();
         assert_eq!((two.k, &two.ids[..]), (2, &[5, 6, 1, 2][..]));
         assert_eq!(two.distances.as_deref(), Some(&[0.0, 1.0, 10.0, 20.0][..]));
-        // In a format of 64 bits, the largest id of 32 bits is an ordinary id.
+        // In a format of 64 bits, the largest number of 32 bits is an ordinary id.
         let large = GroundTruth {
             ids: vec![5, 6, 7, NONE, 1, 2, u64::MAX, u64::MAX],
             ..sample()
@@ -743,7 +749,7 @@ mod tests {
             GroundTruth::read_nearest(&path, 2).unwrap().ids,
             [5, 6, 1, 2]
         );
-        // numpy arrays of signed integers, with -1 for no neighbour.
+        // The numpy arrays have signed integers, and -1 means that there is no neighbour.
         let array = |descr: &'static str, data: &[u8]| {
             let header = NpyHeader {
                 descr,
@@ -763,7 +769,7 @@ mod tests {
         let text = array("<f8", &signed).unwrap_err();
         assert!(text.contains("is <f8; ids are uint64"), "{text}");
         assert!(array("<u8", &narrow).unwrap_err().contains("truncated"));
-        // Recall is computed by these ids.
+        // The recall is computed with these ids.
         let recall = wide.recall(&[5, 1 << 40, 1, 2], &[9.0; 4], 2).unwrap();
         assert_eq!(recall, 3.0 / 4.0);
     }
@@ -778,8 +784,8 @@ mod tests {
             recall(&[5, 6, 99, 98, 1, 2, 3, 99], &[99.0; 8], 4),
             5.0 / 8.0
         );
-        // Row 8 has the distance of row 7, which is third. Row 99 has the same distance, and the
-        // truth does not list it.
+        // Row 8 has the same distance as row 7, which is the third neighbour. Row 99 has this
+        // distance too, but the truth does not have it.
         assert_eq!(recall(&[5, 6, 8, 1, 2, 3], &far[..6], 3), 1.0);
         assert_eq!(
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.0, 1.0, 2.0, 3.0], 3),
@@ -789,13 +795,13 @@ mod tests {
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.1, 1.0, 2.0, 3.0], 3),
             5.0 / 6.0
         );
-        // The id is listed after the k-th: its distance in the truth counts, not the found
-        // distance.
+        // The truth has the id after its k-th place. Then the distance in the truth counts, and not
+        // the found distance.
         assert_eq!(recall(&[5, 6, 7, 1, 2, 4], &[0.0; 6], 3), 5.0 / 6.0);
         // The same id is found twice, and some places are empty.
         assert_eq!(recall(&[5, 5, 5, 5, 1, 1, 1, 1], &[0.0; 8], 4), 2.0 / 8.0);
         assert_eq!(recall(&[u64::MAX; 8], &[f32::INFINITY; 8], 4), 0.0);
-        // The second query has two neighbours. One of them is found, and so is an id that is no
+        // The second query has two neighbours. The search found one of them, and one id that is no
         // neighbour.
         let few = GroundTruth {
             ids: vec![5, 6, 7, 8, 1, 2, u64::MAX, u64::MAX],

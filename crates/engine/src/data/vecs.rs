@@ -1,4 +1,4 @@
-//! The TexMex formats. Each row follows its dimension.
+//! The TexMex formats. In a file, the dimension precedes each row.
 //!
 //! ```text
 //! .fvecs  per row: d (u32), d x f32
@@ -7,14 +7,14 @@
 //! ```
 //!
 //! The length of the file determines the number of rows. All rows must have the dimension of the
-//! first row, which is checked when they are read.
+//! first row. This is checked when they are read.
 
 use super::error::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;
 
-/// The bytes that are read with one read, including the dimensions between the rows.
+/// The number of bytes that one read returns, including the dimensions between the rows.
 const PIECE: usize = 1 << 20;
 
 /// Returns the dimension of the first row and the number of rows, for elements of `size` bytes.
@@ -41,7 +41,7 @@ pub(super) fn read_counts(
     read_at(file, 0, &mut four, name)?;
     let dim = u32::from_le_bytes(four);
     check_not_empty(name, 1, u64::from(dim))?;
-    // The number is at most 4 + 2^32 * 4.
+    // The stride is at most 4 + 2^32 * 4.
     let stride = 4 + u64::from(dim) * size as u64;
     let over = length % stride;
     if over != 0 {
@@ -75,7 +75,8 @@ pub(super) fn read_shape(
     })
 }
 
-/// Reads whole rows, beginning with row `first`. A row of another dimension is an error.
+/// Reads whole rows, from row `first` on. The call fails if a row has another dimension than the
+/// first row.
 pub(super) fn read_rows(
     file: &File,
     shape: &Shape,
@@ -87,7 +88,7 @@ pub(super) fn read_rows(
     read_prefixed(file, shape.dim, row_bytes, first, out, name)
 }
 
-/// Like [`read_rows`], for rows of `row_bytes` bytes.
+/// Does the same as [`read_rows`], for rows of `row_bytes` bytes.
 pub(super) fn read_prefixed(
     file: &File,
     dim: usize,

@@ -1,4 +1,5 @@
-//! A commit of a checkpoint makes a set of files the index, atomically.
+//! The commit of a checkpoint. A commit atomically replaces the files of the index by a new set of
+//! files.
 //!
 //! ```text
 //!   graph-000002  codes-000002  …     written and synced; no manifest names them yet
@@ -9,24 +10,25 @@
 //!   log-000001  …                     logs before the first one that the manifest names: removed
 //! ```
 //!
-//! Until the commit, no byte of the previous checkpoint is overwritten. Pages that replace pages in
-//! place are in a journal, and are written in place after the commit. So after a crash at any time,
-//! the index is either the previous checkpoint or the new one. The next writer removes the files
-//! that a crash left.
+//! Until the commit, no byte of the previous checkpoint is overwritten. If new pages replace pages
+//! in place, they are in a journal, and are written in place after the commit. So after a crash at
+//! any time, the index is either the previous checkpoint or the new one. The next writer removes
+//! the files that a crash left.
 //!
 //! **A commit of unknown durability.** If the rename of MANIFEST.new succeeds and the sync of the
-//! directory fails, the new manifest is valid, but a crash may bring back the previous one. If the
-//! rename itself fails, it may have taken effect nevertheless. Until one of the two manifests is
-//! durable, *both* checkpoints are possible. So no file or page that either needs is removed or
-//! overwritten. A later sync alone does not help, since the kernel may have dropped the change.
-//! Instead the valid manifest is written and renamed once more, immediately. If that fails too, it
-//! is repeated before the next commit ([`Known`]). When the lock is released, this knowledge is
-//! lost. So each process that takes the lock rewrites the manifest it finds, before it writes or
-//! removes anything ([`opened_from`]).
+//! directory fails, the new manifest is valid, but a crash may restore the previous one. If the
+//! rename itself returns an error, it may have taken effect nevertheless. Until one of the two
+//! manifests is durable, *both* checkpoints are possible. So no file or page that either checkpoint
+//! needs is removed or overwritten. A later sync alone does not help, since the kernel may have
+//! dropped the change. Instead the process immediately writes and renames the valid manifest again.
+//! If this fails too, the process repeats it before the next commit ([`Known`]). The process
+//! forgets that a manifest is not durable when it releases the lock. So each process that takes the
+//! lock first rewrites the manifest that it finds ([`opened_from`]). Only then does it write or
+//! remove anything else.
 //!
-//! **A manifest of another writer.** The lock owner knows the manifest that it last read or wrote.
-//! If a different manifest is in the directory, the index was replaced in spite of the lock. Then
-//! no file is written or removed.
+//! **A manifest of another writer.** The lock owner remembers the manifest that it last read or
+//! wrote. If the directory has a different manifest, another writer has replaced the index in spite
+//! of the lock. Then the lock owner writes and removes no file.
 
 use std::str::FromStr;
 use std::sync::PoisonError;
@@ -42,44 +44,47 @@ use super::room::{is_room, replace_in_room};
 use crate::savepoint::is_savepoint;
 use crate::{Error, stored};
 
-/// A checkpoint that is being written. If it is dropped before its commit, its files are removed.
+/// A checkpoint that is being written. If this value is dropped before the commit, its files are
+/// removed.
 #[derive(Debug)]
 pub(crate) struct Checkpoint<'a> {
     volume: &'a dyn Volume,
-    /// The number in all of its file names. It is higher than the number of any existing file, so
-    /// no file is ever overwritten.
+    /// The number in the names of the checkpoint's files. It is higher than the number of any
+    /// existing file, so no file is ever overwritten.
     number: u64,
     /// A number above the numbers of all existing logs.
     next_log: u64,
-    /// Set while it is unknown which manifest is durable, the old or the new one, or which files
-    /// belong to which manifest.
+    /// Whether it is unknown which manifest is durable, the old or the new one. It is also true if
+    /// it is unknown which files belong to which manifest.
     undecided: bool,
-    /// Whether its manifest has been committed.
+    /// Whether the manifest of the checkpoint has been committed.
     committed: bool,
 }
 
 impl<'a> Checkpoint<'a> {
     /// Starts a checkpoint in a volume that the caller has locked. Removes files that a crash left
-    /// there.
+    /// in the volume.
     ///
     /// # Errors
-    /// The volume has files of other programs and no index, or an index that may not be replaced.
+    /// The call fails if the volume has files of other programs and no index, or if it has an index
+    /// that may not be replaced.
     pub(crate) fn begin(volume: &'a dyn Volume, overwrite: bool) -> Result<Self, Error> {
         volume.check_held()?;
-        // Checked before the manifest is settled, which writes it again.
+        // The next step writes the manifest again, so the volume is checked first.
         check_replaceable(&volume.name(), &volume.list()?, overwrite)?;
         let manifest = Known::settled(volume)?;
         let files = volume.list()?;
         check_replaceable(&volume.name(), &files, overwrite)?;
-        // Numbers come from the file names, not from the manifest alone. A damaged manifest, or one
-        // of a later format, must not prevent a rebuild, and the files it names stay until the new
-        // index is complete. A name that the manifest gives to a missing file is not reused: until
-        // the commit, the new file would count as the old index's.
+        // The number comes from the names of all files, and not only from the manifest. A manifest
+        // that is damaged or of a later format must not prevent a rebuild. The files that it names
+        // stay until the new index is complete. If the manifest names a missing file, its number is
+        // not used again. Otherwise the new file would count as a file of the old index until the
+        // commit.
         let file = stored::name_of(volume, MANIFEST);
         let decoded = manifest.and_then(|bytes| Manifest::decode(&bytes, &file).ok());
         if let Some(manifest) = &decoded {
-            // The inserts are settled before the checkpoint id changes, by which they are
-            // identified.
+            // Recorded inserts are identified by the checkpoint id. So they are settled before the
+            // id changes.
             inserts::settle(volume, manifest.state.as_deref())?;
         }
         let named = decoded.map_or_else(Vec::new, |manifest| manifest.files);
@@ -101,19 +106,19 @@ impl<'a> Checkpoint<'a> {
         Ok(checkpoint)
     }
 
-    /// The number of this checkpoint, counted from 1.
+    /// The number of this checkpoint. The first checkpoint of an index has number 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// A number that no log has. A rebuilt index uses no record of the logs of the index that it
-    /// replaces.
+    /// A number that no log has. If a build replaces an index, the new index uses no record of the
+    /// old index's logs.
     pub(crate) fn next_log(&self) -> u64 {
         self.next_log
     }
 
-    /// Creates a file of a kind. If an index has several files of the kind, `n` is the file's
-    /// number, counted from 0.
+    /// Creates a file of a kind. If an index has several files of this kind, `n` is the number of
+    /// the file, from 0.
     pub(crate) fn create(
         &self,
         kind: FileKind,
@@ -122,7 +127,7 @@ impl<'a> Checkpoint<'a> {
         Ok(self.volume.create(&self.name(kind, n))?)
     }
 
-    /// The name of this checkpoint's file of a kind; `n` as in [`Checkpoint::create`].
+    /// The name of this checkpoint's file of a kind. `n` is as in [`Checkpoint::create`].
     pub(crate) fn name(&self, kind: FileKind, n: Option<u32>) -> String {
         let number = self.number;
         match n {
@@ -131,11 +136,11 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    /// Puts the manifest in place. From then on, the index opens with the new checkpoint.
+    /// Puts the manifest in place. After this, the index opens with the new checkpoint.
     ///
     /// # Errors
-    /// In this process, the previous checkpoint stays valid. After a crash it is valid too, unless
-    /// the rename caused the error.
+    /// If the call fails, the previous checkpoint stays valid in this process. It is also valid
+    /// after a crash, unless the rename caused the error.
     pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<Committed, Error> {
         let (bytes, volume) = (manifest.encode(), self.volume);
         let before = Known::check(volume).inspect_err(|_| self.undecided = true)?;
@@ -158,10 +163,10 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// Removes the files that the manifest does not name. A failure to remove one is ignored, since
-    /// it only costs space. If the manifest cannot be read or is damaged, the names are unknown.
-    /// Then only this checkpoint's files are removed, and after the commit not even those. The same
-    /// holds if it is uncertain whether the manifest is missing.
+    /// Removes the files that the manifest does not name. If a file cannot be removed, the error is
+    /// ignored, since the file only costs space. The names are unknown if the manifest is damaged,
+    /// cannot be read, or may be missing. In this case the function removes only this checkpoint's
+    /// files, and after the commit not even these files.
     fn remove_unnamed(&self) {
         let (named, log_from) = match self.volume.read(MANIFEST) {
             Ok(bytes) => match Manifest::decode(&bytes, &stored::name_of(self.volume, MANIFEST)) {
@@ -188,10 +193,11 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// Refuses a volume of these files, if no new index may take their place.
+/// Refuses a volume with these files if no new index may replace them.
 ///
 /// # Errors
-/// The volume holds files of other programs and no index, or an index that may not be replaced.
+/// The call fails if the volume has files of other programs and no index, or if it has an index
+/// that may not be replaced.
 pub(crate) fn check_replaceable(
     volume: &str,
     files: &[String],
@@ -204,8 +210,8 @@ pub(crate) fn check_replaceable(
         })
     };
     let indexed = files.iter().any(|name| name == MANIFEST);
-    // In an index, files of other programs stay in place. NFS, for example, keeps files that
-    // are open.
+    // If the volume has an index, files of other programs may stay. NFS, for example, keeps files
+    // that are open.
     if let Some(name) = files.iter().find(|name| !indexed && !is_ours(name)) {
         return refuse(format!(
             "it holds {name:?}, which is no part of an index. Give an empty or new directory"
@@ -227,11 +233,11 @@ pub(crate) fn check_replaceable(
     Ok(())
 }
 
-/// Gives the manifest of the next commit a checkpoint id of its own ([`Manifest::state`]). Copies
-/// are identified by it on any machine.
+/// Gives the manifest of the next commit a new checkpoint id ([`Manifest::state`]). Any machine
+/// identifies copies by this id.
 ///
 /// # Errors
-/// The operating system has no random numbers.
+/// The call fails if the operating system has no random numbers.
 pub(crate) fn begin_state(manifest: &mut Manifest) -> Result<(), Error> {
     let drawn =
         random().map_err(|source| TierError::io("draw", "a random number", 0, 0, source))?;
@@ -239,21 +245,22 @@ pub(crate) fn begin_state(manifest: &mut Manifest) -> Result<(), Error> {
     Ok(())
 }
 
-/// A committed checkpoint, with which the index now opens.
+/// A committed checkpoint. The index opens with it.
 #[derive(Debug)]
 #[must_use = "it may not be durable"]
 pub(crate) struct Committed {
-    /// Why the durability of the commit is unknown, if it is. Until a later checkpoint has begun,
-    /// which makes the manifest durable, a crash may bring back the previous checkpoint. So until
-    /// then no page of either checkpoint may be overwritten.
+    /// The reason for which it is unknown whether the commit is durable. `None` if the commit is
+    /// durable. Otherwise, a crash may restore the previous checkpoint until a later checkpoint
+    /// begins, which makes the manifest durable. Until then, no page of either checkpoint may be
+    /// overwritten.
     pub(crate) trouble: Option<TierError>,
 }
 
 impl Committed {
-    /// Returns an error if a crash might bring back the previous checkpoint.
+    /// Returns an error if a crash might restore the previous checkpoint.
     ///
     /// # Errors
-    /// [`Error::Undurable`].
+    /// The error is [`Error::Undurable`].
     pub(crate) fn durable(self, volume: &dyn Volume) -> Result<(), Error> {
         match self.trouble {
             None => Ok(()),
@@ -268,14 +275,15 @@ impl Committed {
 /// The manifest in a volume, as far as the lock owner knows it.
 #[derive(Debug)]
 struct Known {
-    /// Its bytes, as last read or written; `None` if there was no manifest.
+    /// The bytes of the manifest, as last read or written. `None` if there was no manifest.
     manifest: Option<Vec<u8>>,
-    /// Whether a crash might bring back a different manifest.
+    /// Whether a crash might restore a different manifest.
     undecided: bool,
 }
 
 impl Known {
-    /// Runs `work` with the known manifest; with `None` if this handle has not locked the volume.
+    /// Runs `work` with the known manifest. If this handle has not locked the volume, `work` gets
+    /// `None`.
     fn with<T>(volume: &dyn Volume, work: impl FnOnce(Option<&mut Known>) -> T) -> T {
         let note = volume.note();
         let Some(mut note) = note
@@ -297,7 +305,7 @@ impl Known {
         }
     }
 
-    /// Reads the manifest. If one is known, both must be equal.
+    /// Reads the manifest. If a manifest is known, the call fails unless both are equal.
     fn check(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         volume.check_held()?;
         let now = match volume.read(MANIFEST) {
@@ -311,8 +319,8 @@ impl Known {
         })
     }
 
-    /// Reads the manifest like [`check`](Known::check), and makes it durable if a crash might bring
-    /// back another.
+    /// Does the same as [`check`](Known::check), and makes the manifest durable if a crash might
+    /// restore a different one.
     fn settled(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         let undecided = Known::with(volume, |known| match known {
             Some(known) if known.undecided => Some(Some(known.manifest.clone())),
@@ -324,7 +332,7 @@ impl Known {
                 put_in_place(volume, &manifest)?;
                 Known::set(volume, Some(manifest), false);
             }
-            // The rename of a first build failed, so there must be no manifest.
+            // The rename of a first build failed, so the volume must have no manifest.
             Some(Some(None)) => {
                 match volume.remove(MANIFEST) {
                     Ok(()) | Err(TierError::Missing { .. }) => volume.sync()?,
@@ -333,7 +341,7 @@ impl Known {
                 Known::set(volume, None, false);
             }
             // An earlier lock owner may have failed to make the manifest durable. All later work
-            // builds on the manifest that is visible now.
+            // relies on the manifest that is visible now.
             None => match Known::check(volume)? {
                 Some(manifest) => make_sure(volume, &manifest)?,
                 None => volume.sync()?,
@@ -346,13 +354,13 @@ impl Known {
     }
 }
 
-/// Remembers the manifest with which an index was opened, under the lock that was just taken. No
-/// commit replaces a different manifest. From now on the manifest survives a crash, whichever syncs
-/// failed for the previous lock owner. So later work may overwrite or remove files and pages that
-/// only the previous checkpoint needs.
+/// Remembers the manifest with which an index was opened, after the caller has taken the lock. A
+/// later commit fails if it finds a different manifest. The call makes the manifest durable, even
+/// if syncs failed for the previous lock owner. So later work may overwrite or remove files and
+/// pages that only the previous checkpoint needs.
 ///
 /// # Errors
-/// By now another manifest is in place, or the manifest cannot be made durable.
+/// The call fails if another manifest is in place now, or if the manifest cannot be made durable.
 pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<(), Error> {
     let bytes = Known::check(volume)?;
     let file = stored::name_of(volume, MANIFEST);
@@ -364,7 +372,7 @@ pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<()
     Ok(())
 }
 
-/// The error if the manifest is not the known one.
+/// The error if the manifest in the volume is not the known one.
 fn replaced(volume: &dyn Volume) -> Error {
     Error::Tier(TierError::Replaced {
         place: volume.name(),
@@ -373,7 +381,7 @@ fn replaced(volume: &dyn Volume) -> Error {
     })
 }
 
-/// Writes a manifest beside the valid one, under a temporary name.
+/// Writes a manifest under its temporary name, beside the valid manifest.
 fn write_unfinished(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     let mut file = volume.create(&unfinished())?;
     file.write_at(0, bytes)?;
@@ -389,13 +397,13 @@ fn put_in_place(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     volume.sync()
 }
 
-/// Writes the existing manifest once more: after a failed sync, another sync would not make it
-/// durable. If the disk is full, the reserved blocks are used.
+/// Writes the existing manifest again, since after a failed sync another sync would not make it
+/// durable. If the disk is full, the manifest gets the reserved blocks.
 fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     let Err(error) = put_in_place(volume, bytes) else {
         return Ok(());
     };
-    // The temporary file is useless. If it cannot be removed now, the next checkpoint removes it.
+    // The temporary file is of no use. If it cannot be removed now, the next checkpoint removes it.
     let _ = volume.remove(&unfinished());
     match error {
         TierError::NoSpace { .. } if replace_in_room(volume, MANIFEST, bytes)? => Ok(()),
@@ -406,7 +414,7 @@ fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
 /// The files that the manifest of a volume names.
 enum Named {
     These(Vec<FileEntry>),
-    /// There is certainly no manifest.
+    /// The volume certainly has no manifest.
     Nothing,
     Unknown,
 }
@@ -420,12 +428,12 @@ impl Drop for Checkpoint<'_> {
     }
 }
 
-/// The temporary name of the manifest before it is renamed.
+/// The temporary name of a manifest, which it has until it is renamed.
 fn unfinished() -> String {
     format!("{MANIFEST}.new")
 }
 
-/// The number of the checkpoint in a name that [`Checkpoint::name`] made.
+/// The number of the checkpoint in a file name that [`Checkpoint::name`] made.
 fn number_of(name: &str) -> Option<u64> {
     FileKind::of_name(name).filter(|&kind| kind != FileKind::Log)?;
     let (_, numbers) = name.split_once('-')?;
@@ -439,18 +447,19 @@ fn number_of(name: &str) -> Option<u64> {
     decimal(number)
 }
 
-/// Whether a file is an unfinished copy of a checkpoint's file, which was never renamed.
+/// Whether the file is an unfinished copy of a checkpoint's file. Such a copy still has its
+/// temporary name.
 fn is_copy(name: &str) -> bool {
     copy_of(name).is_some_and(|name| number_of(name).is_some())
 }
 
-/// Parses a number that has digits only. `parse` alone would accept a sign.
+/// Parses a number that consists of digits. `parse` alone would accept a sign, too.
 fn decimal<T: FromStr>(digits: &str) -> Option<T> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| digits.parse().ok())?
 }
 
-/// Whether this engine gives such names to files.
+/// Whether this engine gives files such a name.
 pub(crate) fn is_ours(name: &str) -> bool {
     name == MANIFEST
         || is_savepoint(name)
@@ -464,8 +473,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
-/// Whether only changes write such a file, and no first build does. If it exists, an index was here
-/// even if the manifest is gone.
+/// Whether the file is one that only changes write, and no first build. If it exists, the volume
+/// had an index, even if the manifest is missing.
 fn is_of_changes(name: &str) -> bool {
     let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());
     let changes = matches!(
@@ -475,7 +484,7 @@ fn is_of_changes(name: &str) -> bool {
     changes || name == INSERTS || log_number(name).is_some()
 }
 
-/// Whether the files may come from a first build that stopped before its manifest was written. If
+/// Whether the files may come from a first build that stopped before it wrote its manifest. If
 /// there are no files, the result is true.
 pub(crate) fn are_of_first_build<'n>(mut names: impl Iterator<Item = &'n str>) -> bool {
     names.all(|name| name != MANIFEST && is_ours(name) && !is_of_changes(name))
@@ -566,7 +575,7 @@ mod tests {
         }
     }
 
-    /// The manifest of an index of one file of the checkpoint, for tests that do not read that
+    /// The manifest of an index with one file of the checkpoint, for tests that do not read this
     /// file.
     fn manifest_of(checkpoint: &Checkpoint<'_>) -> Manifest {
         let fixture = include_bytes!("../../../../fixtures/index-v1/MANIFEST");
@@ -589,14 +598,16 @@ mod tests {
         drop(checkpoint);
         let before = committed.list().unwrap();
         assert_eq!(before, ["MANIFEST", "graph-000001"]);
-        // Each operation fails once: in the begin of a checkpoint, its commit or its end.
+        // Each operation fails once: during the begin of a checkpoint, during its commit, or at its
+        // end.
         for call in 0.. {
             let volume = committed.fork();
             volume.fail_call(call, Mishap::Undone);
             if let Ok(mut checkpoint) = Checkpoint::begin(&volume, true) {
                 let second = manifest_of(&checkpoint);
                 if checkpoint.create(FileKind::Graph, None).is_ok() {
-                    // Whether the commit failed or not, the manifest must be whole afterwards.
+                    // Whether the commit failed or not, the volume must have an intact manifest
+                    // afterwards.
                     drop(checkpoint.commit(&second));
                 }
             }
@@ -629,7 +640,8 @@ mod tests {
         (volume, lock)
     }
 
-    /// Asserts that a crash leaves one of the given checkpoints, with all of its files.
+    /// Asserts that after a crash, the volume has one of the given checkpoints with all of its
+    /// files.
     fn crash_leaves(volume: &SimVolume, numbers: &[u64], what: &str) {
         for mode in Crash::ALL {
             for seed in 0..20 {
@@ -654,8 +666,8 @@ mod tests {
     #[test]
     fn until_a_commit_is_durable_both_checkpoints_are_there() {
         for discards in [false, true] {
-            // The syncs of names: one at the start, one before the rename, one after it, and two
-            // when the commit is repeated.
+            // A commit syncs the directory once at its start, once before the rename, and once
+            // after it. If the commit is repeated, it syncs twice more.
             for (operation, calls) in [(Operation::SyncNames, 0..6), (Operation::Rename, 0..2)] {
                 for (call, mishap) in
                     calls.flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)))
@@ -674,7 +686,7 @@ mod tests {
                             }
                             numbers.push(2);
                         } else {
-                            // The new checkpoint may be there.
+                            // The volume may have the new checkpoint.
                             numbers.push(2);
                         }
                     }
@@ -693,14 +705,15 @@ mod tests {
         }
     }
 
-    /// The sync after the rename fails, and so does the repetition of the commit.
+    /// The sync after the rename fails, and the repetition of the commit fails too.
     #[test]
     fn a_commit_that_is_not_durable_says_so_and_removes_nothing() {
         let (volume, _lock) = locked();
         let mut checkpoint = Checkpoint::begin(&volume, true).unwrap();
         checkpoint.create(FileKind::Graph, None).unwrap();
         let manifest = manifest_of(&checkpoint);
-        // After the rename, every operation fails: create, write, sync, sync of names, rename.
+        // After the rename, each operation fails: create, write, sync, sync of the directory,
+        // rename.
         volume.fail_after(5, stratann_tier::testing::Failure::Io);
         let committed = checkpoint.commit(&manifest).unwrap();
         drop(checkpoint);
@@ -709,7 +722,7 @@ mod tests {
         assert!(Checkpoint::begin(&volume, true).is_err());
         crash_leaves(&volume, &[1, 2], "while the disk fails");
         volume.heal();
-        crash_leaves(&volume, &[1, 2], "when it works again");
+        crash_leaves(&volume, &[1, 2], "when the disk works again");
         drop(Checkpoint::begin(&volume, true).unwrap());
         crash_leaves(&volume, &[2], "when a checkpoint has begun");
         assert_eq!(volume.list().unwrap(), ["MANIFEST", "graph-000002"]);

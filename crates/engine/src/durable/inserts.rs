@@ -1,5 +1,5 @@
-//! The inserts into an index that can be resumed after an interruption. They are in its file
-//! `INSERTS`, which is always replaced as a whole.
+//! The inserts into an index that can be resumed after an interruption. The file `INSERTS` of the
+//! index records them. A change always replaces the whole file.
 
 use stratann_layout::LayoutError;
 use stratann_layout::inserts::{
@@ -11,12 +11,13 @@ use super::room::replace_in_room;
 use crate::Error;
 use crate::stored;
 
-/// Reads the inserts that are recorded in a volume. If the file is damaged, the result is empty: no
-/// vector depends on it.
+/// Reads the inserts that are recorded in a volume. If the file is damaged, the result is empty,
+/// since no vector depends on the file.
 ///
 /// # Errors
-/// The file cannot be read, or a later program wrote it. Then it is unknown whether an insert was
-/// interrupted, and the next insert might add its rows twice.
+/// The call fails if the file cannot be read, or if a later program wrote it. Without the file, it
+/// is unknown whether an insert was interrupted. The next insert might then add its rows a second
+/// time.
 fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     let Some(text) = text(volume)? else {
         return Ok(Vec::new());
@@ -24,17 +25,18 @@ fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     decode(&text).or_else(|why| {
         check_version(volume, why)?;
         tracing::warn!(
-            "{}: damaged: it is not known which inserts were cut off",
+            "{}: damaged: it is not known which inserts were interrupted",
             volume.place(FILE_NAME)
         );
         Ok(Vec::new())
     })
 }
 
-/// Returns an error if a later program wrote the file, so that its content is kept.
+/// Returns an error if a later program wrote the file, so that the caller keeps the content of the
+/// file.
 ///
 /// # Errors
-/// [`LayoutError::UnknownVersion`].
+/// The error is [`LayoutError::UnknownVersion`].
 fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
     match why {
         Unreadable::Damaged => Ok(()),
@@ -47,13 +49,13 @@ fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
     }
 }
 
-/// Reads the inserts into the index with this checkpoint id. A build may have replaced the index
-/// before it. Inserts into the replaced index are removed from the file, since they could not be
-/// distinguished after the next change of the checkpoint id.
+/// Reads the inserts into the index with this checkpoint id. If a build has replaced an earlier
+/// index, inserts into that index are removed from the file. After the next change of the
+/// checkpoint id, they could not be distinguished from inserts into this index.
 ///
 /// # Errors
-/// Fails as [`read`] does, or if the inserts into the replaced index cannot be removed from the
-/// file.
+/// The call fails for the reasons of [`read`]. It also fails if the inserts into the replaced index
+/// cannot be removed from the file.
 pub(crate) fn of_index(
     volume: &dyn Volume,
     state: Option<&str>,
@@ -72,12 +74,12 @@ pub(crate) fn is_replaced(insert: &BegunInsert, state: Option<&str>) -> bool {
     insert.replaced_by.is_some() && insert.replaced_by.as_deref() == state
 }
 
-/// Records that a build with this checkpoint id replaces the index of the recorded inserts, if
-/// there are any. The record takes effect with the commit of the build. Until then the inserts stay
-/// valid, and a file of a later program is unchanged.
+/// If inserts are recorded, records that a build with this checkpoint id replaces their index. The
+/// record takes effect with the commit of the build. Until the commit, the inserts stay valid. A
+/// file of a later program is left unchanged.
 ///
 /// # Errors
-/// The file cannot be read or written.
+/// The call fails if the file cannot be read or written.
 pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     let mut begun = match read(volume) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => return Ok(()),
@@ -92,12 +94,12 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Er
     Ok(write(volume, &begun)?)
 }
 
-/// Removes the inserts into a replaced index from the file. This must be done before the checkpoint
-/// id changes, since afterwards they could not be distinguished. A file of a later program is
-/// unchanged.
+/// Removes the inserts into a replaced index from the file. The caller must do this before the
+/// checkpoint id changes, since afterwards these inserts could not be distinguished from others. A
+/// file of a later program is left unchanged.
 ///
 /// # Errors
-/// Fails as [`of_index`] does.
+/// The call fails for the reasons of [`of_index`].
 pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     match of_index(volume, state) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => Ok(()),
@@ -105,21 +107,21 @@ pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Err
     }
 }
 
-/// Removes the file after a build has replaced the index: its inserts no longer apply.
+/// Removes the file after a build has replaced the index, since its inserts no longer apply.
 pub(crate) fn forget_replaced(volume: &dyn Volume) {
     if let Err(error) = forget(volume) {
         tracing::warn!(
-            "{}: it belongs to the replaced index, and cannot be removed: {error}",
+            "{}: this file belongs to the replaced index, and cannot be removed: {error}",
             volume.place(FILE_NAME)
         );
     }
 }
 
-/// Removes a damaged file, which has no information; with `force` also a file of a later program.
-/// Returns whether a file was removed.
+/// Removes the file if it is damaged, since it has no information. With `force`, also removes a
+/// file of a later program. Returns whether it removed the file.
 ///
 /// # Errors
-/// The file cannot be read or removed, or a later program wrote it.
+/// The call fails if the file cannot be read or removed, or if a later program wrote it.
 pub(crate) fn forget_damaged(volume: &dyn Volume, force: bool) -> Result<bool, Error> {
     let text = text(volume)?;
     let Some(Err(why)) = text.map(|text| decode(&text)) else {
@@ -135,7 +137,7 @@ pub(crate) fn forget_damaged(volume: &dyn Volume, force: bool) -> Result<bool, E
 /// Reads the text of the file, if the file exists.
 ///
 /// # Errors
-/// The file cannot be read.
+/// The call fails if the file cannot be read.
 pub(crate) fn text(volume: &dyn Volume) -> Result<Option<Vec<u8>>, TierError> {
     match volume.read(FILE_NAME) {
         Err(TierError::Missing { .. }) => Ok(None),
@@ -146,7 +148,7 @@ pub(crate) fn text(volume: &dyn Volume) -> Result<Option<Vec<u8>>, TierError> {
 /// Replaces the recorded inserts of a volume, durably.
 ///
 /// # Errors
-/// The file cannot be written. Then it has the old inserts or the new ones.
+/// The call fails if the file cannot be written. The file then has the old inserts or the new ones.
 pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
     if inserts.is_empty() {
         return forget(volume);
@@ -159,10 +161,11 @@ pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), 
     volume.sync()
 }
 
-/// Records fewer inserts, like [`write`]. On a full disk this uses the reserved blocks.
+/// Does the same as [`write`], for fewer inserts than before. If the disk is full, the file gets
+/// the reserved blocks.
 ///
 /// # Errors
-/// Fails as [`write`] does.
+/// The call fails for the reasons of [`write`].
 pub(crate) fn write_fewer(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
     match write(volume, inserts) {
         Err(error @ TierError::NoSpace { .. }) => {
@@ -179,7 +182,7 @@ pub(crate) fn write_fewer(volume: &dyn Volume, inserts: &[BegunInsert]) -> Resul
 /// Removes all recorded inserts of a volume, durably.
 ///
 /// # Errors
-/// The file cannot be removed.
+/// The call fails if the file cannot be removed.
 pub(crate) fn forget(volume: &dyn Volume) -> Result<(), TierError> {
     match volume.remove(FILE_NAME) {
         Ok(()) => volume.sync(),

@@ -9,44 +9,45 @@
 //! ```
 //!
 //! If no write is in progress, a caller becomes the leader. The leader writes all pending records
-//! with one write. If the durability requires it, the leader also makes one sync. Meanwhile other
-//! callers encode their records behind the pending ones and wait. The mutex is not held during the
-//! write.
+//! with one write. If the durability requires it, the leader also makes one sync. During the write,
+//! other callers encode their records after the pending ones, and wait. No thread has the mutex
+//! during the write.
 //!
 //! **If a write fails** (on a full disk), the appends that wait for it fail. Some bytes of their
-//! records may have reached the file. The log cuts these off and syncs the cut, so that no replay
-//! finds them. Later appends succeed once there is space.
+//! records may have reached the file. The log cuts these bytes off and syncs the cut, so that no
+//! replay finds them. When there is space again, later appends succeed.
 //!
 //! **If a sync fails**, the content of the disk is unknown, and a later successful sync would prove
-//! nothing. So the file takes no more records. [`Log::rotate`] starts the next file with all
-//! records that were acknowledged but are not yet durable. The first sequence number in the new
-//! header invalidates later records of the old file. Before the rotation, it is open whether a
-//! replay finds an append whose sync failed.
+//! nothing. So the log appends no more records to the file. [`Log::rotate`] starts the next file
+//! with all records that were acknowledged but may not be durable. The first sequence number in the
+//! new header invalidates later records of the old file. Before the rotation, it is unknown whether
+//! a replay would find an append whose sync failed.
 //!
-//! **After a crash**, [`replay`] reads all files and returns the numbers with which the next file
-//! starts. A torn file stays unchanged: the first sequence number of the next file shows where its
-//! valid records end. If a sync failed in an earlier process, records behind the last mark may
-//! exist only in the page cache. So the next file begins with a copy of those records, and with
-//! their first sequence number. It is written as `log.new` and renamed once it is durable. If a
-//! file has no valid record, the next one replaces it, so that empty files do not accumulate.
+//! **After a crash**, [`replay`] reads all files, and returns the numbers with which the next file
+//! starts. A torn file stays unchanged: the first sequence number of the next file shows where the
+//! valid records of the torn file end. If a sync failed in an earlier process, records after the
+//! last mark may exist only in the page cache. So the next file begins with a copy of these records
+//! and has their first sequence number. The next file is written as `log.new` and renamed when it
+//! is durable. If a file has no valid record, the next file replaces it, so that empty files do not
+//! accumulate.
 //!
 //! **Reserved blocks.** Deletes are possible on a full disk. If a delete finds no space in the
 //! current file, the log continues in a file with preallocated blocks (`log.room`,
 //! [`room`](super::room)), which becomes the next log. Until another such file is reserved, the log
-//! accepts deletes only. Now suppose that a process opens the index and finds no space for a log of
-//! its own. If the mark of the last log shows that all of it is durable, the process continues that
-//! log. Otherwise it takes the reserved file.
+//! accepts only deletes. A process that opens the index may find no space for a log of its own. If
+//! the mark of the last log shows that all of this log is durable, the process continues the last
+//! log. Otherwise the process uses the reserved file.
 //!
-//! **Rows.** Earlier readers cannot read records with rows. So a file has the version that they
-//! know until the first such record. That record begins the next file, as after a failed sync, or
-//! replaces a file without records. If a file copies records from another one, it takes over the
-//! version of that file.
+//! **Rows.** Earlier readers cannot read records with rows. So a file has a version that these
+//! readers know until the first record with rows. This record begins the next file, as after a
+//! failed sync. If the current file has no records, the record replaces the file instead. If a file
+//! gets copies of records from another file, it has the version of that file.
 //!
-//! **Marks.** After each sync, the log writes a mark into the file: up to this place it is durable
-//! ([`stratann_layout::log::marks`]). A mark is one small write, and no append waits until it is on
-//! the disk. An incomplete record before the mark is damage, and an error. An incomplete record
-//! behind the mark is the torn end after a crash. For a repair, [`salvage`] reads every whole
-//! record.
+//! **Marks.** After each sync, the log writes a mark into the file. The mark has the position up to
+//! which the file is durable ([`stratann_layout::log::marks`]). A mark is one small write, and no
+//! append waits until the mark is on the disk. An incomplete record before the mark is damage, and
+//! an error. An incomplete record after the mark is the torn end after a crash. For a repair,
+//! [`salvage`] reads every whole record.
 
 mod file;
 mod files;
@@ -83,34 +84,37 @@ use super::room::{LOG_ROOM, drop_log_room};
 use crate::stored::name_of;
 use crate::{Error, ErrorKind};
 
-/// The most bytes of records kept in memory until they are durable. At this limit, the log syncs.
+/// The largest number of bytes of records that stay in memory until they are durable. When the log
+/// reaches this limit, it syncs.
 const MOST_UNSYNCED: usize = 64 << 20;
-/// The same limit under a memory budget: the budget divided by this.
+/// Under a memory budget, the limit is the budget divided by this number.
 const UNSYNCED_SHARE: u64 = 32;
 
-/// How long the thread of [`Durability::Every`] waits after a failed sync before it rotates the
-/// log: the first pause, and the longest.
+/// The first and the longest pause that the thread of [`Durability::Every`] makes after a failed
+/// sync, before it rotates the log.
 const FIRST_RESCUE: Duration = Duration::from_secs(1);
 const LAST_RESCUE: Duration = Duration::from_secs(60);
 
-/// The time by which an append is durable.
+/// The time at which an append is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// When the append returns.
+    /// The append is durable when its call returns.
     Always,
-    /// At most this long after the append returned.
+    /// The append is durable at most this time after its call returned.
     Every(Duration),
-    /// When a later [`LiveIndex::flush`](crate::LiveIndex::flush) or merge returns, or before.
+    /// The append is durable at the latest when a later
+    /// [`LiveIndex::flush`](crate::LiveIndex::flush) or merge returns.
     OnFlush,
 }
 
-/// The log that is being written. Threads share it.
+/// The log that is being written. Several threads share it.
 #[derive(Debug)]
 pub(crate) struct Log {
     shared: Arc<Shared>,
-    /// The thread that syncs within the time limit. It exists only under [`Durability::Every`].
+    /// The thread that syncs records within the time limit. It exists only under
+    /// [`Durability::Every`].
     syncer: Option<JoinHandle<()>>,
-    /// The number of the file that the log started with, if the log created that file.
+    /// The number of the file with which the log started, if the log created this file.
     added: Option<u64>,
     home: Home,
 }
@@ -120,35 +124,35 @@ struct Shared {
     volume: Arc<dyn Volume>,
     shape: LogShape,
     durability: Durability,
-    /// The most bytes kept in memory until they are durable.
+    /// The largest number of bytes that stay in memory until they are durable.
     most_unsynced: AtomicUsize,
     state: Mutex<State>,
     /// Signals that a leader has finished.
     led: Condvar,
-    /// Signals that records must be synced within the time limit, or that the log is closed.
+    /// Signals that records wait for a sync within the time limit, or that the log is closed.
     due: Condvar,
 }
 
-/// The state of the log. Each sequence number here is the number of the record *after* the bytes
-/// that it describes.
+/// The state of the log. Each sequence number in it is the number of the record *after* the
+/// described bytes.
 #[derive(Debug)]
 struct State {
     /// The number of the current file.
     number: u64,
-    /// The number of files that this log has had before the current one.
+    /// The number of files that this log has had before the current file.
     files: u64,
     /// Whether the current file may have records with rows.
     rows: bool,
-    /// Bytes to reserve for deletes; 0 if none are to be reserved.
+    /// The number of bytes to reserve for deletes. It is 0 if none are to be reserved.
     room: u64,
     /// Whether deletes have used the reserved blocks.
     room_is_taken: bool,
-    /// The current file; `None` while a leader uses it.
+    /// The current file. `None` while a leader uses it.
     file: Option<LogFile>,
-    /// Records behind `written` and `leading`, encoded for their place in the file.
+    /// The records after `written` and `leading`, encoded for their positions in the file.
     pending: Vec<u8>,
     pending_sequence: u64,
-    /// Bytes that a leader is writing; `pending` begins behind them.
+    /// The number of bytes that a leader is writing. `pending` begins after them.
     leading: u64,
     /// Receives the outcome of the pending appends.
     batch: Arc<Batch>,
@@ -156,33 +160,34 @@ struct State {
     written: u64,
     written_sequence: u64,
     durable_sequence: u64,
-    /// Written records that may not be durable, with the bytes that they have in the file.
+    /// The written records that may not be durable, as the bytes that they have in the file.
     unsynced: Vec<u8>,
-    /// When the first of `unsynced` was written.
+    /// The time at which the first record of `unsynced` was written.
     unsynced_since: Instant,
-    /// Why this file takes no more records; `None` while it takes them.
+    /// The reason for which the log appends no more records to this file. `None` while it appends.
     broken: Option<String>,
     stop: bool,
 }
 
-/// Appends that are written together, and their result.
+/// Appends that one write writes together, and the result of this write.
 #[derive(Debug, Default)]
 struct Batch {
     outcome: OnceLock<Result<(), Arc<TierError>>>,
 }
 
 impl Log {
-    /// Starts the next log as [`replay`] prescribes, or the first one. The log is durable when the
-    /// call returns. The caller holds the volume's lock.
+    /// Starts the next log as [`replay`] prescribes, or the first log. The log is durable when the
+    /// call returns. The caller has the lock of the volume.
     ///
-    /// When new records follow, a later crash must not lose the records that a replay has read. If
-    /// a sync failed in an earlier process, the replay may have read them from the page cache
-    /// alone, and a sync that succeeds now would not show it. So all records that are not known to
-    /// be durable are rewritten.
+    /// After new records are appended, a later crash must not lose the records that a replay has
+    /// read. If a sync failed in an earlier process, the replay may have read these records only
+    /// from the page cache. A sync that succeeds now would not show this. So the call rewrites all
+    /// records that are not known to be durable.
     ///
     /// # Errors
-    /// [`Error::Exists`]: there is a log of this number or a higher one that the replay did not
-    /// read. The volume fails: a later replay finds the same records as before.
+    /// The call fails with [`Error::Exists`] if there is a log of this number or a higher one that
+    /// the replay did not read. It also fails if the volume fails. A later replay then finds the
+    /// same records as before.
     pub(crate) fn start(
         volume: Arc<dyn Volume>,
         shape: LogShape,
@@ -214,7 +219,7 @@ impl Log {
             rows: next.rows,
         };
         let Started { file, end, rows } = match next.before {
-            // Deletes have used the reserved blocks, and this file may have the only free blocks.
+            // Deletes have used the reserved blocks. So this file may have the only free blocks.
             Some(before) if volume.kept_room(&log_name(before.end.log))? > 0 => {
                 Started::within(&*volume, before)?
             }
@@ -266,15 +271,15 @@ impl Log {
         })
     }
 
-    /// Limits the bytes that are kept until they are durable to a share of a memory budget.
+    /// Limits the bytes that stay in memory until they are durable, to a share of a memory budget.
     pub(crate) fn keep_within(&self, budget: u64) {
         let share = (budget / UNSYNCED_SHARE).min(MOST_UNSYNCED as u64);
         let most = &self.shared.most_unsynced;
         most.store(share as usize, Ordering::Relaxed);
     }
 
-    /// From now on, reserves `bytes` for deletes on a full disk, if the volume can. If there is too
-    /// little space, the next record other than a delete tries again.
+    /// Reserves `bytes` bytes for deletes on a full disk, if the volume can reserve blocks. If
+    /// there is too little space, the next record that is not a delete tries again.
     pub(crate) fn keep_room(&self, bytes: u64) {
         let mut state = self.shared.state.lock();
         match self.shared.volume.keep_room(LOG_ROOM, bytes) {
@@ -290,23 +295,24 @@ impl Log {
         }
     }
 
-    /// Appends a record. Returns its sequence number when it is written; under
-    /// [`Durability::Always`], when it is durable.
+    /// Appends a record. Returns its sequence number when the record is written. Under
+    /// [`Durability::Always`], returns it when the record is durable.
     ///
     /// # Errors
-    /// Fails as [`Log::append_all`] does.
+    /// The call fails for the reasons of [`Log::append_all`].
     #[cfg(test)]
     pub(crate) fn append(&self, record: LogRecord<'_>) -> Result<u64, Error> {
         Ok(self.append_all(&[record])?.start)
     }
 
-    /// Appends records in order. Returns their sequence numbers when they are written; under
-    /// [`Durability::Always`], when they are durable. A call appends all records or none, but a
-    /// crash during the call may leave the first few.
+    /// Appends records in order. Returns their sequence numbers when the records are written. Under
+    /// [`Durability::Always`], returns them when the records are durable. A call appends all
+    /// records or none. After a crash during the call, the first few records may be in the log.
     ///
     /// # Errors
-    /// A vector has a wrong length: no record is appended. A write fails: later appends may
-    /// succeed. A sync fails, or has failed before: no append succeeds before [`Log::rotate`].
+    /// If a vector has a wrong length, the call fails, and no record is appended. If a write fails,
+    /// the call fails, and later appends may succeed. If a sync fails, or an earlier sync has
+    /// failed, no append succeeds until [`Log::rotate`].
     pub(crate) fn append_all(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
         let shared = &*self.shared;
         let expected = shared.shape.vector_bytes();
@@ -350,19 +356,20 @@ impl Log {
             match batch.outcome.get() {
                 Some(Ok(())) => return Ok(first..place.sequence),
                 Some(Err(error)) => return Err(copy_of(error).into()),
-                // No write is in progress, and this batch has no result, so it is the pending one.
+                // No write is in progress, and this batch has no result. So it is the pending
+                // batch.
                 None if state.file.is_some() => shared.lead(&mut state, false),
                 None => shared.led.wait(&mut state),
             }
         }
     }
 
-    /// Appends deletes like [`append_all`](Self::append_all). If the disk is full, they are written
-    /// to the reserved blocks.
+    /// Does the same as [`append_all`](Self::append_all), for deletes. If the disk is full, the
+    /// deletes are written to the reserved blocks.
     ///
     /// # Errors
-    /// Fails as [`append_all`](Self::append_all) does, or if the disk is full, and no blocks are
-    /// reserved or all of them are used.
+    /// The call fails for the reasons of [`append_all`](Self::append_all). It also fails if the
+    /// disk is full, and no reserved blocks are left.
     pub(crate) fn append_in_room(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
         debug_assert!(
             records.iter().all(is_delete),
@@ -381,10 +388,11 @@ impl Log {
         }
     }
 
-    /// Makes every append durable that returned before this call.
+    /// Makes every append durable whose call returned before this call.
     ///
     /// # Errors
-    /// A sync fails, or has failed before: no append succeeds before [`Log::rotate`].
+    /// The call fails if a sync fails, or if an earlier sync has failed. No append then succeeds
+    /// until [`Log::rotate`].
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let shared = &*self.shared;
         shared.volume.check_held()?;
@@ -393,7 +401,7 @@ impl Log {
         loop {
             if state.durable_sequence >= wanted {
                 // All acknowledged records are durable. But if the file is broken, this caller
-                // should get the error, and not the next append.
+                // should get the error, and not the caller of the next append.
                 return shared.usable(&state);
             }
             shared.usable(&state)?;
@@ -405,15 +413,15 @@ impl Log {
         }
     }
 
-    /// Makes all acknowledged records durable and starts the next file. If the current file is
-    /// intact and has no record, it is kept instead. After a failed sync, the records that may not
-    /// be durable are rewritten to the next file. Returns the position behind all acknowledged
-    /// records: a replay begins there once a checkpoint has these records. Appends wait during the
-    /// call.
+    /// Makes all acknowledged records durable, and starts the next file. If the current file is
+    /// intact and has no record, it stays the current file. After a failed sync, records that may
+    /// not be durable are written again, to the next file. Returns the position after all
+    /// acknowledged records. When a checkpoint has these records, a replay begins at this position.
+    /// Appends wait during the call.
     ///
     /// # Errors
-    /// The next file cannot be created. Then the log is unchanged, or takes no records until a
-    /// rotation succeeds.
+    /// The call fails if the next file cannot be created. Then the log is unchanged, or it accepts
+    /// no records until a rotation succeeds.
     pub(crate) fn rotate(&self) -> Result<LogPosition, Error> {
         let shared = &*self.shared;
         let mut state = shared.state.lock();
@@ -423,11 +431,12 @@ impl Log {
         shared.rotate(&mut state, false)
     }
 
-    /// Rotates before deletes, like [`rotate`](Self::rotate). If the disk is full, the file with
-    /// reserved blocks becomes the next one.
+    /// Does the same as [`rotate`](Self::rotate), before deletes. If the disk is full, the file
+    /// with reserved blocks becomes the next file.
     ///
     /// # Errors
-    /// Fails as [`rotate`](Self::rotate) does, or if the disk is full and no blocks are reserved.
+    /// The call fails for the reasons of [`rotate`](Self::rotate). It also fails if the disk is
+    /// full and no blocks are reserved.
     pub(crate) fn rotate_in_room(&self) -> Result<(), Error> {
         let files = self.shared.state.lock().files;
         match self.rotate() {
@@ -441,7 +450,8 @@ impl Log {
         }
     }
 
-    /// Whether the current file takes no more records, so that the caller must rotate the log.
+    /// Whether the log can append no more records to the current file, so that the caller must
+    /// rotate the log.
     pub(crate) fn is_broken(&self) -> bool {
         self.shared.state.lock().broken.is_some()
     }
@@ -452,9 +462,9 @@ impl Log {
         self.shared.state.lock().number
     }
 
-    /// The name of the file that this log started, if it has no record and can be removed. `None`
-    /// if a file of this number existed before: if the removal were not durable, the old file would
-    /// be back after a crash.
+    /// The name of the file that this log started, if the file has no record and can be removed.
+    /// `None` if a file with this number existed before. If the removal of this file were not
+    /// durable, the earlier file would exist again after a crash.
     pub(crate) fn unused(&self) -> Option<String> {
         let number = self.added?;
         let state = self.shared.state.lock();
@@ -462,20 +472,20 @@ impl Log {
         (state.number == number && end <= FIRST_RECORD).then(|| log_name(number))
     }
 
-    /// The written and acknowledged bytes of the current file, including its header.
+    /// The number of written and acknowledged bytes in the current file, including the header.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.shared.state.lock().written
     }
 
-    /// The sequence number of the next record, unless an append fails first.
+    /// The sequence number of the next record, if no append fails before it.
     pub(crate) fn next_sequence(&self) -> u64 {
         self.shared.state.lock().pending_sequence
     }
 }
 
 impl Drop for Log {
-    /// Syncs the records that wait for the time limit, since no thread would sync them later.
+    /// Syncs the records that wait for the time limit, since no thread syncs them later.
     fn drop(&mut self) {
         if !self.home.is_here() {
             std::mem::forget(self.syncer.take());
@@ -484,14 +494,14 @@ impl Drop for Log {
         self.shared.state.lock().stop = true;
         self.shared.due.notify_all();
         if let Some(syncer) = self.syncer.take() {
-            // The thread does not panic. If it did, nothing could be done about it here.
+            // The thread does not panic. If it did, this drop could not repair it.
             let _ = syncer.join();
         }
     }
 }
 
 impl Shared {
-    /// Returns an error if the file takes no more records.
+    /// Returns an error if the log can append no more records to the file.
     fn usable(&self, state: &State) -> Result<(), Error> {
         let Some(why) = &state.broken else {
             return Ok(());
@@ -508,8 +518,8 @@ impl Shared {
     }
 
     /// Writes the pending records. It also syncs if `sync`, the durability or the memory limit
-    /// requires it. The caller has checked that no other leader uses the file. The batch and the
-    /// state get the result.
+    /// requires a sync. The caller has checked that no other leader uses the file. The result is
+    /// stored in the batch and in the state.
     fn lead(&self, state: &mut MutexGuard<'_, State>, sync: bool) {
         let Some(mut file) = state.file.take() else {
             return;
@@ -559,7 +569,7 @@ impl Shared {
         self.led.notify_all();
     }
 
-    /// Ensures that the current file may have rows: if it may not, the next file is started.
+    /// Ensures that the current file may have rows. If it may not, the call starts the next file.
     fn take_rows(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Error> {
         while !state.rows && state.file.is_none() {
             self.led.wait(state);
@@ -575,7 +585,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Replaces the current file, which has no record, by one of the same number that may have
+    /// Replaces the current file, which has no record, by a file with the same number that may have
     /// rows.
     fn replace_empty(&self, state: &mut State) -> Result<(), Error> {
         let end = state.end_of_written();
@@ -592,7 +602,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                // Either file may have the name now.
+                // It is unknown which of the two files has the name now.
                 let error = Arc::new(error);
                 state.break_off(error.clone());
                 self.led.notify_all();
@@ -601,11 +611,11 @@ impl Shared {
         }
     }
 
-    /// If the blocks for deletes are not reserved, reserves them, before any other append.
+    /// Reserves the blocks for deletes before any other append, if they are not reserved.
     fn keep_room_again(&self, state: &mut State) -> Result<(), Error> {
         match self.volume.keep_room(LOG_ROOM, state.room) {
             Err(error @ TierError::NoSpace { .. }) => return Err(error.into()),
-            // After any other failure there may be space for records, so they are accepted.
+            // After any other failure there may be space for records, so the log accepts them.
             Err(error) => tracing::debug!("no blocks are reserved for deletes: {error}"),
             Ok(_) => {}
         }
@@ -613,8 +623,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes the file with reserved blocks the next one, unless the log has already started more
-    /// than `files` files. `false` if no blocks are reserved.
+    /// Continues the log in the file with reserved blocks, unless the log has started more than
+    /// `files` files since. Returns `false` if no blocks are reserved.
     fn take_room(&self, files: u64) -> Result<bool, Error> {
         let mut state = self.state.lock();
         while state.file.is_none() {
@@ -626,7 +636,7 @@ impl Shared {
         if self.volume.kept_room(LOG_ROOM)? == 0 {
             return Ok(false);
         }
-        // There is no space for the pending records either, and not all of them are deletes.
+        // There is no space for the pending records either. Some of them may not be deletes.
         let full = TierError::NoSpace {
             place: name_of(&*self.volume, &log_name(state.number)),
             offset: state.written,
@@ -639,11 +649,11 @@ impl Shared {
         Ok(true)
     }
 
-    /// The work of [`Log::rotate`] while no write is in progress. If `rows` is set, the next file
-    /// may have rows, whichever records it takes over.
+    /// Does the work of [`Log::rotate`] while no write is in progress. If `rows` is set, the next
+    /// file may have rows, whatever records are copied to it.
     fn rotate(&self, state: &mut State, rows: bool) -> Result<LogPosition, Error> {
         if state.broken.is_none() && state.written == FIRST_RECORD && (state.rows || !rows) {
-            // Without this, each of several failed merges would leave a file.
+            // The current file stays. Otherwise each of several failed merges would leave a file.
             return Ok(LogPosition {
                 number: state.number,
                 sequence: state.written_sequence,
@@ -651,14 +661,14 @@ impl Shared {
         }
         let has_room = || self.volume.kept_room(&log_name(state.number));
         if state.broken.is_none() && state.room_is_taken && has_room()? > 0 {
-            // The unused blocks of the current file are reserved for deletes, which cannot use them
-            // after a rotation.
+            // Deletes could use the unused blocks of the current file. After a rotation they
+            // cannot, so other blocks are reserved first.
             self.keep_room_again(state)?;
         }
         self.begin_next(state, rows, false)
     }
 
-    /// Starts the next file, in the reserved blocks if `in_room` is set.
+    /// Starts the next file. If `in_room` is set, the file has the reserved blocks.
     fn begin_next(
         &self,
         state: &mut State,
@@ -682,7 +692,8 @@ impl Shared {
             marked: true,
             rows: rows || state.rows && !(state.unsynced.is_empty() && state.pending.is_empty()),
         };
-        // The places of the records that may not be durable: in the old file and in the next one.
+        // The positions of the records that may not be durable, in the old file and in the next
+        // one.
         let old = RecordPlace {
             log: state.number,
             offset: state.written - state.unsynced.len() as u64,
@@ -704,7 +715,8 @@ impl Shared {
             Ok(file) => file,
             Err(error) => {
                 let error = Arc::new(error);
-                // If the next file stayed, its header would invalidate later appends to this file.
+                // If the next file stayed, its header would invalidate later appends to the current
+                // file.
                 if !take_back(&*self.volume, header.number) && state.broken.is_none() {
                     state.break_off(error.clone());
                 }
@@ -712,7 +724,7 @@ impl Shared {
                 return Err(copy_of(&error).into());
             }
         };
-        // The pending records were encoded for places in the old file.
+        // The pending records were encoded for positions in the old file.
         let old = state.end_of_written();
         state.pending = rewritten(self.shape, &state.pending, old, end);
         state.number = header.number;
@@ -730,7 +742,8 @@ impl Shared {
 
     /// The loop of the thread of [`Durability::Every`]. After a failed sync, acknowledged records
     /// are not durable until the log is rotated. The next append would rotate it, but there may be
-    /// no next append. So this thread rotates the log, after a pause that grows with each failure.
+    /// no next append. So this thread rotates the log after a pause. Each failure makes the next
+    /// pause longer.
     fn sync_in_time(&self, within: Duration) {
         let mut state = self.state.lock();
         let mut rescue = None;
@@ -748,7 +761,7 @@ impl Shared {
                     continue;
                 }
                 let held = MutexGuard::unlocked(&mut state, || self.volume.check_held());
-                // Another thread may have rotated the log meanwhile, or may be rotating it.
+                // Another thread may have rotated the log during the check, or may be rotating it.
                 if state.broken.is_none() || state.file.is_none() {
                     continue;
                 }
@@ -777,7 +790,7 @@ impl Shared {
                 continue;
             }
             let now = Instant::now();
-            // If the time overflows, it is never reached.
+            // If the addition overflows, the sync is never due.
             let due = state.unsynced_since.checked_add(within);
             if !state.stop && due.is_none_or(|due| due > now) {
                 match due {
@@ -794,12 +807,12 @@ impl Shared {
 }
 
 impl State {
-    /// The place where `pending` begins: behind the bytes that a leader is writing.
+    /// The position at which `pending` begins. It is after the bytes that a leader is writing.
     fn written_or_led(&self) -> u64 {
         self.written + self.leading
     }
 
-    /// The place behind all written and acknowledged records.
+    /// The position after all written and acknowledged records.
     fn end_of_written(&self) -> RecordPlace {
         RecordPlace {
             log: self.number,
@@ -808,13 +821,13 @@ impl State {
         }
     }
 
-    /// Records that all written records are durable.
+    /// Notes that all written records are durable.
     fn synced(&mut self) {
         self.durable_sequence = self.written_sequence;
         self.unsynced.clear();
     }
 
-    /// Fails the pending appends, since they were encoded for places behind records that were not
+    /// Fails the pending appends, since they were encoded for positions after records that were not
     /// written.
     fn withdraw(&mut self, error: Arc<TierError>) {
         self.pending.clear();
@@ -829,17 +842,17 @@ impl State {
     }
 }
 
-/// The file that a log starts with.
+/// The file with which a log starts.
 struct Started {
     file: LogFile,
-    /// The place behind its last record.
+    /// The position after the last record of the file.
     end: RecordPlace,
     /// Whether the file may have rows.
     rows: bool,
 }
 
 impl Started {
-    /// Creates a new file beside the existing ones.
+    /// Creates a new file, and leaves the existing files unchanged.
     fn beside(volume: &dyn Volume, header: LogHeader, next: &NextLog) -> Result<Self, Error> {
         let (file, end) = match next.undurable {
             Some(from) => {
@@ -854,14 +867,14 @@ impl Started {
         Ok(Self { file, end, rows })
     }
 
-    /// Opens the last existing file, to continue behind its last record.
+    /// Opens the last existing file, to continue it after its last record.
     fn within(volume: &dyn Volume, LogBefore { end, rows }: LogBefore) -> Result<Self, Error> {
         let file = go_on(volume, end)?;
         Ok(Self { file, end, rows })
     }
 
-    /// If `error` is that there is no space for a new file, uses the last file or the reserved
-    /// blocks instead.
+    /// Uses the last file or the reserved blocks, if `error` says that there is no space for a new
+    /// file.
     fn on_full_disk(
         volume: &dyn Volume,
         header: LogHeader,
@@ -872,8 +885,8 @@ impl Started {
             return Err(error);
         }
         let _ = volume.remove(&unfinished());
-        // If a new file was begun and stayed, it would invalidate later appends to the last log. If
-        // the new file replaces that log, it may stay.
+        // A new file that was begun would invalidate later appends to the last log, so it must be
+        // removed. If the new file replaces the last log, it may stay.
         if !next.replaces && !take_back(volume, header.number) {
             return Err(error);
         }

@@ -1,10 +1,10 @@
-//! Durability: the files on disk always form an index that can be opened and that has every
+//! Durability. The files on disk always are an index that can be opened, and this index has every
 //! acknowledged change.
 //!
 //! - [`checkpoint`]: replaces the index by a new set of files, atomically
 //! - [`inserts`]: records the inserts that can be resumed after an interruption
-//! - [`log`]: the write-ahead log of the changes since the last checkpoint
-//! - [`room`]: blocks reserved on storage, so that deletes still work on a full disk
+//! - [`log`]: the write-ahead log of the changes after the last checkpoint
+//! - [`room`]: reserves blocks on storage, so that deletes still work on a full disk
 
 mod checkpoint;
 pub(crate) mod inserts;

@@ -8,10 +8,10 @@
 //!                   forgetting an insert:          it becomes INSERTS
 //! ```
 //!
-//! A rename keeps the blocks of a file, so no other program can take them in between. When there is
-//! space again, both files are reserved again. Until `log.room` exists again, new rows are refused
-//! and deletes are accepted. If the file system cannot preallocate blocks ([`Volume::keep_room`]),
-//! neither file exists, and a full disk takes no deletes.
+//! A rename keeps the blocks of a file, so no other program can use them in between. When the disk
+//! has space again, the index reserves both files again. Until `log.room` exists again, the index
+//! refuses new rows and accepts deletes. If the file system cannot preallocate blocks
+//! ([`Volume::keep_room`]), neither file exists, and an index on a full disk accepts no deletes.
 
 use stratann_layout::LogRecord;
 use stratann_layout::log::FIRST_RECORD;
@@ -23,12 +23,12 @@ pub(super) const LOG_ROOM: &str = "log.room";
 /// The name of the file that becomes a small file, such as the manifest.
 const SMALL_ROOM: &str = "MANIFEST.room";
 
-/// The fewest and the most deletes for which blocks are reserved. In between, it is the number of
-/// vectors of the index.
+/// The least and the largest number of deletes for which blocks are reserved. Between these limits,
+/// it is the number of vectors in the index.
 const FEWEST_DELETES: u64 = 1_000;
 const MOST_DELETES: u64 = 10_000;
 
-/// The bytes of storage to reserve for deletes in an index of this many vectors.
+/// The bytes of storage to reserve for deletes, in an index of `vectors` vectors.
 pub(crate) fn room_for_deletes(vectors: u64) -> u64 {
     let deletes = vectors.clamp(FEWEST_DELETES, MOST_DELETES);
     let each = LogRecord::Delete { id: 0 }.encoded_bytes() as u64;
@@ -43,12 +43,12 @@ pub(crate) fn is_room(name: &str) -> bool {
 /// The bytes of storage that are reserved for deletes in an index.
 ///
 /// # Errors
-/// The volume fails.
+/// The call fails if the volume fails.
 pub(crate) fn kept_room(volume: &dyn Volume) -> Result<u64, TierError> {
     Ok(volume.kept_room(LOG_ROOM)? + volume.kept_room(SMALL_ROOM)?)
 }
 
-/// Reserves all blocks for an index of this many vectors, as far as there is space.
+/// Reserves all blocks for an index of `vectors` vectors, as far as there is space.
 pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
     let kept = volume.keep_room(LOG_ROOM, room_for_deletes(vectors));
     if let Err(error) = kept.and_then(|_| keep_small_room(volume)) {
@@ -56,10 +56,10 @@ pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
     }
 }
 
-/// Reserves blocks for a manifest of its present size and one block more.
+/// Reserves blocks for a manifest of its present size, and one block more.
 ///
 /// # Errors
-/// There is too little space, or the volume fails.
+/// The call fails if there is too little space, or if the volume fails.
 pub(crate) fn keep_small_room(volume: &dyn Volume) -> Result<(), TierError> {
     let block = BLOCK as u64;
     if volume.keep_room(SMALL_ROOM, block)? {
@@ -69,24 +69,24 @@ pub(crate) fn keep_small_room(volume: &dyn Volume) -> Result<(), TierError> {
     Ok(())
 }
 
-/// Opens the reserved file that is to become the next log. `None` if none is reserved.
+/// Opens the reserved file that becomes the next log. Returns `None` if no file is reserved.
 ///
 /// # Errors
-/// The volume fails.
+/// The call fails if the volume fails.
 pub(super) fn take_log_room(volume: &dyn Volume) -> Result<Option<Box<dyn VolumeFile>>, TierError> {
     take(volume, LOG_ROOM)
 }
 
-/// Removes the reserved file of the next log after it could not become a log.
+/// Removes the reserved file after it could not become the next log.
 pub(super) fn drop_log_room(volume: &dyn Volume) {
     let _ = volume.remove(LOG_ROOM);
 }
 
-/// Replaces a small file durably on a full disk: the reserved blocks become its blocks. If no
-/// blocks are reserved, the result is `false` and the file is unchanged.
+/// Replaces a small file durably on a full disk. The new file gets the reserved blocks. If no
+/// blocks are reserved, the call returns `false` and leaves the file unchanged.
 ///
 /// # Errors
-/// The volume fails. The file is then the old one or the new one.
+/// The call fails if the volume fails. The volume then has the old file or the new one.
 pub(super) fn replace_in_room(
     volume: &dyn Volume,
     name: &str,
@@ -97,7 +97,7 @@ pub(super) fn replace_in_room(
     };
     let written = file
         .write_at(0, bytes)
-        // Frees the blocks that the file does not need.
+        // This frees the blocks that the file does not need.
         .and_then(|()| file.set_len(bytes.len() as u64))
         .and_then(|()| file.sync());
     drop(file);
@@ -107,10 +107,10 @@ pub(super) fn replace_in_room(
     }
     volume.rename(SMALL_ROOM, name)?;
     volume.sync()?;
-    // Blocks are reserved again, from those of the replaced file.
+    // The blocks of the replaced file are free, so blocks can be reserved again.
     if let Err(error) = keep_small_room(volume) {
         tracing::warn!(
-            "{}: its blocks cannot be reserved again: {error}",
+            "{}: the blocks of this file cannot be reserved again: {error}",
             volume.place(SMALL_ROOM)
         );
     }

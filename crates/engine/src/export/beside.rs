@@ -1,4 +1,4 @@
-//! The files of an export beside the vectors: ids and attributes.
+//! The files of an export that belong to the file of vectors. They have the ids and the attributes.
 //!
 //! ```text
 //!   X.ids.npy   an array of uint64      17     X.jsonl   {"colour":"red","payload":{"any":"JSON"}}
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::data::{NpyHeader, Output, extension, json_of};
 use crate::{ColumnType, DataError, Error, Row, Schema};
 
-/// The default file of ids beside a file of vectors.
+/// The default path of the file of ids, for a file of vectors.
 pub(super) fn ids_of(rows: &Path) -> PathBuf {
     rows.with_extension(match extension(rows).as_str() {
         "npy" => "ids.npy",
@@ -24,7 +24,7 @@ pub(super) fn ids_of(rows: &Path) -> PathBuf {
 /// A file of ids that is being written.
 pub(super) struct IdsFile {
     output: Output,
-    /// The header, if the file is an array.
+    /// The header. `None` if the file is no array.
     header: Option<NpyHeader>,
 }
 
@@ -50,7 +50,8 @@ impl IdsFile {
         }
     }
 
-    /// Writes the rest to storage; the file has `ids` ids. The file does not appear yet.
+    /// Writes all buffered bytes to storage. The file has `ids` ids. It still has its temporary
+    /// name.
     pub(super) fn complete(&mut self, ids: u64) -> Result<(), DataError> {
         if let Some(header) = &self.header {
             self.output.write_in_front(&header.bytes(ids))?;
@@ -58,7 +59,7 @@ impl IdsFile {
         self.output.complete()
     }
 
-    /// Makes the complete file appear.
+    /// Gives the complete file its name.
     pub(super) fn commit(self) -> Result<(), DataError> {
         self.output.commit()
     }
@@ -68,13 +69,13 @@ impl IdsFile {
 pub(super) struct AttributesFile {
     output: Output,
     times: Vec<String>,
-    /// The key of the payload, which differs from all columns.
+    /// The key of the payload. No column has this key.
     payload: String,
     has_payload: bool,
 }
 
 impl AttributesFile {
-    /// Creates the file, for these columns.
+    /// Creates the file for the columns of `schema`.
     pub(super) fn create(path: &Path, schema: &Schema) -> Result<Self, DataError> {
         let times = schema
             .iter()
@@ -91,7 +92,7 @@ impl AttributesFile {
         })
     }
 
-    /// Appends a row. `None` is an empty object.
+    /// Appends a row. `None` gives an empty object.
     pub(super) fn push(&mut self, row: Option<&Row>) -> Result<(), Error> {
         let empty = Row::default();
         let row = row.unwrap_or(&empty);
@@ -104,7 +105,7 @@ impl AttributesFile {
             object.insert(name, json_of(value).map_err(damaged)?);
         }
         if let Some(payload) = &row.payload {
-            // Byte for byte as it was inserted.
+            // The payload is written byte for byte as it was inserted.
             let raw = RawValue::from_string(payload.clone()).map_err(damaged)?;
             object.insert(&self.payload, raw);
             self.has_payload = true;
@@ -114,13 +115,13 @@ impl AttributesFile {
         Ok(self.output.write(&line)?)
     }
 
-    /// Writes the rest to storage. The file does not appear yet.
+    /// Writes all buffered bytes to storage. The file still has its temporary name.
     pub(super) fn complete(&mut self) -> Result<(), DataError> {
         self.output.complete()
     }
 
-    /// Makes the complete file appear. Returns the columns that are times, and the key of the
-    /// payload, if there is one.
+    /// Gives the complete file its name. Returns the columns that are times, and the key of the
+    /// payload if a row has a payload.
     pub(super) fn commit(self) -> Result<(Vec<String>, Option<String>), DataError> {
         self.output.commit()?;
         Ok((self.times, self.has_payload.then_some(self.payload)))

@@ -1,5 +1,5 @@
-//! Writes all live vectors of an index to files that other programs read, with their ids,
-//! attributes and payloads.
+//! Writes all live vectors of an index to files that other programs can read. Ids, attributes and
+//! payloads are written as well.
 //!
 //! ```text
 //!   one read timestamp ─> vectors in memory ──────────────┐
@@ -8,17 +8,19 @@
 //!                                                             row n of each is of one vector
 //! ```
 //!
-//! **Which vectors.** All vectors that are live at one read timestamp, each once, bit for bit as it
-//! was inserted. Other threads and processes may change the index meanwhile. If this process has
-//! the index open for changes, it keeps this version for the export. If another process changes it,
-//! pages may be gone, and the export fails with [`Error::Outdated`]. A [snapshot](crate::snapshot)
-//! of the index can be exported in any case.
+//! **Which vectors.** The export has all vectors that are live at one read timestamp, each once,
+//! bit for bit as it was inserted. Other threads and processes may change the index during the
+//! export. If this process has the index open for changes, the index keeps the version at the read
+//! timestamp for the export. If another process changes the index, pages may be gone, and the
+//! export fails with [`Error::Outdated`]. A [snapshot](crate::snapshot) of the index can be
+//! exported in any case.
 //!
 //! **Their order** is the order of storage, so each page is read once. If the clusters of an index
-//! have copies of vectors, the order is arbitrary, and may differ the next time.
+//! have copies of vectors, the order is arbitrary, and may differ between exports.
 //!
-//! **Memory.** Some thousands of vectors at a time, and the ids of the vectors that are in memory
-//! alone. If clusters have copies of vectors, also a bit for each vector.
+//! **Memory.** The export has some thousands of vectors in memory at a time, and the ids of the
+//! vectors that are only in memory. If clusters have copies of vectors, it also has a bit for each
+//! vector.
 
 mod beside;
 mod rows;
@@ -38,49 +40,50 @@ use crate::stores::columns::{Windows, decoded};
 use crate::update::Standing;
 use crate::{DataError, Error, LiveIndex, Row};
 
-/// Bytes of vectors that are held at a time without a memory budget.
+/// The number of bytes of vectors that are in memory at a time, if there is no memory budget.
 const PIECE: usize = 4 << 20;
-/// Bytes of vectors that are held at a time under a memory budget.
+/// The number of bytes of vectors that are in memory at a time under a memory budget.
 const SMALL_PIECE: usize = 1 << 19;
 
-/// The most attempts of an export. An attempt fails if an id was replaced so often meanwhile that
-/// the version at the read timestamp is forgotten.
+/// The largest number of attempts of an export. An attempt fails if an id is replaced so often that
+/// its version at the read timestamp is forgotten.
 const TRIES: usize = 3;
 
-/// The files of an export, except for the file of vectors.
+/// The files of an export, and whether they may be replaced. The file of vectors is an argument of
+/// its own.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
-    /// The file of ids: `.npy` (uint64, one dimension), or any other name for decimal numbers, one
-    /// a line. `None` is a file beside the vectors: `X.ids.npy` for `X.npy`, and `X.ids` for
-    /// others.
+    /// The file of ids. A `.npy` file is an array of uint64 with one dimension. A file with any
+    /// other name has one decimal number on each line. With `None`, the file is in the folder of
+    /// the vectors: `X.ids.npy` for `X.npy`, and `X.ids` for other names.
     pub ids: Option<PathBuf>,
-    /// The file of attributes and payloads, one JSON object a line. `None` is the file `X.jsonl`
-    /// beside the vectors, if the index has attributes.
+    /// The file of attributes and payloads, with one JSON object on each line. With `None`, it is
+    /// the file `X.jsonl` in the folder of the vectors, if the index has attributes.
     pub attributes: Option<PathBuf>,
-    /// Whether existing files are replaced.
+    /// Whether the export may replace existing files.
     pub overwrite: bool,
 }
 
 /// The result of an export.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ExportReport {
-    /// Vectors that were written.
+    /// The number of vectors that were written.
     pub vectors: u64,
-    /// Elements of a vector.
+    /// The number of elements of a vector.
     pub dimension: usize,
     /// The type of an element: `f32`, `f16`, `u8` or `i8`.
     pub element: String,
     /// The file of vectors.
     pub out: PathBuf,
-    /// The file of their ids, in the same order.
+    /// The file of ids, in the same order as the vectors.
     pub ids: PathBuf,
-    /// The file of attributes and payloads in the same order, if there is one.
+    /// The file of attributes and payloads, in the same order. `None` if there is no such file.
     pub attributes: Option<PathBuf>,
-    /// Columns of this file that are times, in microseconds since 1970.
+    /// The columns of this file that are times, in microseconds since 1970.
     pub times: Vec<String>,
-    /// The key of the payload in this file, if a vector has a payload.
+    /// The key of the payload in this file. `None` if no vector has a payload.
     pub payload: Option<String>,
-    /// Wall-clock seconds.
+    /// The wall-clock time in seconds.
     pub seconds: f64,
 }
 
@@ -92,19 +95,19 @@ struct Files {
 }
 
 impl Index {
-    /// Writes all vectors that were live when the index was opened to the file `out`. Its extension
-    /// gives the format: `.npy`, or one of `.fbin .hbin .u8bin .i8bin`, by the element type. Ids,
-    /// attributes and payloads go to files beside it ([`ExportOptions`]).
+    /// Writes all vectors that were live when the index was opened to the file `out`. The extension
+    /// of `out` is the format: `.npy`, or one of `.fbin .hbin .u8bin .i8bin` that fits the element
+    /// type. Ids, attributes and payloads are written to other files ([`ExportOptions`]).
     ///
-    /// The files appear when all are complete, the file of vectors last. If files are replaced, the
-    /// old file of vectors is removed first. So an interrupted export never leaves vectors beside
-    /// the ids of other vectors.
+    /// The files get their names when all of them are complete, the file of vectors last. If the
+    /// export replaces files, it first removes the old file of vectors. So an interrupted export
+    /// never leaves vectors with the ids of other vectors.
     ///
     /// # Errors
-    /// - A name whose extension does not fit the element type, or that exists already.
-    /// - A full disk, or an interruption through `progress`.
-    /// - [`Error::Outdated`] if another process has changed the index so much meanwhile that pages
-    ///   are gone.
+    /// - The extension of a name does not fit the element type, or a file of this name exists.
+    /// - The disk is full, or `progress` interrupts.
+    /// - [`Error::Outdated`]: another process has changed the index so much during the export that
+    ///   pages are gone.
     pub fn export(
         &self,
         out: impl AsRef<Path>,
@@ -118,12 +121,13 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// Does the same as [`Index::export`], of the vectors that are live now. Searches, changes and
+    /// Does the same as [`Index::export`], for the vectors that are live now. Searches, changes and
     /// merges continue.
     ///
     /// # Errors
-    /// Fails as [`Index::export`] does. Other errors: [`Error::Restless`] if ids were replaced so
-    /// often meanwhile that their versions at the read timestamp are forgotten.
+    /// The call fails for the reasons of [`Index::export`]. It fails with [`Error::Restless`] if
+    /// ids were replaced so often during the export that their versions at the read timestamp are
+    /// forgotten.
     pub fn export(
         &self,
         out: impl AsRef<Path>,
@@ -175,7 +179,7 @@ impl Standing<'_> {
             return Err(Error::Restless {
                 path: index.path().to_owned(),
                 what: format!(
-                    "{vectors} of its {live} vectors were found, since ids were replaced again and again during the export; the unfinished files were removed"
+                    "only {vectors} of its {live} vectors were found, since ids were replaced again and again during the export; the unfinished files were removed"
                 ),
                 remedy: "Take a snapshot (`stratann snapshot`), and export the snapshot".into(),
             });
@@ -201,8 +205,8 @@ impl Standing<'_> {
         let row_bytes = index.dim() * index.element().size();
         let mut windows = Windows::default();
         if index.stands_in_all_clusters() {
-            // Any vector may be in any posting list. So all lists are read, and each vector is
-            // written where it is found first.
+            // Any vector may be in any posting list. So all posting lists are read, and each vector
+            // is written when it is found first.
             let (mut met, mut failed) = (Bits::new(self.nodes.into()), None);
             let mut each = |node: u32, id: u64, vector: &[u8]| {
                 if failed.is_none()
@@ -250,7 +254,7 @@ impl Standing<'_> {
         Ok(())
     }
 
-    /// Writes the vectors that are in memory alone, and returns their ids.
+    /// Writes the vectors that are only in memory, and returns their ids.
     fn write_fresh(
         &self,
         files: &mut Files,
@@ -298,11 +302,11 @@ impl Files {
         Ok(())
     }
 
-    /// Makes the files appear, the file of vectors last. The old file of vectors is removed first,
-    /// so vectors are never beside the ids or attributes of others. Returns the columns that are
-    /// times, and the key of the payload, if there is one.
+    /// Gives the files their names, the file of vectors last. The old file of vectors is removed
+    /// first, so that vectors are never together with the ids or attributes of other vectors.
+    /// Returns the columns that are times, and the key of the payload if a vector has a payload.
     fn commit(mut self) -> Result<(Vec<String>, Option<String>), DataError> {
-        // A full disk is noticed here, before anything is replaced.
+        // If the disk is full, it is noticed here, before any file is replaced.
         self.rows.complete()?;
         self.ids.complete(self.rows.rows())?;
         if let Some(attributes) = &mut self.attributes {
@@ -319,11 +323,11 @@ impl Files {
     }
 }
 
-/// Refuses two equal names, and existing files unless they are to be replaced.
+/// Refuses two equal names. Refuses names of existing files, unless the export may replace them.
 fn refuse_taken(paths: &[&Path; 3], overwrite: bool) -> Result<(), Error> {
     for (at, path) in paths.iter().enumerate() {
         crate::bounds::path(path)?;
-        // The third path equals the first if there is no file of attributes.
+        // If there is no file of attributes, the third path equals the first.
         if paths[..at].contains(path) && !(at == 2 && *path == paths[0]) {
             return Err(DataError::argument(
                 "a file of the export",

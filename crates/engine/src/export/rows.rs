@@ -1,4 +1,4 @@
-//! The file of vectors of an export. Its header has the number of vectors, and is written last.
+//! The file of vectors of an export. Its header has the number of vectors, so it is written last.
 
 use std::path::Path;
 
@@ -14,9 +14,9 @@ pub(super) struct RowsFile {
     rows: u64,
 }
 
-/// The header before the rows.
+/// The header that precedes the rows.
 enum Header {
-    /// Rows and dimension, 32 bits each.
+    /// The number of rows and the dimension, with 32 bits each. The value is the dimension.
     Bin(u32),
     Npy(NpyHeader),
 }
@@ -35,10 +35,11 @@ impl Header {
 }
 
 impl RowsFile {
-    /// Creates a file of the format that the extension gives.
+    /// Creates a file. Its extension is its format.
     ///
     /// # Errors
-    /// The extension does not fit the element type; the file cannot be created.
+    /// The call fails if the extension does not fit the element type, or if the file cannot be
+    /// created.
     pub(super) fn create(path: &Path, dim: usize, element: Element) -> Result<Self, DataError> {
         let (header, expected) = match element {
             Element::F32 => ("<f4", ".npy .fbin"),
@@ -68,25 +69,25 @@ impl RowsFile {
         self.rows
     }
 
-    /// Appends a vector, given as its bytes.
+    /// Appends a vector. `vector` has the bytes of the vector.
     pub(super) fn push(&mut self, vector: &[u8]) -> Result<(), DataError> {
         self.rows += 1;
         self.output.write(vector)
     }
 
-    /// Writes the rest to storage. The file does not appear yet.
+    /// Writes all buffered bytes to storage. The file still has its temporary name.
     pub(super) fn complete(&mut self) -> Result<(), DataError> {
         let header = self.header.bytes(self.rows)?;
         self.output.write_in_front(&header)?;
         self.output.complete()
     }
 
-    /// Removes the file that this one replaces, if there is one.
+    /// Removes the file that this file replaces, if it exists.
     pub(super) fn remove_old(&self) -> Result<(), DataError> {
         self.output.remove_old()
     }
 
-    /// Makes the complete file appear.
+    /// Gives the complete file its name.
     pub(super) fn commit(self) -> Result<(), DataError> {
         self.output.commit()
     }

@@ -1,5 +1,5 @@
-//! Adjacency lists in two forms: a growing form, which several threads write during the build, and
-//! the compact final form.
+//! Adjacency lists in two forms. In the growing form, several threads write the lists during the
+//! build. The final form is compact.
 //!
 //! ```text
 //! Slots (during the build)             slots + 1 words a node
@@ -11,18 +11,19 @@
 //!   edges:   | n n n n | n n n n n n | ...
 //! ```
 //!
-//! Readers of [`Slots`] take no lock. They may see a half-replaced list, but every word is always
-//! the id of some node. So they see a list of valid neighbours, which is enough for a search of the
-//! growing graph. Writers take one of a fixed number of locks, which the node's number selects.
+//! Readers of [`Slots`] take no lock. They may see a half-replaced list, but each word of it is the
+//! number of a node. So they see a list of valid neighbours, which suffices for a search of the
+//! growing graph. Writers take one of a fixed number of locks. The number of the node selects the
+//! lock.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The number of writers' locks. It is much larger than the number of threads, so that two threads
-/// rarely need the same lock.
+/// The number of locks for writers. It is much larger than the number of threads, so that two
+/// threads rarely need the same lock.
 const LOCKS: usize = 1024;
 
-/// Fixed-size adjacency slots for concurrent building.
+/// Adjacency lists in slots of fixed size, for several threads.
 pub(super) struct Slots {
     words: Vec<AtomicU32>,
     slots: usize,
@@ -30,7 +31,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Empty lists for `nodes` nodes, with up to `slots` neighbours each.
+    /// Makes empty lists for `nodes` nodes. Each list can have up to `slots` neighbours.
     pub(super) fn new(nodes: usize, slots: usize) -> Slots {
         let mut words = Vec::new();
         words.resize_with(nodes * (slots + 1), || AtomicU32::new(0));
@@ -48,19 +49,19 @@ impl Slots {
             .reserve_exact(words.saturating_sub(self.words.len()));
     }
 
-    /// Starts again with empty lists for `nodes` nodes.
+    /// Empties all lists, and sets the number of nodes to `nodes`.
     pub(super) fn clear(&mut self, nodes: usize) {
         self.words.clear();
         self.words
             .resize_with(nodes * (self.slots + 1), || AtomicU32::new(0));
     }
 
-    /// Bytes that [`Slots::new`] takes for these sizes.
+    /// The number of bytes that [`Slots::new`] allocates for these sizes.
     pub(super) fn bytes(nodes: usize, slots: usize) -> u64 {
         nodes as u64 * (slots as u64 + 1) * 4
     }
 
-    /// The most neighbours that a node can have.
+    /// The largest number of neighbours that a list can have.
     pub(super) fn slots(&self) -> usize {
         self.slots
     }
@@ -70,7 +71,7 @@ impl Slots {
         self.words.len() / (self.slots + 1)
     }
 
-    /// The number of neighbours that a node has now.
+    /// The present number of a node's neighbours.
     pub(super) fn degree(&self, node: u32) -> usize {
         self.list(node)[0].load(Relaxed) as usize
     }
@@ -81,7 +82,7 @@ impl Slots {
         &self.words[start..start + self.slots + 1]
     }
 
-    /// The neighbours of a node as they are now.
+    /// The present neighbours of a node.
     #[inline]
     pub(super) fn neighbours(&self, node: u32) -> impl Iterator<Item = u32> {
         let list = self.list(node);
@@ -89,20 +90,20 @@ impl Slots {
         list[1..=degree].iter().map(|word| word.load(Relaxed))
     }
 
-    /// Loads the start of a node's list, so that it is in the cache when it is needed.
+    /// Loads the start of a node's list into the processor's cache, for a later read.
     #[inline]
     pub(super) fn touch(&self, node: u32) {
         std::hint::black_box(self.list(node)[0].load(Relaxed));
     }
 
-    /// The exclusive right to write the list of `node`, and the lists of the nodes that share its
-    /// lock.
+    /// Takes the exclusive right to write the list of `node`. Nodes that share its lock are locked
+    /// as well.
     #[inline]
     pub(super) fn lock(&self, node: u32) -> MutexGuard<'_, ()> {
         self.locks[node as usize % LOCKS].lock()
     }
 
-    /// Replaces a node's list. The caller must hold the node's lock.
+    /// Replaces the list of a node. The caller must have the lock of the node.
     pub(super) fn replace(&self, node: u32, neighbours: &[u32], _lock: &MutexGuard<'_, ()>) {
         let list = self.list(node);
         for (word, &neighbour) in list[1..].iter().zip(neighbours) {
@@ -111,8 +112,8 @@ impl Slots {
         list[0].store(neighbours.len() as u32, Relaxed);
     }
 
-    /// Appends a neighbour, unless it is in the list. Returns false if the list is full. The caller
-    /// must hold the node's lock.
+    /// Appends a neighbour, unless the list has it already. Returns false if the list is full. The
+    /// caller must have the lock of the node.
     pub(super) fn append(&self, node: u32, neighbour: u32, _lock: &MutexGuard<'_, ()>) -> bool {
         let list = self.list(node);
         let degree = list[0].load(Relaxed) as usize;
@@ -130,8 +131,8 @@ impl Slots {
         true
     }
 
-    /// Closes the gaps between the lists. This happens in place, so that memory never exceeds the
-    /// slots.
+    /// Removes the gaps between the lists. This is done in place, so that the memory never exceeds
+    /// the memory of the slots.
     pub(super) fn into_graph(mut self) -> Graph {
         let nodes = self.nodes();
         let stride = self.slots + 1;
@@ -141,8 +142,8 @@ impl Slots {
         for node in 0..nodes {
             let degree = *self.words[node * stride].get_mut() as usize;
             for slot in 0..degree {
-                // The target is never after the source, since each earlier list has freed at least
-                // its degree word.
+                // The target position is never after the source position, since each earlier list
+                // has freed at least its degree word.
                 let neighbour = *self.words[node * stride + 1 + slot].get_mut();
                 *self.words[end].get_mut() = neighbour;
                 end += 1;
@@ -150,14 +151,14 @@ impl Slots {
             offsets.push(end);
         }
         self.words.truncate(end);
-        // Collecting a vector's own iterator into items of the same size reuses its allocation.
+        // If the items have the same size, `collect` reuses the allocation of the vector.
         let mut edges: Vec<u32> = self.words.into_iter().map(AtomicU32::into_inner).collect();
         edges.shrink_to_fit();
         Graph { offsets, edges }
     }
 }
 
-/// A finished graph: the adjacency lists, concatenated.
+/// A finished graph. It has the adjacency lists, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     offsets: Vec<usize>,
@@ -165,7 +166,7 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Number of nodes.
+    /// The number of nodes.
     pub fn len(&self) -> usize {
         self.offsets.len() - 1
     }
@@ -175,19 +176,19 @@ impl Graph {
         self.len() == 0
     }
 
-    /// The neighbours of a node, usually nearest first.
+    /// The neighbours of a node. Usually they are in order of distance.
     #[inline]
     pub fn neighbours(&self, node: u32) -> &[u32] {
         let node = node as usize;
         &self.edges[self.offsets[node]..self.offsets[node + 1]]
     }
 
-    /// Number of directed edges.
+    /// The number of directed edges.
     pub fn edges(&self) -> u64 {
         self.edges.len() as u64
     }
 
-    /// Mean number of neighbours of a node.
+    /// The mean number of neighbours of a node.
     pub fn degree_mean(&self) -> f64 {
         if self.is_empty() {
             0.0
@@ -196,7 +197,7 @@ impl Graph {
         }
     }
 
-    /// Largest number of neighbours of a node.
+    /// The largest number of neighbours of a node.
     pub fn degree_max(&self) -> usize {
         self.offsets
             .windows(2)

@@ -1,12 +1,14 @@
-//! Divides the memory of a build under a cap: the number of parts, their capacity, and the buffers.
+//! Divides the memory of a build under a cap. The result is the number of parts, their capacity,
+//! and the sizes of buffers.
 //!
 //! ```text
 //!   free bytes = overhead + tables (a few words a row of the collection)
 //!                + buffers + one part of `capacity` rows
 //! ```
 //!
-//! The memory for building parts is free before and after the parts are built. At those times, the
-//! sample, the read blocks and the file buffers use shares of it.
+//! The memory in which parts are built is free before the first part is built, and after the last
+//! part is built. At these times, the sample, the read blocks and the file buffers use shares of
+//! this memory.
 
 use super::Parameters;
 use super::adjacency::Slots;
@@ -15,36 +17,37 @@ use super::equal;
 use super::greedy::Search;
 use super::vamana::slots_for;
 
-/// The most parts: each part has two files open while rows are distributed, and a process may have
-/// 1024 open files.
+/// The largest number of parts. Each part has two open files while rows are distributed, and a
+/// process may have 1024 open files.
 const MOST_PARTS: usize = 256;
 
-/// The capacity of all parts together, as a multiple of their rows, so that parts may differ in
-/// size.
+/// The capacity of all parts together, divided by their number of rows. It is more than 1, so that
+/// parts may differ in size.
 const ROOM: f64 = 1.2;
 
-/// The division of the memory.
+/// The division of the memory of a build in parts.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
     pub(super) parts: usize,
-    /// The most rows of a part, home and guest rows together.
+    /// The largest number of rows in a part, counting home rows and guest rows.
     pub(super) capacity: usize,
     /// The number of rows in the sample from which the centres are computed.
     pub(super) sample: usize,
-    /// Bytes of each of the buffers of a part's two files.
+    /// The bytes of each of the buffers of a part's two files.
     pub(super) buffer: usize,
-    /// Bytes of the blocks in which the source is read.
+    /// The bytes of a block of rows that is read from the source.
     pub(super) block: usize,
 }
 
-/// The most bytes of tables for each row of the collection. At first these are the order, its
-/// inverse and two part numbers. At the end they are the order, its inverse, the parent of each
-/// node, and the nodes still to visit.
+/// The largest number of bytes of tables for each row of the collection. At first the tables are
+/// the order, its inverse and two part numbers. At the end they are the order, its inverse, the
+/// parent of each node, and the nodes that are still to be visited.
 const TABLES: u64 = 4 + 4 + 4 + 4;
 
 impl Plan {
-    /// The plan with the fewest parts that fit, or else the least memory that would suffice. A
-    /// resumed build keeps its parts and sample size, if these still fit.
+    /// The plan with the fewest parts that fit into `free` bytes. If no plan fits, the error is the
+    /// least memory that suffices. A resumed build keeps the parts and the sample size of
+    /// `divided`, if they still fit.
     pub(super) fn new(
         rows: usize,
         point_bytes: usize,
@@ -57,9 +60,10 @@ impl Plan {
         let degree = part_degree(parameters.degree);
         let fixed = OVERHEAD + rows as u64 * TABLES;
         let least_buffers = |parts: usize| 2 * parts as u64 * (4 << 10);
-        // These are the bytes of a row while its part is ordered or built: the point, slots, and
-        // the order of insertion with stamps. Later, the hashes that find equal rows replace order
-        // and stamps. Rows that are transformed pass through a small block.
+        // These are the bytes of a row while its part is ordered or built: the point, the slots,
+        // and the order of insertion with stamps. Later, the hashes that find equal rows replace
+        // the order and the stamps. If rows are transformed, a small block of rows is transformed
+        // at a time.
         let ordering = point_bytes as u64 + 16;
         let stamps = parameters.threads as u64 * Search::bytes(1).saturating_sub(Search::bytes(0));
         let building = point_bytes as u64
@@ -77,8 +81,8 @@ impl Plan {
                 + capacity_of(parts) as u64 * a_row
                 + (256 << 10).max(4 * row_bytes as u64)
         };
-        // Each row is in two parts, so three parts are the fewest that save memory. Parts with few
-        // rows give poor graphs.
+        // Each row is in two parts, so at least three parts are needed to save memory. Graphs of
+        // parts with few rows are poor.
         let most = MOST_PARTS.min(rows / (4 * degree)).max(3);
         let fits = |&parts: &usize| need(parts) <= free;
         let again = divided.filter(|(parts, _)| (3..=most).contains(parts) && fits(parts));
@@ -95,7 +99,8 @@ impl Plan {
             .min((parts * 512).max(20_000))
             .max(parts * 4);
         // The saved sample took at most a third of the memory of its own run, which may have been
-        // slightly larger. So it is kept if it fits half of the present memory.
+        // slightly larger than the present memory. So the size is kept if the sample fits into half
+        // of the present memory.
         let kept = again.map(|(_, sample)| sample).filter(|&sample| {
             (parts * 4..=rows.max(parts * 4)).contains(&sample)
                 && (sample as u64 <= during_deal / 2 / sampled || sample == parts * 4)
@@ -110,7 +115,8 @@ impl Plan {
     }
 }
 
-/// The degree within a part. Two such lists, with some overlap, make a list of R neighbours.
+/// The degree of the graph of a part. Two lists of this length, with some overlap, make a list of R
+/// neighbours.
 pub(super) fn part_degree(degree: usize) -> usize {
     (degree * 2).div_ceil(3)
 }

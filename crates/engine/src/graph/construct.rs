@@ -1,8 +1,9 @@
-//! Builds all that the page writer needs from a source of vectors: order, rows, lists and entry.
+//! Builds the order, rows, lists and entry node that the page writer needs, from a source of
+//! vectors.
 //!
-//! If there is no memory cap, or the graph fits it, the graph is built in memory, and otherwise in
-//! parts (`partition.rs`). Both builds return the same types, so the caller need not distinguish
-//! them.
+//! If there is no memory cap, or if the graph fits under the cap, the graph is built in memory.
+//! Otherwise it is built in parts (`partition.rs`). Both builds return the same types, so the
+//! caller need not distinguish them.
 
 use super::adjacency::{Graph, Slots};
 use super::budget;
@@ -28,9 +29,10 @@ use stratann_vector::Metric;
 /// The order of the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Row numbers are node ids.
+    /// The nodes have the order of the rows, so row numbers are node numbers.
     Input,
-    /// Rows that are near each other get near ids. Groups of rows are divided at page boundaries.
+    /// Rows that are near each other get near node numbers. Groups of rows are divided at page
+    /// boundaries.
     Locality {
         /// The number of nodes on a page, at least 1.
         page: usize,
@@ -46,32 +48,34 @@ pub struct Task<'a> {
     pub order: Order,
     /// R, L, alpha, the number of threads, and the seed.
     pub parameters: &'a Parameters,
-    /// The most resident bytes of the whole process; `None` for no limit.
+    /// The largest number of resident bytes of the whole process. `None` means no limit.
     pub memory: Option<u64>,
-    /// An existing folder for scratch files, needed only if the build does not fit `memory`.
+    /// An existing folder for scratch files. The build needs it only if the build exceeds `memory`.
     pub scratch: &'a Path,
-    /// A known graph of the first rows. It is kept, so that only the other rows search for their
-    /// neighbours. A build in parts ignores it.
+    /// A known graph of the first rows. These rows keep their lists, so that only the other rows
+    /// search for their neighbours. A build in parts ignores the known graph.
     pub known: Option<&'a dyn Known>,
     /// The check that rows must pass.
     pub(crate) check: Check,
-    /// Savepoints for a build that may be killed. A build from a known graph ignores them.
+    /// Savepoints, for a build that may be killed. A build from a known graph ignores them.
     pub(crate) savepoints: Option<&'a Savepoints<'a>>,
-    /// Bytes that the caller needs beside the finished graph. Before the work begins, the build
-    /// asks the system whether it has memory for both. `None` skips this, for few rows.
+    /// The bytes that the caller needs in addition to the finished graph. Before the work begins,
+    /// the build asks the system whether it has memory for both. With `None`, for few rows, the
+    /// build does not ask.
     pub(crate) afterwards: Option<u64>,
 }
 
-/// A built graph and its data.
+/// A graph that was built, and its data.
 #[derive(Debug)]
 pub struct Constructed {
-    /// For each node (new id) its row in the source (old id). In input order, both are equal.
+    /// The row of each node in the source. In input order, the number of the row is the number of
+    /// the node.
     pub order: Vec<u32>,
     /// The rows in the order of the nodes.
     pub rows: Rows,
     /// The adjacency lists in the order of the nodes.
     pub lists: Lists,
-    /// The node where searches start: its row is the nearest one to the mean.
+    /// The node at which searches start. Its row is the row nearest to the mean.
     pub entry: u32,
     /// Statistics of the build.
     pub stats: GraphStats,
@@ -80,17 +84,18 @@ pub struct Constructed {
 /// Statistics of a build.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GraphStats {
-    /// The number of parts that were built one by one; 1 if the whole graph was built in memory.
+    /// The number of parts that were built one by one. It is 1 if the whole graph was built in
+    /// memory.
     pub parts: usize,
-    /// Mean number of neighbours.
+    /// The mean number of neighbours.
     pub degree_mean: f64,
-    /// Largest number of neighbours.
+    /// The largest number of neighbours.
     pub degree_max: usize,
-    /// Number of directed edges.
+    /// The number of directed edges.
     pub edges: u64,
-    /// Whether the points were rounded to a byte for each dimension.
+    /// Whether the points were rounded to one byte for each dimension.
     pub rounded: bool,
-    /// Wall-clock seconds of each stage, in order.
+    /// The name of each stage and its wall-clock time in seconds, in order.
     pub seconds: Vec<(&'static str, f64)>,
 }
 
@@ -105,40 +110,40 @@ pub(super) enum ListsAt {
     Scratch(ScratchLists),
 }
 
-/// A graph in memory whose ids differ from the caller's. The caller's ids are rows in input order,
-/// or numbers that nodes got after the graph was built.
+/// A graph in memory whose node numbers differ from the caller's numbers. The caller's numbers are
+/// rows in input order, or numbers that nodes got after the graph was built.
 #[derive(Debug)]
 pub(super) struct Renamed {
     graph: Graph,
-    /// The graph's id of each row.
+    /// The graph's number of each row.
     node_of: Vec<u32>,
-    /// The row of each of the graph's ids.
+    /// The row of each of the graph's numbers.
     row_of: Vec<u32>,
 }
 
-/// Lists in a scratch file. A record is the number of neighbours, then `degree` words. Only the
-/// first words are valid, as many as there are neighbours.
+/// Lists in a scratch file. A record is the number of neighbours, and then `degree` words. Only the
+/// words of the neighbours are valid, which come first.
 #[derive(Debug)]
 pub(super) struct ScratchLists {
     pub(super) file: ScratchFile,
     pub(super) nodes: usize,
     pub(super) degree: usize,
-    /// The position of each node's record, if records are not in the order of the nodes.
+    /// The position of each node's record. `None` if records are in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
-    /// The present number of each node that records name, if nodes were renumbered.
+    /// The present number of each node that the records name. `None` if nodes were not renumbered.
     pub(super) names: Option<Vec<u32>>,
-    /// Records that were read ahead, and the position of the first of them.
+    /// Records that were read ahead, and the position of the first of these records.
     pub(super) window: Vec<u8>,
     pub(super) window_start: usize,
-    /// Removes the files when it is dropped.
+    /// The scratch folder. Its drop removes the files.
     pub(super) _scratch: Scratch,
 }
 
-/// Bytes of lists read at once.
+/// The number of bytes of lists that one read returns.
 const WINDOW: usize = 256 << 10;
 
 impl Constructed {
-    /// Renumbers the nodes: node `was[i]` gets the number `i`.
+    /// Renumbers the nodes. Node `was[i]` gets the number `i`.
     pub(crate) fn renumber(&mut self, was: Vec<u32>) {
         let mut is_now = vec![0; was.len()];
         for (node, &before) in (0..).zip(&was) {
@@ -182,7 +187,8 @@ impl Constructed {
     }
 }
 
-/// The entries of `table` at `numbers`. If there is no table, the numbers themselves.
+/// Returns the entries of `table` at `numbers`. If there is no table, returns the numbers
+/// themselves.
 fn renumbered(table: Option<&[u32]>, numbers: &[u32]) -> Vec<u32> {
     match table {
         None => numbers.to_vec(),
@@ -191,11 +197,12 @@ fn renumbered(table: Option<&[u32]>, numbers: &[u32]) -> Vec<u32> {
 }
 
 impl Lists {
-    /// Replaces `out` by the neighbours of a node. If lists are in memory, any order of nodes is
-    /// cheap. From scratch files, nodes should be read in ascending order.
+    /// Replaces `out` by the neighbours of a node. If lists are in memory, nodes may be read in any
+    /// order at the same cost. If lists are in scratch files, nodes should be read in ascending
+    /// order.
     ///
     /// # Errors
-    /// [`GraphError::Scratch`] if the scratch file cannot be read.
+    /// The call fails with [`GraphError::Scratch`] if the scratch file cannot be read.
     pub fn read(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
         out.clear();
         match &mut self.0 {
@@ -258,7 +265,7 @@ impl Store for ScratchLists {
 
     fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
         out.clear();
-        // Nodes come in no particular order, so reading ahead would be of no use.
+        // Nodes are read in no particular order here, so it is of no use to read ahead.
         self.read_ahead(node as usize, 1, out)
     }
 
@@ -280,7 +287,7 @@ pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
         .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
 }
 
-/// Measures the time of stages.
+/// Measures the wall-clock time of stages.
 pub(super) struct Clock {
     since: Instant,
     pub(super) seconds: Vec<(&'static str, f64)>,
@@ -294,7 +301,7 @@ impl Clock {
         }
     }
 
-    /// Ends the stage `name`.
+    /// Ends the stage `name`, and records its time.
     pub(super) fn lap(&mut self, name: &'static str) {
         self.seconds
             .push((name, self.since.elapsed().as_secs_f64()));
@@ -302,13 +309,14 @@ impl Clock {
     }
 }
 
-/// Builds the graph of a source of vectors.
+/// Builds the graph of the vectors of a source.
 ///
-/// Every row is checked when it is read (NaN, infinity, zero rows under cosine).
+/// Every row is checked when it is read. A row must not have NaN or infinity, nor be a zero row
+/// under cosine.
 ///
 /// # Errors
-/// [`GraphError::Memory`] if the cap is too low for any kind of build; a row that fails its check;
-/// an unreadable file; an interruption.
+/// The call fails with [`GraphError::Memory`] if the cap is too low for any kind of build. It also
+/// fails if a row fails its check, if a file cannot be read, or after an interruption.
 pub fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -328,7 +336,7 @@ pub fn construct(
         progress,
     )
     .map_err(|error| match (error, task.memory) {
-        // The called function counts only bytes beyond the present memory of the process.
+        // The called function counts only the bytes beyond the present memory of the process.
         (GraphError::Memory { least, .. }, Some(given)) => GraphError::Memory {
             given,
             least: resident + least,
@@ -337,7 +345,7 @@ pub fn construct(
     })
 }
 
-/// Builds a graph as [`construct`] does, in `free` bytes beyond the present memory of the process.
+/// Does the same as [`construct`], in `free` bytes beyond the present memory of the process.
 pub(super) fn construct_within(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -360,8 +368,7 @@ pub(super) fn construct_within(
         })?;
         space.round(trial.end());
     }
-    // Free memory differs from run to run, so a resumed build keeps the division into parts of its
-    // first run.
+    // Free memory differs from run to run. So a resumed build keeps the parts of its first run.
     let divided = task.savepoints.and_then(kept::plan);
     let in_memory = in_memory_bytes(source, task, &space);
     match free {
@@ -378,7 +385,7 @@ pub(super) fn construct_within(
     }
 }
 
-/// Asks the system whether the process can get this many bytes more, before the work begins.
+/// Asks the system, before the work begins, whether the process can get `bytes` more bytes.
 fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), DataError> {
     if task.afterwards.is_none() {
         return Ok(());
@@ -395,24 +402,27 @@ fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), Dat
     .map_err(DataError::Memory)
 }
 
-/// The most rows of a build, since one bit of an id marks expanded candidates during a search.
+/// The largest number of rows in a build. One bit of a node number marks expanded candidates during
+/// a search.
 const MAX_ROWS: usize = 1 << 31;
 
-/// The number of rows that the build keeps together if the caller requests no order.
+/// The number of rows that the build keeps together, if the caller requests input order.
 const WORKING_PAGE: usize = 16;
 
-/// Bytes of rows read at once.
+/// The number of bytes of rows that one read returns.
 const READ: usize = 4 << 20;
 
-/// Bytes of rows read at once before the memory cap is divided. They are few, to fit any cap.
+/// The number of bytes of rows that one read returns before the memory cap is divided. It is small,
+/// so that it fits under any cap.
 const MEASURE: usize = 1 << 20;
 
-/// Bytes of memory that do not grow with the rows: stacks, the allocator's slack, read buffers.
+/// The bytes of memory that do not grow with the rows: stacks, unused memory of the allocator, and
+/// read buffers.
 pub(super) const OVERHEAD: u64 = 6 << 20;
 
 /// Whether rows are in memory beside the points, in the order of the nodes, until they are written.
-/// They need not be if the points are the rows. They also need not be if the source has that order
-/// or random access, since rows are then read from it again.
+/// This is not necessary if the points are the rows. It is not necessary either if the source has
+/// the order of the nodes or has random access, since rows are then read from the source again.
 fn holds_rows(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> bool {
     let reads_again = task.order == Order::Input || source.has_random_access();
     !space.is_identity() && !reads_again
@@ -425,9 +435,10 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         true => source.row_bytes(),
         false => 0,
     };
-    // The bytes of tables for each row: first, the order and its inverse. Second, the offsets of
-    // lists, and at other times the order of insertion, the hashes that find equal rows, or the
-    // parent of each node. Third, the nodes still to visit, in a vector that grows by doubling.
+    // These are the bytes of tables for each row. The first tables are the order and its inverse.
+    // Then there are the offsets of lists. At other times, there are the order of insertion, the
+    // hashes that find equal rows, or the parent of each node instead. The last table is the nodes
+    // that are still to be visited, in a vector that grows by doubling.
     let tables = 4 + 4 + 8 + 8;
     rows * (held + space.point_bytes() + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
@@ -435,8 +446,8 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         + OVERHEAD
 }
 
-/// Bytes of memory after the graph is built: the order, rows that stay in memory, and lists with
-/// their offsets.
+/// The bytes of memory after the graph is built. They are the order, the rows that stay in memory,
+/// and the lists with their offsets.
 fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
     let held = match space.is_identity() || holds_rows(source, task, space) {
         true => source.row_bytes(),
@@ -445,21 +456,22 @@ fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) 
     source.rows() as u64 * (held + 4 * task.parameters.degree + 4 + 8) as u64
 }
 
-/// The memory and storage of a build.
+/// The memory and storage that a build needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     /// The peak memory of the whole process for a build in memory, in bytes.
     pub(crate) whole: u64,
     /// The lowest memory cap for a build in parts, in bytes.
     pub(crate) least: u64,
-    /// The approximate bytes of scratch files of a build in parts.
+    /// The approximate bytes of scratch files in a build in parts.
     pub(crate) scratch: u64,
 }
 
-/// Estimates the memory and storage for the graph of a source, from a sample of its rows.
+/// Estimates the memory and storage that a build of a source's graph needs. The estimate uses a
+/// sample of the rows.
 ///
 /// # Errors
-/// A vector cannot be read.
+/// The call fails if a vector cannot be read.
 pub(crate) fn needs(
     source: &dyn VectorSource,
     metric: Metric,
@@ -479,7 +491,7 @@ pub(crate) fn needs(
     };
     let mut space = Space::new(metric, source.element(), source.dim());
     if let Some(trial) = space.trial(source, parameters.seed)? {
-        // This is an estimate. Only a pass over all rows would show whether they are rounded.
+        // This is an estimate, since only a pass over all rows can decide whether they are rounded.
         space.round(trial.end());
     }
     let resident = resident_bytes();
@@ -496,7 +508,7 @@ pub(crate) fn needs(
         None,
     );
     let least = divided.err().unwrap_or(0).min(whole);
-    // Each row is in two parts, and has a list in each part.
+    // Each row is in two parts, and has a list in each of them.
     let part = point + 4 + 4 * (budget::part_degree(parameters.degree) + 1);
     Ok(Needs {
         whole: resident + whole,
@@ -505,7 +517,7 @@ pub(crate) fn needs(
     })
 }
 
-/// Resident bytes of this process; 8 MiB if the system does not report them.
+/// The resident bytes of this process. If the system does not report them, the result is 8 MiB.
 pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -519,7 +531,8 @@ pub(crate) fn resident_bytes() -> u64 {
     kib.map_or(8 << 20, |kib| kib << 10)
 }
 
-/// Calls `each` with blocks of checked rows, in order, and the number of each block's first row.
+/// Calls `each` with blocks of checked rows in order, and with the number of each block's first
+/// row.
 pub(super) fn for_each_block(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -575,9 +588,9 @@ fn construct_in_memory(
     })?;
     clock.lap("read");
 
-    // The build works on rows in locality order even for input order, since near nodes are then
-    // near each other in memory. On a million rows this saves a third of the build's time. The
-    // lists are returned under the caller's ids.
+    // The build works on rows in locality order, even if the caller wants input order. Near nodes
+    // are then near each other in memory. On a million rows this saves a third of the build's time.
+    // The lists are returned with the caller's node numbers.
     let page = match task.order {
         Order::Input => WORKING_PAGE,
         Order::Locality { page } => page,
@@ -654,8 +667,8 @@ fn construct_in_memory(
     })
 }
 
-/// The row of each node, with `page` nodes on a page. The order is restored from a savepoint, or
-/// computed and saved.
+/// The row of each node, with `page` nodes on a page. The order is read from a savepoint. Without a
+/// savepoint, it is computed and saved.
 fn in_locality_order(
     points: &Points<'_>,
     task: &Task<'_>,
@@ -679,7 +692,7 @@ fn in_locality_order(
     order
 }
 
-/// Puts rows into another order, in place: row `order[i]` moves to place `i`.
+/// Puts rows into another order, in place. Row `order[i]` moves to position `i`.
 fn permute(rows: &mut [u8], row_bytes: usize, order: &[u32]) {
     if rows.is_empty() {
         return;
@@ -687,8 +700,8 @@ fn permute(rows: &mut [u8], row_bytes: usize, order: &[u32]) {
     let mut held = vec![0; row_bytes];
     let mut done = vec![false; order.len()];
     for start in 0..order.len() {
-        // For each cycle of the permutation: save its first row, move the other rows, then write
-        // the saved row.
+        // For each cycle of the permutation, the loop saves the first row, moves the other rows,
+        // and then writes the saved row.
         if done[start] || order[start] as usize == start {
             continue;
         }

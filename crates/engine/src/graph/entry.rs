@@ -1,19 +1,19 @@
-//! The entry point: the medoid, found as the row nearest to the mean.
+//! Finds the entry point. It is the row that is nearest to the mean, which approximates the medoid.
 
 use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The most rows from which the mean is computed. With so many, the error of the mean is small
-/// beside the spread of the data.
+/// The largest number of rows from which the mean is computed. With this number, the error of the
+/// mean is small compared with the spread of the data.
 const SAMPLE: usize = 100_000;
 
-/// The row nearest to the mean of all rows, or of a sample of them. Searches of the graph start
-/// there. Of rows at equal distance, the lower one is taken, so the result does not depend on
-/// `threads`.
+/// The row that is nearest to the mean of all rows, or to the mean of a sample of them. Searches of
+/// the graph start at this row. Of rows at equal distance, the row with the lowest number is
+/// chosen. So the result does not depend on `threads`.
 ///
 /// # Panics
-/// If there are no rows, which is a programming error.
+/// The call panics if there are no rows, which is a programming error.
 pub fn medoid(points: &Points<'_>, threads: usize, seed: u64) -> u32 {
     assert!(points.rows() > 0, "no rows, no medoid");
     let mut mean = vec![0.0f64; points.dim()];

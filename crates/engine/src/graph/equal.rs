@@ -1,10 +1,11 @@
-//! Links equal rows to each other: each row leads to the next equal row and to the previous one.
+//! Links equal rows to each other. Each row links to the next equal row and to the previous one.
 //!
 //! Of several equal rows, the prune keeps one as a neighbour ([`prune`](super::prune)). If free
-//! slots are filled with the nearest pruned candidates, equal rows still lead to each other. But if
-//! every list is full of rows at equal distance, they do not. Rows with a single element other than
-//! 0 are an example. A search may then reach only one of ten equal rows. The searches of the build
-//! fail in the same way, so this pass compares the bytes of the rows.
+//! slots are filled with the nearest pruned candidates, equal rows still link to each other. But if
+//! every list is full of rows at equal distance, equal rows do not link to each other. Rows with a
+//! single element other than 0 are an example. A search may then reach only one of ten equal rows.
+//! The searches of the build miss equal rows in the same way, so this pass compares the bytes of
+//! the rows.
 //!
 //! ```text
 //!   rows ──> hash and node, sorted ──> runs of one hash, divided by bytes
@@ -13,13 +14,13 @@
 //!   a group:    3 ⇄ 8 ⇄ 21 ⇄ 40 ⇄ (3)        two links a row, whatever the size of the group
 //! ```
 //!
-//! If a list is full, a link of the ring replaces another equal row in the list. If the list has
-//! none, the link replaces the farthest row to which many lists lead. The pass runs after
-//! unreachable nodes were linked (`reach.rs`). So each equal row has edges from other rows, and a
-//! search that follows any of these edges finds the whole ring. If all other rows are equally far,
-//! rings alone do not help, so the prune orders ties as well ([`prune`](super::prune)). The lists
-//! of rows that equal no other row stay unchanged. Rows count as equal if their points in build
-//! space are equal. So floats that are rounded to the same bytes count as equal, as in the prune.
+//! If a list is full, a link of the ring replaces a link to another equal row in the list. If the
+//! list has no such link, it replaces the farthest row to which many lists link. The pass runs
+//! after unreachable nodes were linked (`reach.rs`). So each equal row has edges from other rows,
+//! and a search that follows any of these edges finds the whole ring. If all other rows are equally
+//! far, rings do not suffice, so the prune orders ties as well ([`prune`](super::prune)). Rows that
+//! equal no other row keep their lists. Rows count as equal if their points in build space are
+//! equal. So floats that are rounded to the same bytes count as equal, as in the prune.
 
 use super::Interrupted;
 use super::adjacency::Slots;
@@ -28,31 +29,32 @@ use crate::progress::Progress;
 use crate::threads;
 use std::hash::{DefaultHasher, Hasher};
 
-/// Bytes for each row while groups are found and linked: an entry, and a count of links.
+/// The bytes for each row while groups are found and linked: an entry, and a count of links.
 pub(super) const BYTES_A_ROW: u64 = size_of::<Entry>() as u64 + 1;
 
-/// The upper half is the hash of a row, the lower half its node. So sorting groups equal rows, in
-/// the order of nodes.
+/// The upper half of an entry is the hash of a row, and the lower half is the node. If entries are
+/// sorted, equal rows are together, in the order of nodes.
 type Entry = u64;
 
 /// The number of rows that are hashed between two checks for an interruption.
 const BATCH: usize = 1024;
 
-/// If at most this many lists lead to a row, a list replaces another row first, since searches
-/// would hardly reach this one by fewer edges.
+/// If at most this number of lists link to a row, a list gives up another row first. Searches would
+/// hardly reach this row with fewer edges.
 const FEW: u8 = 8;
 
-/// The shortest lists that get rings of equal rows. In shorter lists, two links that lead only to
-/// equal rows are too many. For example, with adjacency lists of 12 and many equal rows, a search
-/// with a list size of 50 missed a row that was inserted later.
+/// The least degree with which equal rows are linked as rings. In shorter lists, two links that
+/// lead only to equal rows are too many. For example, with lists of 12 neighbours and many equal
+/// rows, a search with a list size of 50 missed a row that was inserted later.
 const LEAST_RING: usize = 24;
 
-/// Links equal rows. Returns whether any list was changed. If so, a node may have lost the last
-/// edge to it. Before and after, lists have at most `degree` neighbours, the nearest first. If
-/// `degree` is below [`LEAST_RING`], nothing is changed.
+/// Links equal rows, and returns whether any list was changed. If a list was changed, a node may
+/// have lost the last edge that leads to it. Lists have at most `degree` neighbours before and
+/// after the call, in order of distance. If `degree` is below [`LEAST_RING`], the call changes
+/// nothing.
 ///
 /// # Errors
-/// [`Interrupted`] if `progress` reports an interruption.
+/// The call fails with [`Interrupted`] if `progress` reports an interruption.
 pub(super) fn link(
     points: &Points<'_>,
     slots: &Slots,
@@ -66,7 +68,7 @@ pub(super) fn link(
     }
 }
 
-/// Links equal rows as [`link`] does, for lists of any length.
+/// Does the same as [`link`], for any degree.
 fn close_rings(
     points: &Points<'_>,
     slots: &Slots,
@@ -130,25 +132,25 @@ fn hashed(
     Ok(entries)
 }
 
-/// A hash of a row. The graph does not depend on its value.
+/// A hash of a row. The graph does not depend on the value of the hash.
 fn hash(row: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(row);
     hasher.finish()
 }
 
-/// The state for closing rings, one after the other.
+/// The state of the work that closes one ring after the other.
 struct Rings<'a> {
     slots: &'a Slots,
     degree: usize,
-    /// The number of lists that lead to each node, at most 255. Empty until the first list is
+    /// The number of lists that link to each node, at most 255. It is empty until the first list is
     /// changed.
     leading: Vec<u8>,
     list: Vec<u32>,
 }
 
 impl Rings<'_> {
-    /// Links the rows of a group, ascending by node, as a ring.
+    /// Links the rows of a group as a ring. The rows of the group ascend by node.
     fn close(&mut self, group: &[Entry]) {
         let count = group.len();
         if count < 2 {
@@ -157,13 +159,13 @@ impl Rings<'_> {
         for (at, &entry) in group.iter().enumerate() {
             let next = node_of(group[(at + 1) % count]);
             let before = node_of(group[(at + count - 1) % count]);
-            // In a group of two, the next row is also the previous one.
+            // In a group of two rows, the next row is also the previous one.
             let ring = [next, before];
             self.lead(node_of(entry), &ring[..(count - 1).min(2)], group);
         }
     }
 
-    /// Adds edges from a node of the group to other nodes of the group.
+    /// Adds the links of a ring to the list of a node.
     fn lead(&mut self, node: u32, ring: &[u32], group: &[Entry]) {
         self.list.clear();
         self.list.extend(self.slots.neighbours(node));
@@ -173,7 +175,8 @@ impl Rings<'_> {
         self.count_leading();
         self.list.retain(|to| !ring.contains(to));
         while self.list.len() + ring.len() > self.degree {
-            // The ring leads to the other equal rows, but nowhere else.
+            // A search reaches the other equal rows through the ring, so links to them can be
+            // removed.
             let is_equal = |to: &u32| {
                 let of_group = group.binary_search_by_key(to, |entry| node_of(*entry));
                 of_group.is_ok()
@@ -183,7 +186,7 @@ impl Rings<'_> {
             let spare = equal.or_else(|| self.list.iter().rposition(has_others));
             let gone = self.list.remove(spare.unwrap_or(self.list.len() - 1));
             let left = &mut self.leading[gone as usize];
-            // A count of 255 may stand for a larger one.
+            // A count of 255 may mean a larger number.
             *left = if *left == u8::MAX { *left } else { *left - 1 };
         }
         self.list.splice(..0, ring.iter().copied());
@@ -191,7 +194,7 @@ impl Rings<'_> {
         self.slots.replace(node, &self.list, &lock);
     }
 
-    /// Counts the lists that lead to each node, at the first call. Edges of rings are not counted,
+    /// Counts the lists that link to each node, at the first call. Links of rings are not counted,
     /// since they only connect equal rows.
     fn count_leading(&mut self) {
         if !self.leading.is_empty() {
@@ -213,7 +216,7 @@ mod tests {
     use crate::progress::Silent;
     use stratann_vector::Element;
 
-    /// The final lists for rows of one byte each.
+    /// Returns the final lists, for rows of one byte each.
     fn linked(rows: &[u8], degree: usize, lists: &[&[u32]]) -> Vec<Vec<u32>> {
         let points = Points::new(rows, Element::U8, 1);
         let slots = Slots::new(rows.len(), degree);
@@ -250,15 +253,15 @@ mod tests {
 
     #[test]
     fn a_full_list_gives_up_an_equal_row_or_else_the_farthest() {
-        // There are six equal rows. The first leads to three other equal rows and to a far one, the
-        // second only to far ones.
+        // Six rows are equal. The first row links to three other equal rows and to a far one. The
+        // second row links only to far rows.
         let rows = [7, 7, 7, 7, 7, 7, 9, 10, 11, 12];
         let far = [6, 7, 8, 9];
         let full: &[&[u32]] = &[&[2, 3, 4, 9], &far, &far, &[2, 4, 6, 7], &far, &far];
         let lists = linked(&rows, 4, full);
         assert_eq!(lists[0], [1, 5, 2, 9]);
         assert_eq!(lists[1], [2, 0, 6, 7]);
-        // This list has both links of the ring already.
+        // This list already has both links of the ring.
         assert_eq!(lists[3], full[3]);
     }
 

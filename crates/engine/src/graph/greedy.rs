@@ -1,4 +1,4 @@
-//! Greedy search of the growing graph: finds candidates for the neighbours of a new node.
+//! Greedy search of the growing graph. It finds the candidates for the neighbours of a new node.
 //!
 //! ```text
 //!            entry                list (sorted, L long)          expanded (for the prune)
@@ -10,7 +10,8 @@
 use super::adjacency::Slots;
 use super::points::Points;
 
-/// A node, and its squared distance from the searched point, or from the node whose list is pruned.
+/// A node with a squared distance. It is the distance from the searched point, or from the node
+/// whose list is pruned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) distance: f32,
@@ -18,21 +19,21 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// The order of candidates: nearest first, ties by id. So a build with one thread is
-    /// reproducible.
+    /// The order of candidates: by distance, and at equal distance by node number. So a build with
+    /// one thread is reproducible.
     #[inline]
     pub(super) fn order(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
         a.distance.total_cmp(&b.distance).then(a.id.cmp(&b.id))
     }
 }
 
-/// The top bit of an id in the candidate list. It is set if the candidate was expanded.
+/// The top bit of a node number in the candidate list. It is set if the candidate was expanded.
 const EXPANDED: u32 = 1 << 31;
 
-/// The most candidates for which memory is reserved at the start.
+/// The largest number of candidates for which a new list reserves memory.
 const RESERVED: usize = 1 << 12;
 
-/// The nearest nodes seen so far, sorted. The list has at most `capacity` nodes.
+/// The nearest nodes that the search has seen, sorted. The list has at most `capacity` nodes.
 pub(super) struct CandidateList {
     items: Vec<Candidate>,
     capacity: usize,
@@ -51,7 +52,7 @@ impl CandidateList {
 
     fn clear(&mut self, capacity: usize) {
         self.items.clear();
-        // If `capacity` is larger, the list grows as candidates are found.
+        // A list with a larger `capacity` grows while candidates are found.
         self.items.reserve(capacity.min(RESERVED) + 1);
         self.capacity = capacity;
         self.cursor = 0;
@@ -88,7 +89,7 @@ impl CandidateList {
         None
     }
 
-    /// The nearest candidate that is not expanded yet. It is not marked.
+    /// The nearest candidate that is not expanded yet. The call does not mark it.
     #[inline]
     fn peek(&self) -> Option<u32> {
         self.items[self.cursor.min(self.items.len())..]
@@ -131,7 +132,7 @@ impl Seen {
     }
 }
 
-/// The buffers that one thread's searches reuse.
+/// The buffers that the searches of one thread reuse.
 pub(super) struct Search {
     list: CandidateList,
     seen: Seen,
@@ -142,7 +143,7 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Buffers for graphs of up to `nodes` nodes.
+    /// Makes buffers for graphs of up to `nodes` nodes.
     pub(super) fn new(nodes: usize) -> Search {
         Search {
             list: CandidateList::new(),
@@ -153,14 +154,14 @@ impl Search {
         }
     }
 
-    /// Bytes that [`Search::new`] takes.
+    /// The number of bytes that [`Search::new`] allocates.
     pub(super) fn bytes(nodes: usize) -> u64 {
         nodes as u64 + (64 << 10)
     }
 
-    /// Searches for `query` from `entry` with the list size `length`. Afterwards,
+    /// Searches for `query` from `entry` with the list size `length`. After the call,
     /// [`expanded`](Search::expanded) has the expanded nodes, and [`nearest`](Search::nearest)
-    /// returns the nearest nodes that were found.
+    /// returns the nearest nodes that the search found.
     pub(super) fn run(
         &mut self,
         points: &Points<'_>,
@@ -178,8 +179,8 @@ impl Search {
         self.list.insert(self.distances[0], entry);
         while let Some(next) = self.list.next() {
             self.expanded.push(next);
-            // Whether a neighbour was seen is unpredictable, so there is no branch on it. Every
-            // neighbour is stored, and the count advances only after unseen ones.
+            // Whether a neighbour was seen is unpredictable, so the code avoids a branch. It stores
+            // every neighbour, and advances the count only after unseen neighbours.
             let mut count = 0;
             self.fresh.resize(slots.slots(), 0);
             let (fresh, stamps, stamp) = (
@@ -205,7 +206,7 @@ impl Search {
         }
     }
 
-    /// The nearest nodes that the last search found, nearest first.
+    /// The nearest nodes that the last search found, in order of distance.
     pub(super) fn nearest(&self) -> impl Iterator<Item = Candidate> {
         self.list.items.iter().map(|item| Candidate {
             distance: item.distance,

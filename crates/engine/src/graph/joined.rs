@@ -1,9 +1,10 @@
-//! Merges the lists that a node has after a build in parts: one list from each of its parts, and
-//! edges that connect the parts.
+//! Merges the lists of a node after a build in parts. A node has one list from each of its parts,
+//! and edges that connect the parts.
 
 use super::construct::words;
 
-/// The number of children of each node, in the tree of edges between the entry nodes of parts.
+/// The number of children of each entry node, in the tree of edges between the entry nodes of
+/// parts.
 const BRANCHES: usize = 8;
 
 /// The neighbours in a record of `lists-p`.
@@ -13,8 +14,8 @@ pub(super) fn list(record: &[u8]) -> Vec<u32> {
     words.take(degree).collect()
 }
 
-/// The edges that a node always has in addition to its lists. They lead from the entry to the first
-/// part's entry node, and from the entry node of each part to its children in a tree.
+/// The edges that a node has in addition to its lists. The entry has an edge to the entry node of
+/// the first part. The entry node of each part has edges to its children in a tree.
 pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     let mut fixed = Vec::new();
     if node == entry {
@@ -34,8 +35,8 @@ pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     fixed
 }
 
-/// Appends two lists to `merged`, alternately and without duplicates, until it has `degree`
-/// neighbours.
+/// Appends neighbours of two lists to `merged`, alternately and without duplicates, until `merged`
+/// has `degree` neighbours.
 pub(super) fn interleave(a: &[u32], b: &[u32], degree: usize, merged: &mut Vec<u32>) {
     for place in 0..a.len().max(b.len()) {
         for list in [a, b] {

@@ -1,23 +1,24 @@
-//! Saves the progress of a graph for a build that may be killed ([`savepoint`](crate::savepoint)),
-//! and restores it.
+//! Saves the progress of a graph in savepoints ([`savepoint`](crate::savepoint)), since a build may
+//! be killed. Restores a graph from them.
 //!
 //! | savepoint | content, u32 each |
 //! |---|---|
 //! | order | the row of each node |
-//! | lists | pass (0, 1; 2: done), nodes done in it, nodes; of each node: degree, neighbours |
-//! | plan | parts, rows of the sample |
+//! | lists | pass (0, 1; 2: done), nodes done, nodes; for each node: degree, neighbours |
+//! | plan | number of parts, number of rows in the sample |
 //!
-//! Lists are saved between two batches of a pass, when no thread works on them. The rest of the
-//! build depends only on these lists, on the number of nodes done, and on the order, which follows
-//! from the seed. In a build under a memory cap, each part has lists of its own, and numbers nodes
-//! by their places in the part. The plan of such a build is saved too, because it depends on the
-//! memory that was free. The distribution of rows to parts and the order are computed again.
+//! Lists are saved between two batches of a pass, when no thread works on them. The later work of
+//! the build depends only on these lists, on the number of nodes done, and on the order, which
+//! follows from the seed. In a build under a memory cap, each part has lists of its own, and its
+//! nodes are numbered by their positions in the part. The plan of such a build is saved too,
+//! because it depends on the memory that was free. The distribution of rows to parts and the order
+//! are computed again.
 
 use super::adjacency::Slots;
 use crate::progress::Progress;
 use crate::savepoint::{Content, Hash, Savepoints, Unfit, What};
 
-/// The pass number of finished lists.
+/// The pass number that means finished lists.
 const DONE: u32 = 2;
 
 /// The progress of a graph.
@@ -36,7 +37,7 @@ impl Reached {
         nodes: 0,
     };
 
-    /// The number of nodes that are done in a pass; `None` if the pass is over.
+    /// The number of nodes that are done in a pass. `None` if the pass is over.
     pub(super) fn within(self, pass: u32) -> Option<usize> {
         match self.pass.cmp(&pass) {
             std::cmp::Ordering::Less => Some(0),
@@ -46,15 +47,15 @@ impl Reached {
     }
 }
 
-/// The savepoint of a graph's lists during its build.
+/// The savepoint of the lists of a graph that is being built.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptLists<'a> {
     pub(super) savepoints: &'a Savepoints<'a>,
-    /// The hash of the inputs that determine node numbers and lists.
+    /// The hash of the inputs on which node numbers and lists depend.
     pub(super) input: Hash,
-    /// The most neighbours in a finished list.
+    /// The largest number of neighbours in a finished list.
     pub(super) degree: usize,
-    /// The number of the part, from 1; 0 if there are no parts.
+    /// The number of the part, from 1. It is 0 if there are no parts.
     pub(super) part: u32,
 }
 
@@ -64,7 +65,7 @@ impl KeptLists<'_> {
         self.savepoints.is_due()
     }
 
-    /// Saves the lists. No other thread may write to the lists meanwhile.
+    /// Saves the lists. During the call, no other thread may write to the lists.
     pub(super) fn keep(&self, slots: &Slots, reached: Reached, progress: &dyn Progress) {
         let nodes = slots.nodes() as u32;
         let degrees = (0..nodes).map(|node| 1 + slots.degree(node) as u64);
@@ -84,8 +85,8 @@ impl KeptLists<'_> {
             });
     }
 
-    /// Fills the empty lists from a savepoint, and returns their progress. If there is no usable
-    /// savepoint, the lists stay empty.
+    /// Fills the empty lists from a savepoint, and returns how far they were built. If there is no
+    /// usable savepoint, the lists stay empty.
     pub(super) fn take_up(&self, slots: &Slots) -> Reached {
         let place = (What::Lists, self.part);
         let read = |content: &mut Content| fill(slots, self.degree, content);
@@ -101,7 +102,7 @@ impl KeptLists<'_> {
 }
 
 /// Fills lists from a savepoint. Finished lists must have at most `when_done` neighbours each. If
-/// the savepoint is damaged, some lists may be filled before the error.
+/// the savepoint is damaged, the call may have filled some lists before it returns the error.
 fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reached, Unfit> {
     let (pass, done, nodes) = (content.word()?, content.word()?, content.word()?);
     if nodes as usize != slots.nodes() {
@@ -117,8 +118,8 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
     if !possible {
         return Err(content.wrong(format_args!("{done} of {nodes} nodes done in pass {pass}")));
     }
-    // Finished lists are written unchanged to pages, which cannot have longer lists, or a neighbour
-    // twice.
+    // Finished lists are written to pages unchanged. A page can have neither a longer list nor a
+    // list with the same neighbour twice.
     let most = if pass == DONE {
         when_done
     } else {
@@ -134,7 +135,7 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
         let room = bytes.get_mut(..degree.saturating_mul(4));
         let Some(bytes) = room.filter(|_| degree <= most) else {
             return Err(content.wrong(format_args!(
-                "{degree} neighbours of node {node}; it has at most {most}"
+                "node {node} has {degree} neighbours; at most {most} are possible"
             )));
         };
         content.bytes(bytes)?;
@@ -142,7 +143,7 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
         list.extend(super::construct::words(bytes));
         if let Some(other) = list.iter().find(|&&other| other >= nodes) {
             return Err(content.wrong(format_args!(
-                "neighbour {other} of node {node}; the build has {nodes} nodes"
+                "node {node} has the neighbour {other}; the build has only {nodes} nodes"
             )));
         }
         if pass == DONE {
@@ -165,12 +166,12 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
     })
 }
 
-/// The saved order of a collection: a permutation of its rows.
+/// The saved order of a collection, which is a permutation of its rows.
 pub(super) fn order(savepoints: &Savepoints<'_>, input: &Hash, rows: usize) -> Option<Vec<u32>> {
     let order = savepoints.read((What::Order, 0), input, |content| {
         if content.left() != 4 * rows as u64 {
             let found = content.left();
-            return Err(content.wrong(format_args!("{found} bytes for the order of {rows} rows")));
+            return Err(content.wrong(format_args!("the order of {rows} rows has {found} bytes")));
         }
         let (mut order, mut seen) = (Vec::with_capacity(rows), vec![false; rows]);
         for _ in 0..rows {
@@ -204,7 +205,7 @@ pub(super) fn keep_order(
     });
 }
 
-/// The saved number of parts and sample size of a build in parts.
+/// The saved number of parts and the saved sample size of a build in parts.
 pub(super) fn plan(savepoints: &Savepoints<'_>) -> Option<(usize, usize)> {
     savepoints.read((What::Plan, 0), &savepoints.input(&[]), |content| {
         Ok((content.word()? as usize, content.word()? as usize))

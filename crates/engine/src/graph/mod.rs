@@ -1,5 +1,5 @@
-//! The graph: the adjacency lists of all nodes, the order of the nodes, and the node where searches
-//! start.
+//! The graph. It consists of the adjacency lists of all nodes, the order of the nodes, and the node
+//! at which searches start.
 //!
 //! ```text
 //!                               order.rs                   vamana.rs, entry.rs
@@ -13,15 +13,15 @@
 //!                         search for itself ──> nearest, but apart ──> its list, and back edges
 //! ```
 //!
-//! At the end `equal.rs` links equal rows, since the prune keeps only one of several equal
-//! neighbours. Then `reach.rs` links the nodes to which no list leads.
+//! At the end of a build, `equal.rs` links equal rows, since the prune keeps only one of several
+//! equal neighbours. Then `reach.rs` links the nodes that no search reaches.
 //!
-//! `rounding.rs` rounds floats to a byte each during the build, if that preserves near neighbours.
+//! `rounding.rs` rounds floats to a byte each during the build, if this preserves near neighbours.
 //! `rows.rs` returns the rows in the order of the nodes, from memory, a scratch file or the source.
-//! `kept.rs` saves a partial graph, and restores it if the build was killed. `shuffle.rs` decides
-//! which nodes share a page, after the graph is built.
+//! `kept.rs` saves a partial graph, and restores it after the build was killed. After the graph is
+//! built, `shuffle.rs` decides which nodes share a page.
 //!
-//! [`construct()`] does the whole work. Its parts are public for callers with rows in memory, such
+//! [`construct()`] does the whole work. Its steps are public for callers with rows in memory, such
 //! as the build of the navigation graph over a sample: [`Points`], [`locality_order`], [`medoid`],
 //! [`build`].
 
@@ -62,15 +62,15 @@ pub(crate) use space::Space;
 use crate::data::DataError;
 use std::path::PathBuf;
 
-/// The parameters of the build, under the names that users of DiskANN know.
+/// The parameters of the build. They have the names that users of DiskANN know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// The most neighbours of a node (R), 1 or more.
+    /// The largest number of neighbours of a node (R), 1 or more.
     pub degree: usize,
     /// The list size of the searches that find the neighbours of a node (L), 1 or more.
     pub build_list: usize,
-    /// The margin of the prune on squared distances, at least 1. A larger margin keeps more long
-    /// edges.
+    /// The margin of the prune (alpha), which applies to squared distances. It is at least 1. With
+    /// a larger margin, more long edges stay.
     pub alpha: f32,
     /// The number of worker threads, 1 or more.
     pub threads: usize,
@@ -90,8 +90,8 @@ impl Default for Parameters {
     }
 }
 
-/// The caller's [`Progress::interrupted`](crate::progress::Progress::interrupted) stopped the
-/// build.
+/// The error of a build that the caller's
+/// [`Progress::interrupted`](crate::progress::Progress::interrupted) stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 
@@ -101,19 +101,19 @@ impl From<Interrupted> for GraphError {
     }
 }
 
-/// A graph of the first rows of a source, which a build extends.
+/// A graph of the first rows of a source. A build extends it by the other rows.
 pub trait Known: Sync + std::fmt::Debug {
-    /// The number of rows that have lists. These are the first rows.
+    /// The number of rows that have lists. They are the first rows of the source.
     fn rows(&self) -> usize;
     /// Calls `each` with each row that has a list, and with its neighbours, which are rows as well.
-    /// If there are more neighbours than a list may have, the caller drops the last ones.
+    /// If the list has more neighbours than a list may have, the caller drops the last ones.
     ///
     /// # Errors
-    /// The lists cannot be read.
+    /// The call fails if the lists cannot be read.
     fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError>;
 }
 
-/// The error of a graph that could not be built.
+/// The error of a build of a graph.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -125,22 +125,22 @@ pub enum GraphError {
         "a build of these vectors needs at least {least} bytes of memory; {given} were allowed. Raise the cap (--memory)"
     )]
     Memory {
-        /// The cap in bytes.
+        /// The memory cap in bytes.
         given: u64,
         /// The lowest cap that suffices, in bytes.
         least: u64,
     },
-    /// The source has more rows than there are ids.
+    /// The source has more rows than a graph can have nodes.
     #[error(
-        "{rows} vectors are too many; one index holds up to {most}. Divide them among several indexes"
+        "{rows} vectors are too many; one index can have up to {most}. Divide the vectors among several indexes"
     )]
     Rows {
-        /// Rows of the source.
+        /// The number of rows in the source.
         rows: usize,
-        /// The most rows that are accepted.
+        /// The largest number of rows that a build accepts.
         most: usize,
     },
-    /// A scratch file of the capped build failed.
+    /// An operation on a scratch file of a build in parts failed.
     #[error("{}: cannot {action} a scratch file of the build: {source}", path.display())]
     Scratch {
         /// The file.
@@ -150,10 +150,10 @@ pub enum GraphError {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The graph to extend cannot be read.
+    /// The graph that the build extends cannot be read.
     #[error(transparent)]
     Known(Box<crate::Error>),
-    /// The user stopped the work.
+    /// The caller stopped the build.
     #[error("interrupted")]
     Interrupted,
 }

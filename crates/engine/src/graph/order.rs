@@ -1,4 +1,4 @@
-//! Locality order: assigns node ids to rows, so that the nodes on a page are near each other.
+//! Locality order assigns node numbers to rows, so that the nodes on a page are near each other.
 //!
 //! ```text
 //!   rows            [ . . . . . . . . . . . . . . . . . . . . ]   balanced 2-means: project on
@@ -8,33 +8,33 @@
 //!   pages           [ . . . ][ . . . ]    [ . . . ]  [ . . . ]    final position = new node id
 //! ```
 //!
-//! At the end, pages near each other exchange rows if this makes the two pages together more
-//! compact.
+//! After the cuts, pages that are near each other exchange rows, if the exchange makes the two
+//! pages together more compact.
 //!
-//! The two halves could follow each other in either order. The chosen order puts each half beside
-//! the outer neighbour that is nearer to it. So consecutive pages are near each other too, and the
-//! ids of neighbours differ little.
+//! The two halves of a segment could follow each other in either order. The chosen order puts each
+//! half beside the outer neighbour that is nearer to this half. So consecutive pages are near each
+//! other too, and the node numbers of neighbours differ little.
 
 use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The most rows of a segment from which the direction of a cut is found. A segment with at most so
-/// many rows is copied as f32 once, and the copy is divided down to pages.
+/// The largest number of rows from which the direction of a cut is found. A segment with at most
+/// this number of rows is copied as f32 once, and the copy is divided down to pages.
 const SAMPLE: usize = 1024;
 
-/// Rounds of balanced 2-means for each cut.
+/// The number of rounds of balanced 2-means for each cut.
 const ROUNDS: usize = 6;
 
-/// The locality order of all points: a permutation from position (new id) to row. `page` is the
-/// number of nodes on a page. Cuts are between pages. The result does not depend on `threads`.
+/// The locality order of all points, as a permutation from node number to row. `page` is the number
+/// of nodes on a page, and cuts are between pages. The result does not depend on `threads`.
 pub fn locality_order(points: &Points<'_>, page: usize, threads: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..points.rows() as u32).collect();
     order_rows(points, &mut order, 0, page.max(1), threads.max(1), seed);
     order
 }
 
-/// Puts the given rows into locality order. The first row in that order will be node `offset`.
+/// Puts the given rows into locality order. The first row in this order will be node `offset`.
 pub(super) fn order_rows(
     points: &Points<'_>,
     rows: &mut [u32],
@@ -48,7 +48,7 @@ pub(super) fn order_rows(
 }
 
 /// Finds `parts` centres for the rows in `floats`, by the same bisection as for the locality order.
-/// Each centre stands for about the same number of rows, and consecutive centres are near each
+/// Each centre represents about the same number of rows, and consecutive centres are near each
 /// other. The result has `dim` numbers for each centre.
 pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Vec<f32> {
     let mut rows: Vec<u32> = (0..(floats.len() / dim) as u32).collect();
@@ -78,7 +78,7 @@ fn halve(
 ) {
     if parts <= 1 || rows.len() < 2 {
         let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
-        // If there are fewer rows than parts, the same centre is used several times.
+        // If there are fewer rows than parts, several parts get the same centre.
         for _ in 0..parts {
             centres.extend(mean(floats, dim, &keyed));
         }
@@ -110,7 +110,7 @@ fn halve(
     );
 }
 
-/// The means of the segments before and after the current one in the final order.
+/// The means of the segments before and after the current segment, in the final order.
 #[derive(Clone, Default)]
 struct Outer {
     before: Option<Vec<f32>>,
@@ -124,9 +124,9 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// The number of rows in the first half of a segment that starts at node `offset`. It is as
-    /// near to a half as possible, with the cut between two pages. `None` if the segment is within
-    /// one page.
+    /// The number of rows in the first half of a segment that starts at node `offset`. The number
+    /// is as near to half of the rows as possible, and the cut is between two pages. `None` if the
+    /// segment is within one page.
     fn middle(&self, offset: usize, rows: usize) -> Option<usize> {
         let half = offset + rows.div_ceil(2);
         let below = half / self.page * self.page;
@@ -144,8 +144,8 @@ impl Cutter<'_> {
         (cut > offset && cut < offset + rows).then(|| cut - offset)
     }
 
-    /// Divides a segment of more than [`SAMPLE`] rows. The cut is found on a sample, then applied
-    /// to all rows.
+    /// Divides a segment of more than [`SAMPLE`] rows. A cut is found on a sample of the rows, and
+    /// then applied to all rows.
     fn large(&self, rows: &mut [u32], offset: usize, threads: usize, outer: &Outer) {
         if rows.len() <= SAMPLE.max(self.page) {
             return self.small(rows, offset, outer);
@@ -205,7 +205,7 @@ impl Cutter<'_> {
         }
     }
 
-    /// Copies the rows of a small segment as f32 and divides it down to pages.
+    /// Copies the rows of a small segment as f32, and divides the segment down to pages.
     fn small(&self, rows: &mut [u32], offset: usize, outer: &Outer) {
         if rows.len() <= self.page {
             return;
@@ -223,11 +223,11 @@ impl Cutter<'_> {
         rows.copy_from_slice(&ordered);
     }
 
-    /// Exchanges rows between pages near each other, if this reduces the sum of the squared
-    /// distances of the two rows from the means of their pages. The balanced cuts alone leave rows
-    /// on the wrong side of a boundary.
+    /// Exchanges rows between pages that are near each other. An exchange must reduce the sum of
+    /// the squared distances of the two rows from the means of their pages. Without exchanges, the
+    /// balanced cuts would leave rows on the wrong side of a boundary.
     fn exchange(&self, floats: &[f32], local: &mut [u32], offset: usize) {
-        // Only whole pages take part.
+        // The exchange uses only whole pages.
         let start = offset.next_multiple_of(self.page) - offset;
         let window = self.page * WINDOW;
         let mut at = start;
@@ -271,11 +271,11 @@ impl Cutter<'_> {
 }
 
 /// The number of pages among which rows are exchanged. On photo-sift-100k, the exchanges save 2 %
-/// of the reads of whole-page search. Among 100 pages they save half a percent more, but the order
-/// takes twice as long.
+/// of the reads of whole-page search. With 100 pages they would save half a percent more, but the
+/// order would take twice as long.
 const WINDOW: usize = 16;
 
-/// The number of rounds of exchanges. In the last round few rows move.
+/// The number of rounds of exchanges. In the last round, few rows move.
 const EXCHANGES: usize = 3;
 
 /// Exchanges rows between the pages of one window.
@@ -285,8 +285,8 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
         let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
         mean(floats, dim, &keyed)
     };
-    // table[place * pages + p] is the squared distance of the row at `place` from the mean of page
-    // p.
+    // `table[place * pages + p]` is the squared distance of the row at `place` from the mean of
+    // page `p`.
     let mut table = vec![0.0f32; rows.len() * pages];
     let column = |table: &mut [f32], rows: &[u32], which: usize| {
         let mean = mean_of(&rows[which * page..(which + 1) * page]);
@@ -310,8 +310,8 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
                     best = (gain, b);
                 }
             }
-            // The means change with the exchange, which can only add to the gain. Tiny gains may be
-            // rounding errors.
+            // The exchange also changes the means, which can only add to the gain. A tiny gain may
+            // be a rounding error.
             if best.0 > 1e-4 * table[a * pages + from] {
                 let b = best.1;
                 rows.swap(a, b);
@@ -334,19 +334,22 @@ fn row_of(floats: &[f32], dim: usize, at: u32) -> &[f32] {
     &floats[start..start + dim]
 }
 
-/// A cut of a segment in two: the means of the halves, and the line through them.
+/// A cut that divides a segment in two. It has the means of the halves, and the line through these
+/// means.
 struct Cut {
     first: Vec<f32>,
     second: Vec<f32>,
-    /// `second - first`: rows with a small projection on it go to the first half.
+    /// The difference `second - first`. Rows with a small projection on it belong to the first
+    /// half.
     line: Vec<f32>,
 }
 
 impl Cut {
-    /// Finds a cut by balanced 2-means on the given rows. `middle` of them go to the first half.
+    /// Finds a cut of the given rows by balanced 2-means. `middle` of the rows belong to the first
+    /// half.
     fn find(floats: &[f32], dim: usize, rows: &[u32], middle: usize, random: &mut Random) -> Cut {
-        // The means start at two rows that are far apart: the farthest from a random row, then the
-        // farthest from that one.
+        // The means start at two rows that are far apart. The first is the row that is farthest
+        // from a random row. The second is the row that is farthest from the first.
         let start = rows[random.below(rows.len())];
         let first = farthest(floats, dim, rows, start);
         let second = farthest(floats, dim, rows, first);
@@ -390,7 +393,8 @@ impl Cut {
         dot(row, &self.line)
     }
 
-    /// The same cut, with its halves in the order that puts each beside its nearer outer neighbour.
+    /// Returns the same cut, with its halves in the order that puts each half beside its nearer
+    /// outer neighbour.
     fn oriented(mut self, outer: &Outer) -> Cut {
         let cost = |first: &[f32], second: &[f32]| {
             outer
@@ -409,7 +413,7 @@ impl Cut {
         self
     }
 
-    /// The outer neighbours of each half.
+    /// Returns the outer neighbours of each half.
     fn split(self, outer: &Outer) -> (Outer, Outer) {
         (
             Outer {
@@ -448,8 +452,8 @@ fn mean(floats: &[f32], dim: usize, keyed: &[(f32, u32)]) -> Vec<f32> {
     sums
 }
 
-/// The inner product, as sixteen sums side by side, which the compiler turns into vector
-/// instructions.
+/// The inner product. It is computed as sixteen sums side by side, which the compiler turns into
+/// vector instructions.
 #[inline]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];

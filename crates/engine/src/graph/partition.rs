@@ -1,5 +1,5 @@
-//! The build under a memory cap. It divides the collection into overlapping parts, and has one part
-//! in memory at a time.
+//! The build of a graph under a memory cap. It divides the collection into overlapping parts, and
+//! has one part in memory at a time.
 //!
 //! ```text
 //!   sample ──> k centres (balanced bisection, so parts that follow each other are near each other)
@@ -14,9 +14,9 @@
 //!   for each part:   lists-p and visits-p, interleaved and cut to R ──> graph
 //! ```
 //!
-//! A node id is `first node of its home part + place in the part`. Each row is in two parts, so the
-//! merged lists connect the parts. Two parts may still share no row. So the entry nodes of the
-//! parts also form a tree of fixed edges below the entry.
+//! A node number is `first node of its home part + position in the part`. Each row is in two parts,
+//! so the merged lists connect the parts. Two parts may still share no row. So the entry nodes of
+//! the parts are also connected by a tree of fixed edges, which begins at the entry.
 //!
 //! | file | record |
 //! |---|---|
@@ -45,11 +45,12 @@ use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 use stratann_vector::{Element, Kernel, Metric};
 
-/// Marks that there is no part, in tables of parts.
+/// The number in tables of parts that means "no part".
 const NOWHERE: u16 = u16::MAX;
 
 /// Builds the graph in `free` bytes beyond the present memory of the process. In a resumed build,
-/// `divided` has the parts and the sample size of the first run, which are used again.
+/// `divided` has the number of parts and the sample size of the first run. The resumed build uses
+/// the same numbers.
 pub(super) fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -132,7 +133,7 @@ pub(super) fn construct(
     };
     let mut entry = entry_node;
     if task.order == Order::Input {
-        // The lists name rows. The list at place i belongs to row order[i].
+        // The lists have row numbers. The list at position `i` belongs to row `order[i]`.
         entry = order[entry_node as usize];
         starts
             .iter_mut()
@@ -159,7 +160,7 @@ pub(super) fn construct(
     })
 }
 
-/// The rows in the order of the nodes, which `lay_out` has written.
+/// Opens the rows in the order of the nodes, which `lay_out` has written.
 fn spooled_rows(source: &dyn VectorSource, scratch: &Scratch) -> Result<Rows, GraphError> {
     Ok(Rows::Scratch(ScratchRows {
         file: scratch.open("rows")?,
@@ -179,12 +180,12 @@ fn inverse(order: &[u32]) -> Vec<u32> {
     inverse
 }
 
-/// The parts of each row.
+/// The parts to which each row belongs.
 struct Dealt {
-    /// For each row its home part and the part where it is a guest.
+    /// The home part of each row, and the part in which it is a guest.
     home: Vec<u16>,
     guest: Vec<u16>,
-    /// The first node of each part, followed by the end of the last part.
+    /// The first node of each part. The last element is the end of the last part.
     first: Vec<usize>,
     nearest_to_mean: u32,
 }
@@ -199,7 +200,8 @@ impl Dealt {
     }
 }
 
-/// The centres of the parts, and the mean, of a sample of rows. All are points of build space.
+/// Computes the centres of the parts, and the mean, from a sample of rows. All are points in build
+/// space.
 fn centres_of_sample(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -238,7 +240,7 @@ fn centres_of_sample(
     Ok((centres, mean))
 }
 
-/// Chooses the centres, and writes every row to the files of its two parts.
+/// Chooses the centres, and writes each row to the files of its two parts.
 fn deal(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -297,8 +299,8 @@ fn deal(
                 }
                 part
             };
-            // All parts together have more capacity than there are rows, so each row gets a home
-            // part.
+            // The capacity of all parts together is larger than the number of rows, so each row
+            // gets a home part.
             let Some(at_home) = nearest(usize::MAX) else {
                 continue;
             };
@@ -337,13 +339,13 @@ struct Work<'a> {
     dealt: Dealt,
     /// The row of each node.
     order: Vec<u32>,
-    /// The points of one part. The buffer is reused for the next part.
+    /// The points of one part. The next part uses the same buffer.
     points: Vec<u8>,
 }
 
 impl Work<'_> {
-    /// Appends `count` rows of a scratch file, from row `first` on, to the points of the current
-    /// part.
+    /// Appends `count` rows of a scratch file to the points of the current part. The first of them
+    /// is row `first` of the file.
     fn load(&mut self, name: &str, first: usize, count: usize) -> Result<(), GraphError> {
         let file = self.scratch.open(name)?;
         let row_bytes = self.source.row_bytes();
@@ -358,8 +360,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Assigns a node to every row, part after part. Within a part, its home rows are in locality
-    /// order (`page` > 0) or in input order. Writes the rows in the order of the nodes.
+    /// Assigns a node number to every row, part after part. Within a part, the home rows are in
+    /// locality order (if `page` > 0) or in input order. Writes the rows in the order of the nodes.
     fn lay_out(&mut self, page: usize, progress: &dyn Progress) -> Result<(), GraphError> {
         let _stage = Stage::begin(progress, "locality order", self.source.rows() as u64);
         self.points
@@ -402,7 +404,7 @@ impl Work<'_> {
         out.finish()
     }
 
-    /// Builds every part. Returns the entry node of each part.
+    /// Builds the graph of every part. Returns the entry node of each part.
     fn build_parts(&mut self, progress: &dyn Progress) -> Result<Vec<u32>, GraphError> {
         let parts = self.plan.parts;
         let degree = part_degree(self.task.parameters.degree);
@@ -477,8 +479,8 @@ impl Work<'_> {
         Ok(starts)
     }
 
-    /// Merges the two lists of every node into `graph`. Returns the number of edges and the largest
-    /// degree.
+    /// Merges the two lists of every node, and writes them to `graph`. Returns the number of edges
+    /// and the largest degree.
     fn merge(
         &self,
         entry: u32,
@@ -539,7 +541,7 @@ impl Work<'_> {
     }
 
     /// The lists that other parts have for the nodes of this part. They are records as in
-    /// `lists-p`, by the place of the node in the part.
+    /// `lists-p`, by the position of the node in the part.
     fn visits(
         &self,
         part: usize,

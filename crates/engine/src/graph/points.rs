@@ -1,8 +1,8 @@
-//! The points of a build in memory: dense bytes, and a kernel for squared Euclidean distance.
+//! The points of a build in memory, and the kernel that computes their squared Euclidean distances.
 
 use stratann_vector::{Element, Kernel, Metric};
 
-/// Dense rows in memory under squared Euclidean distance ("build space").
+/// Dense rows in memory that are compared by squared Euclidean distance ("build space").
 ///
 /// ```text
 /// bytes: | row 0: dim elements | row 1 | row 2 | ...        row i starts at i * stride
@@ -18,16 +18,18 @@ pub struct Points<'a> {
 }
 
 impl<'a> Points<'a> {
-    /// Rows of `dim` elements each, concatenated. The length of `bytes` must be a multiple of the
-    /// length of a row.
+    /// Makes points from rows of `dim` elements each, one after the other. The length of `bytes`
+    /// must be a multiple of the length of a row.
     ///
     /// # Panics
-    /// If `dim` is 0 or `bytes` is not whole rows. Both are programming errors of the caller.
+    /// The call panics if `dim` is 0, or if `bytes` are not whole rows. Both are programming errors
+    /// of the caller.
     pub fn new(bytes: &'a [u8], element: Element, dim: usize) -> Points<'a> {
         Points::measured_by(Kernel::new(Metric::L2, element, dim), bytes)
     }
 
-    /// Rows as in [`new`](Points::new). `kernel` measures their squared Euclidean distances.
+    /// Makes points as [`new`](Points::new) does. `kernel` computes their squared Euclidean
+    /// distances.
     pub(super) fn measured_by(kernel: Kernel, bytes: &'a [u8]) -> Points<'a> {
         let stride = kernel.row_bytes();
         assert!(
@@ -62,14 +64,14 @@ impl<'a> Points<'a> {
         &self.bytes[start..start + self.stride]
     }
 
-    /// Squared Euclidean distance of two rows.
+    /// The squared Euclidean distance of two rows.
     #[cfg(test)]
     pub fn distance(&self, a: u32, b: u32) -> f32 {
         self.kernel.distance(self.row(a), self.row(b))
     }
 
-    /// Squared Euclidean distances from `query` (one row's bytes) to the rows `ids`; `out` must be
-    /// as long as `ids`.
+    /// Computes the squared Euclidean distances from `query` (the bytes of one row) to the rows
+    /// `ids`. `out` must be as long as `ids`.
     #[inline]
     pub fn distances(&self, query: &[u8], ids: &[u32], out: &mut [f32]) {
         self.kernel.distances(query, self.bytes, ids, out);

@@ -1,7 +1,7 @@
-//! A small seeded random generator (SplitMix64). With it, a build with one thread and a given seed
-//! makes the same graph on every machine, whatever the versions of dependencies.
+//! A small seeded random generator (SplitMix64). It does not depend on versions of dependencies. So
+//! a build with one thread and a given seed makes the same graph on every machine.
 
-/// SplitMix64. It has 64 bits of state, and takes a few multiplications for each number. It passes
+/// SplitMix64. It has 64 bits of state, and needs a few multiplications for each number. It passes
 /// the usual statistical tests.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
@@ -9,13 +9,13 @@ pub(crate) struct Random {
 }
 
 impl Random {
-    /// A generator whose numbers all follow from `seed`.
+    /// Makes a generator whose numbers follow from `seed`.
     pub(crate) fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
-    /// An independent generator for one piece of work, so that results do not depend on the thread
-    /// that does the work.
+    /// Makes an independent generator for one piece of work, so that results do not depend on the
+    /// thread that does this piece.
     pub(crate) fn derived(seed: u64, piece: u64) -> Random {
         let mut random = Random::new(seed ^ piece.wrapping_mul(0xA076_1D64_78BD_642F));
         random.next();
@@ -31,7 +31,7 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// A number in `0..bound`; `bound` must be positive.
+    /// A number in `0..bound`. `bound` must be positive.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
@@ -43,12 +43,13 @@ impl Random {
         }
     }
 
-    /// `count` of the numbers `0..bound`, distinct and ascending. If `count >= bound`, all of them.
+    /// Draws `count` of the numbers `0..bound`, distinct and ascending. If `count >= bound`,
+    /// returns all of these numbers.
     pub(crate) fn sample(&mut self, bound: usize, count: usize) -> Vec<usize> {
         if count >= bound {
             return (0..bound).collect();
         }
-        // This is Floyd's algorithm, which takes `count` draws and no table of `bound` entries.
+        // This is Floyd's algorithm. It makes `count` draws, and needs no table of `bound` entries.
         let mut chosen = std::collections::BTreeSet::new();
         for last in bound - count..bound {
             let draw = self.below(last + 1);

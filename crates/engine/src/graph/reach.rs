@@ -1,7 +1,7 @@
-//! Makes every node reachable from the entry.
+//! Makes every node reachable from the entry node.
 //!
-//! Pruning can remove a node's last incoming edge, especially among equal rows. When the merged
-//! lists of two parts are cut to the degree, the same can happen. Each unreachable node gets an
+//! A prune can remove the last edge that leads to a node, especially among equal rows. The same can
+//! happen when the merged lists of two parts are cut to the degree. Each unreachable node gets an
 //! edge from a reachable node near it. The edge uses a free slot, or replaces an edge that is not
 //! needed to reach any node.
 //!
@@ -15,13 +15,13 @@
 use super::adjacency::Slots;
 use std::convert::Infallible;
 
-/// Marks a node that was not reached, in the table of parents.
+/// The value in the table of parents that means that a node was not reached.
 const NOBODY: u32 = u32::MAX;
 
-/// The number of recently linked nodes that are tried as the start of the next edge.
+/// The number of nodes that were linked last and are tried as the start of the next edge.
 const LAST: usize = 64;
 
-/// Lists that can be read and replaced, in memory or in a file.
+/// Lists that can be read and replaced. They are in memory or in a file.
 pub(super) trait Store {
     /// The error of a list that cannot be read or written.
     type Error;
@@ -58,10 +58,10 @@ impl Store for &Slots {
     }
 }
 
-/// Links each of `nodes` that cannot be reached from `entry`, in a graph of `all` nodes. Returns
-/// the number of added edges, less the removed ones. Lists have at most `degree` neighbours
-/// afterwards. If none of a node's own neighbours is suitable, `near` returns more nodes to link
-/// from.
+/// Links each node of `nodes` that cannot be reached from `entry`, in a graph of `all` nodes.
+/// Returns the number of added edges, less the removed ones. After the call, lists have at most
+/// `degree` neighbours. If none of a node's own neighbours is suitable, `near` returns other nodes
+/// to link from.
 pub(super) fn link_unreachable<S: Store>(
     store: S,
     (all, nodes): (usize, impl Iterator<Item = u32>),
@@ -85,11 +85,11 @@ pub(super) fn link_unreachable<S: Store>(
         if tree.parents[node as usize] != NOBODY {
             continue;
         }
-        // The node's own neighbours are near it, and often one of them is reachable.
+        // The node's own neighbours are near the node, and often one of them is reachable.
         tree.store.list(node, &mut own)?;
         let mut done = tree.link_from_any(own.iter().copied(), node)?;
         done = done || tree.link_from_any(near(node).into_iter(), node)?;
-        // Among thousands of equal rows, the most recently linked node can link to the next one.
+        // Among thousands of equal rows, the node that was linked last can link to the next one.
         done = done || tree.link_from_any(linked.iter().rev().take(LAST).copied(), node)?;
         if done {
             linked.push(node);
@@ -100,7 +100,7 @@ pub(super) fn link_unreachable<S: Store>(
 
 struct Tree<S> {
     store: S,
-    /// The node from which each node was first reached. The entry is its own parent.
+    /// The node from which each node was first reached. The entry node is its own parent.
     parents: Vec<u32>,
     stack: Vec<u32>,
     list: Vec<u32>,
@@ -109,7 +109,7 @@ struct Tree<S> {
 }
 
 impl<S: Store> Tree<S> {
-    /// Marks `node` as reached from `parent`, and then all nodes that `node` leads to.
+    /// Marks `node` as reached from `parent`. Then marks all nodes that can be reached from `node`.
     fn reach(&mut self, node: u32, parent: u32) -> Result<(), S::Error> {
         self.parents[node as usize] = parent;
         self.stack.push(node);
@@ -138,7 +138,8 @@ impl<S: Store> Tree<S> {
         Ok(false)
     }
 
-    /// Adds the edge `from -> node` if `from` is reachable and has a slot for it.
+    /// Adds the edge `from -> node`, if `from` is reachable and has a slot for the edge. Returns
+    /// whether it was added.
     fn link(&mut self, from: u32, node: u32) -> Result<bool, S::Error> {
         if from == node || self.parents[from as usize] == NOBODY {
             return Ok(false);
@@ -170,8 +171,8 @@ mod tests {
 
     #[test]
     fn nodes_without_incoming_edges_are_linked_and_none_is_lost() {
-        // All lists are full with 2 neighbours. 0, 1 and 2 are reachable. No edge from them leads
-        // to 3, 4 or 5, and 4 and 5 link only to each other.
+        // All lists are full with two neighbours. Nodes 0, 1 and 2 are reachable. No edge leads
+        // from these nodes to 3, 4 or 5. Nodes 4 and 5 link only to each other.
         let slots = Slots::new(6, 2);
         for (node, list) in [[1, 2], [0, 2], [1, 0], [1, 2], [5, 5], [4, 4]]
             .iter()

@@ -5,68 +5,69 @@
 //!            with one step for all dimensions, and a mean for each
 //! ```
 //!
-//! Since all dimensions have one step, squared distances of rounded points approximate those
-//! between the floats, in units of step². The unit does not matter, since a build only compares
-//! distances. Values beyond the largest byte are cut off. The step is chosen so that this is rare.
+//! All dimensions have the same step. So squared distances of rounded points approximate squared
+//! distances of the floats, in units of step². The unit does not matter, since a build only
+//! compares distances. Values beyond the largest byte are cut off. The step is chosen so that few
+//! values are cut off.
 //!
 //! Rounded points take a quarter of the memory. [`Kernel::narrow`] compares them without widening,
-//! which requires values of seven bits. The graph is then built over points with small errors. That
-//! is harmless if rounding moves a point by much less than the distances between its neighbours.
-//! Before rounding, a [`Trial`] checks this. For some rows, the nearest rows by bytes must be about
-//! as near as the nearest rows by floats. Codes and stored vectors are made from the exact rows.
+//! which requires values of seven bits. The graph is then built over points with small errors. This
+//! is harmless if rounding moves a point by much less than the distances between the point's
+//! neighbours. A [`Trial`] checks this before points are rounded. For some rows, the nearest rows
+//! by bytes must be about as near as the nearest rows by floats. Codes and stored vectors are made
+//! from the exact rows.
 
 use stratann_vector::{Element, Kernel, Metric};
 
-/// The most bytes of a sample's points in floats. It is small, since builds under a memory cap take
-/// a sample too.
+/// The largest size of a sample's points as floats, in bytes. It is small, since builds under a
+/// memory cap take a sample too.
 const SAMPLE_BYTES: usize = 2 << 20;
-/// The least and the most rows of a sample. If fewer than the least exist or fit, floats are not
-/// rounded.
+/// The least and the largest number of rows in a sample. If there are fewer rows than the least
+/// number, or fewer fit into the memory, floats are not rounded.
 const LEAST_ROWS: usize = 64;
 const MOST_ROWS: usize = 2048;
 
-/// The largest byte.
+/// The largest byte value.
 const LARGEST: f32 = Kernel::NARROW_LARGEST as f32;
 
 /// The share of a sample's values that may be beyond the largest byte.
 const CUT_OFF: f64 = 1e-4;
 
 /// The largest mean squared error over all rows, as a share of the variance. A step of an eighth of
-/// the standard deviation has the error step² / 12, which is this share.
+/// the standard deviation has the error step² / 12, which equals this share.
 const MOST_ERROR: f64 = 0.0013;
 
-/// The number of probes: rows whose nearest neighbours are compared. Then the number of neighbours
-/// of each probe, and the largest mean factor by which the squared distances of neighbours found by
-/// bytes may be larger. (Whether both searches find the same rows matters less. Of many rows at
-/// about equal distance, any is as good.)
+/// The number of probes, which are rows whose nearest neighbours are compared. The second constant
+/// is the number of neighbours of each probe. The third is the largest mean factor by which the
+/// squared distances of neighbours found by bytes may be larger. (It matters less whether both
+/// searches find the same rows. If many rows are at about equal distance, any of them is as good.)
 ///
 /// A dense cluster with 2 % of the rows gets ten of 512 probes. With 64 probes, rounding destroyed
 /// five of six such clusters in 4,000 rows of 24 floats. Distances by bytes are computed first, and
-/// distances by floats only if they may matter. 512 distances by bytes take 3.1 us for each row of
-/// 96 floats. 64 distances of both kinds took 1.6 us.
+/// distances by floats only if they may matter. For each row of 96 floats, 512 distances by bytes
+/// take 3.1 us, while 64 distances of both kinds took 1.6 us.
 const PROBES: usize = 512;
 const NEAREST: usize = 10;
 const FARTHER: f64 = 1.01;
-/// The largest factor with which one probe enters the mean, so that a single outlier does not
-/// decide.
+/// The largest factor that one probe adds to the mean, so that a single outlier does not decide.
 const FARTHEST: f64 = 1.5;
 /// A probe is lost if its nearest rows by bytes are farther by this factor. The second constant is
-/// the number of probes that may be lost. On photos, texts and rows of normal numbers with tails,
-/// in groups and of many lengths, no probe was above 1.06. In dense clusters with a spread of at
-/// most a third of a step, probes are at 1.26 to 1.7.
+/// the number of probes that may be lost. On photos, on texts, and on rows of normal numbers with
+/// tails, in groups and of many lengths, no probe had a factor above 1.06. In dense clusters with a
+/// spread of at most a third of a step, probes have factors of 1.26 to 1.7.
 const LOST: f64 = 1.1;
 const MOST_LOST: usize = 1;
 
-/// The rule by which floats become bytes.
+/// The rule by which floats are rounded to bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Rounding {
     means: Vec<f32>,
-    /// The number of steps in a unit, which is the factor on a centred value.
+    /// The number of steps in a unit. A centred value is multiplied by it.
     steps_per_unit: f32,
 }
 
 impl Rounding {
-    /// The type of the bytes.
+    /// The element type of rounded points.
     pub(super) const ELEMENT: Element = Element::I8;
 
     /// The kernel that measures distances of rounded points.
@@ -74,15 +75,15 @@ impl Rounding {
         Kernel::narrow(dim)
     }
 
-    /// The number of rows that a sample of `rows` rows has, if a point takes `point_bytes` in
-    /// floats. `None` if it would be too small.
+    /// The number of rows in a sample of `rows` rows, if a point as floats takes `point_bytes`
+    /// bytes. `None` if the sample would be too small.
     pub(super) fn sample(rows: usize, point_bytes: usize) -> Option<usize> {
         let count = (SAMPLE_BYTES / point_bytes).min(MOST_ROWS).min(rows);
         (count >= LEAST_ROWS).then_some(count)
     }
 
-    /// The rounding for points like the sample's points. `None` if the sample's points are all
-    /// equal, or are not finite numbers.
+    /// The rounding for points like the points of the sample. `None` if all points of the sample
+    /// are equal, or if they have values that are not finite.
     pub(super) fn of(sample: &[f32], dim: usize) -> Option<Rounding> {
         let rows = sample.len() / dim;
         let mut sums = vec![0.0f64; dim];
@@ -115,34 +116,35 @@ impl Rounding {
     }
 }
 
-/// Examines every point before any point is rounded. It measures how far rounding moves the point,
-/// and whether the point is among the nearest of the same probes by bytes and by floats.
+/// A check of all points, before any point is rounded. It measures how far rounding moves each
+/// point, and finds the points that are nearest to each probe by bytes and by floats.
 pub(super) struct Trial {
     rounding: Rounding,
     dim: usize,
     /// The probes, as floats and as bytes.
     floats: Vec<u8>,
     bytes: Vec<u8>,
-    /// The nearest points to each probe so far, by floats and by bytes.
+    /// For each probe, the nearest points so far, by floats and by bytes.
     by_floats: Vec<Nearest>,
     by_bytes: Vec<Nearest>,
     error: f64,
     variance: f64,
-    /// The current point.
+    /// The point that is being examined.
     point: Vec<u8>,
     byte_distances: Vec<f32>,
 }
 
-/// The nearest points to a probe, nearest first. Each has its distance in the measure that ranks
-/// it, and its distance by floats.
+/// The nearest points to a probe, in order of distance. Each point has the distance that ranks it,
+/// and its distance by floats.
 type Nearest = Vec<(f32, f32)>;
 
 impl Trial {
-    /// A trial of a rounding that was made from a sample. Some points of the sample are the probes.
+    /// Makes a trial of a rounding that was derived from a sample. Some points of the sample are
+    /// the probes.
     pub(super) fn new(rounding: Rounding, sample: &[f32], dim: usize) -> Trial {
         let rows = sample.len() / dim;
         let (mut floats, mut bytes) = (Vec::new(), Vec::new());
-        // Each row of the sample is a probe at most once, so that an outlier is a single probe.
+        // Each row of the sample is a probe at most once, so that an outlier is only one probe.
         let probes = PROBES.min(rows);
         for i in 0..probes {
             let point = &sample[i * rows / probes * dim..][..dim];
@@ -179,9 +181,8 @@ impl Trial {
         self.point
             .extend(point.iter().flat_map(|x| x.to_le_bytes()));
         let kernel = Kernel::new(Metric::L2, Element::F32, self.dim);
-        // Rounding moves each of the two points by at most half a step in each dimension, and a
-        // cut-off moves no two points farther apart. The factor .999 allows for rounding errors of
-        // sums.
+        // Rounding moves each of the two points by at most half a step in each dimension. A cut-off
+        // moves no two points farther apart. The factor .999 allows for rounding errors of sums.
         let (moved, unit) = (
             (self.dim as f32).sqrt(),
             0.999 / self.rounding.steps_per_unit,
@@ -203,7 +204,7 @@ impl Trial {
     /// The rounding, if it preserves near neighbours.
     pub(super) fn end(self) -> Option<Rounding> {
         let sum = |nearest: &Nearest| -> f64 { nearest.iter().map(|near| f64::from(near.1)).sum() };
-        // Each probe is judged by itself. In a common sum, rows that are far apart would hide a
+        // Each probe has a factor of its own. In a common sum, rows that are far apart would hide a
         // dense cluster whose rows all became equal.
         let farther = |(by_floats, by_bytes): (&Nearest, &Nearest)| {
             let (nearest, found) = (sum(by_floats), sum(by_bytes));
@@ -228,15 +229,14 @@ impl Trial {
     }
 }
 
-/// Whether a point at this distance is among the nearest so far.
+/// Whether a point at this distance is among the nearest points so far.
 fn comes_in(nearest: &Nearest, distance: f32) -> bool {
-    // The list has the probe itself, and `NEAREST` other points.
+    // The list has the probe itself and `NEAREST` other points.
     let full = nearest.len() > NEAREST && nearest.last().is_some_and(|last| distance >= last.0);
     !full
 }
 
-/// If a point at this distance is among the nearest so far, records it. `exact` is its distance by
-/// floats.
+/// Records a point if its distance is among the nearest so far. `exact` is the distance by floats.
 fn keep(nearest: &mut Nearest, distance: f32, exact: f32) {
     if !comes_in(nearest, distance) {
         return;
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
     use crate::graph::random::Random;
 
-    /// Rows of approximately normal numbers, each the sum of four uniform ones.
+    /// Makes rows of approximately normal numbers. Each number is the sum of four uniform numbers.
     fn rows(count: usize, dim: usize, seed: u64) -> Vec<f32> {
         let mut random = Random::new(seed);
         let mut one = || (random.below(1 << 16) as f32) / 65536.0 - 0.5;
@@ -260,7 +260,7 @@ mod tests {
             .collect()
     }
 
-    /// Whether these rows are rounded, if the sample has every `every`-th row.
+    /// Whether a trial accepts the rounding of these rows. The sample has every `every`-th row.
     fn rounded(floats: &[f32], dim: usize, every: usize) -> bool {
         let sample: Vec<f32> = floats
             .chunks_exact(dim)
@@ -321,7 +321,10 @@ mod tests {
         for seed in 0..6 {
             for spread in [0.001, 0.02] {
                 let mut floats = rows(count, dim, seed);
-                assert!(rounded(&floats, dim, 2), "{seed}: without a crowd");
+                assert!(
+                    rounded(&floats, dim, 2),
+                    "{seed}: rows without a dense cluster were not rounded"
+                );
                 let of = Random::new(seed + 10).sample(count, count / 50);
                 for at in of {
                     let point = &mut floats[at * dim..][..dim];
@@ -336,8 +339,7 @@ mod tests {
     fn one_probe_that_is_lost_does_not_decide() {
         let (count, dim) = (2_000, 24);
         let mut floats = rows(count, dim, 7);
-        // There are more near rows around one probe than are compared, and none of them is in the
-        // sample.
+        // One probe has more near rows than are compared, and none of these rows is in the sample.
         let first: Vec<f32> = floats[..dim].to_vec();
         for point in floats.chunks_exact_mut(dim).skip(1).step_by(4).take(30) {
             let near = point.iter_mut().zip(&first);
@@ -365,7 +367,8 @@ mod tests {
         let (count, dim) = (2_000, 64);
         let mut floats = rows(count, dim, 4);
         assert!(rounded(&floats, dim, 8));
-        // A few rows are far beyond the sample, and none of them is in the sample.
+        // A few rows are far beyond all rows of the sample, and none of these rows is in the
+        // sample.
         let far = floats.chunks_exact_mut(dim).skip(1).step_by(40);
         far.flatten().for_each(|x| *x *= 50.0);
         assert!(!rounded(&floats, dim, 8));

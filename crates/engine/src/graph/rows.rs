@@ -1,25 +1,27 @@
-//! The rows in the order of the nodes, wherever they are stored. The index is written from them.
+//! The rows in the order of the nodes. They may be in the source, in memory or in a file. The build
+//! writes the index from them.
 
 use stratann_vector::Element;
 
 use super::scratch::ScratchFile;
 use crate::data::{DataError, Matrix, VectorSource, check_range};
 
-/// Where the rows are stored.
+/// The place where the rows are stored.
 #[derive(Debug)]
 pub enum Rows {
-    /// In the source, by the row numbers in [`Constructed::order`](super::Constructed).
+    /// The rows are in the source, at the row numbers in
+    /// [`Constructed::order`](super::Constructed).
     Source,
-    /// In memory.
+    /// The rows are in memory.
     Memory(Matrix),
-    /// In a scratch file. When [`Lists`](super::Lists) is dropped, the file is unlinked. When this
-    /// value is dropped too, its space is free.
+    /// The rows are in a scratch file. A drop of [`Lists`](super::Lists) unlinks the file. When
+    /// this value is dropped too, the space of the file is free.
     Scratch(ScratchRows),
 }
 
 impl Rows {
-    /// The rows in the order of the nodes. `source` is the source of the graph, and `order` has
-    /// each node's row in it.
+    /// The rows in the order of the nodes. `source` is the source of the graph. `order` has the
+    /// number of each node's row in the source.
     pub fn in_order<'a>(&'a self, order: &'a [u32], source: &'a dyn VectorSource) -> NodeRows<'a> {
         match self {
             Rows::Source => NodeRows {
@@ -32,7 +34,7 @@ impl Rows {
     }
 }
 
-/// Rows in the order of the nodes: row `i` belongs to node `i`.
+/// Rows in the order of the nodes. Row `i` belongs to node `i`.
 #[derive(Clone, Copy)]
 pub struct NodeRows<'a> {
     rows: &'a dyn VectorSource,
@@ -41,14 +43,15 @@ pub struct NodeRows<'a> {
 }
 
 impl<'a> NodeRows<'a> {
-    /// Rows that are in the order of the nodes.
+    /// Makes node rows of rows that are already in the order of the nodes.
     fn of(rows: &'a dyn VectorSource) -> NodeRows<'a> {
         NodeRows { rows, order: None }
     }
 }
 
 impl NodeRows<'_> {
-    /// If rows are read from the source, the number of a node's row there.
+    /// The number of a node's row in the source, if rows are read from the source. Otherwise the
+    /// number of the node.
     pub(crate) fn row_of(&self, node: usize) -> usize {
         self.order.map_or(node, |order| order[node] as usize)
     }
@@ -80,7 +83,7 @@ impl VectorSource for NodeRows<'_> {
                 if rows.is_sorted() {
                     return self.rows.gather(rows, out);
                 }
-                // Rows are read in the order of the source, which suits a file's read-ahead.
+                // Rows are read in the order of the source, which suits the read-ahead of a file.
                 let row_bytes = self.row_bytes();
                 let mut places: Vec<(u32, usize)> = rows.iter().copied().zip(0..).collect();
                 places.sort_unstable();
@@ -102,7 +105,8 @@ pub struct ScratchRows {
     pub(super) rows: usize,
     pub(super) dim: usize,
     pub(super) element: Element,
-    /// The position of each node's row in the file, if rows are not in the order of the nodes.
+    /// The position of each node's row in the file. `None` if the rows are in the order of the
+    /// nodes.
     pub(super) places: Option<Vec<u32>>,
 }
 

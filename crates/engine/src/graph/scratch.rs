@@ -1,5 +1,5 @@
-//! The scratch files of a build under a memory cap. They are removed when their [`Scratch`] is
-//! dropped, even after an error.
+//! The scratch files of a build under a memory cap. A drop of their [`Scratch`] removes them, even
+//! after an error.
 
 use stratann_tier::Home;
 
@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A folder of scratch files. Drop removes it.
+/// A folder of scratch files. A drop removes the folder.
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: PathBuf,
@@ -17,7 +17,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// A new folder in `within`.
+    /// Creates a new folder in `within`.
     pub(super) fn new(within: &Path) -> Result<Scratch, GraphError> {
         let mut number = 0;
         loop {
@@ -45,7 +45,7 @@ impl Scratch {
         self.folder.join(name)
     }
 
-    /// A new file that is written from start to end through a buffer of `buffer` bytes.
+    /// Creates a new file, which is written from start to end through a buffer of `buffer` bytes.
     pub(super) fn create(&self, name: &str, buffer: usize) -> Result<Spool, GraphError> {
         let path = self.path(name);
         match File::create_new(&path) {
@@ -61,7 +61,7 @@ impl Scratch {
         }
     }
 
-    /// Opens a complete file, for reads and changes at any offset.
+    /// Opens a complete file, for reads and writes at any offset.
     pub(super) fn open(&self, name: &str) -> Result<ScratchFile, GraphError> {
         let path = self.path(name);
         match File::options().read(true).write(true).open(&path) {
@@ -74,7 +74,7 @@ impl Scratch {
         }
     }
 
-    /// Removes a file early, to free its space.
+    /// Removes a file before the end of the build, to free its space.
     pub(super) fn remove(&self, name: &str) -> Result<(), GraphError> {
         let path = self.path(name);
         std::fs::remove_file(&path).map_err(|source| GraphError::Scratch {
@@ -88,11 +88,11 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            return; // A process that was forked meanwhile is to leave the build alone.
+            return; // A process that was forked during the build must leave the files unchanged.
         }
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
             tracing::warn!(
-                "{}: cannot remove the build's scratch files: {error}",
+                "{}: the scratch files of the build cannot be removed: {error}",
                 self.folder.display()
             );
         }
@@ -114,7 +114,7 @@ impl Spool {
             .map_err(|source| self.error(source))
     }
 
-    /// Appends numbers, little-endian.
+    /// Appends numbers as little-endian words.
     pub(super) fn write_words(
         &mut self,
         words: impl IntoIterator<Item = u32>,
@@ -125,7 +125,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Flushes the buffer to the file, which can then be opened for reading.
+    /// Writes the buffer to the file. The file can then be opened for reading.
     pub(super) fn finish(mut self) -> Result<(), GraphError> {
         self.writer.flush().map_err(|source| self.error(source))
     }
@@ -152,12 +152,12 @@ impl ScratchFile {
         &self.path
     }
 
-    /// Fills `out` from `offset` on.
+    /// Fills `out` with the bytes of the file from `offset` on.
     pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(out, offset)
     }
 
-    /// Fills `out` from `offset` on. An error names the path.
+    /// Fills `out` with the bytes of the file from `offset` on. The error has the path of the file.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), GraphError> {
         self.read_at(offset, out)
             .map_err(|source| GraphError::Scratch {
@@ -169,7 +169,7 @@ impl ScratchFile {
 }
 
 impl ScratchFile {
-    /// Replaces the bytes from `offset` on.
+    /// Replaces the bytes of the file from `offset` on.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), GraphError> {
         self.file
             .write_all_at(bytes, offset)

@@ -1,4 +1,4 @@
-//! Block shuffling (Starling §4.1): uses the finished graph to decide which nodes share a page.
+//! Block shuffling (Starling §4.1) uses the finished graph to decide which nodes share a page.
 //!
 //! ```text
 //!   pages of the locality order   [ a b c ][ d e f ][ g h i ]   filled by bytes, in node order
@@ -7,20 +7,21 @@
 //!                                 own page; or one node moves to a page with space
 //! ```
 //!
-//! Bisection of space ([`super::order`]) finds the neighbourhood of a node. But it divides at equal
-//! numbers of nodes, while records have different lengths, and only the graph shows which nodes are
-//! read together. So nodes swap places here, after the graph is built. Pages stay in their order.
-//! So consecutive pages are still near each other, on which the compression of lists depends.
+//! A bisection of space ([`super::order`]) finds the neighbourhood of a node. But it makes groups
+//! of equally many nodes, while records have different lengths. Only the graph shows which nodes
+//! are read together. So nodes swap places after the graph is built. The order of the pages does
+//! not change. So consecutive pages are still near each other, and the compression of lists depends
+//! on this.
 //!
-//! Starling begins with a random order, and moves one node at a time to the block with most of its
-//! neighbours. All its blocks have equally many nodes. Here pages are planned by the bytes of their
-//! records, and edges are weighted by rank. Nodes swap places in pairs, since a full page has no
-//! space for another node. Starling's objective, the overlap ratio, gives all edges of a page the
-//! same weight.
+//! Starling begins with a random order. It moves one node at a time to the block that has most of
+//! the node's neighbours. All its blocks have equally many nodes. This module plans pages by the
+//! bytes of their records, and gives edges a weight by rank. Nodes swap places in pairs, since a
+//! full page has no space for another node. Starling's objective, the overlap ratio, gives all
+//! edges of a page the same weight.
 //!
 //! Nodes swap places only within a *window* (`Stretch`) of consecutive nodes. So only the windows
-//! in progress take memory. Each window is processed by one thread, so the result is the same for
-//! any number of threads.
+//! that are in progress take memory. One thread processes each window, so the result is the same
+//! with any number of threads.
 
 use super::GraphError;
 use super::construct::Lists;
@@ -31,45 +32,46 @@ use crate::threads;
 const STRETCH: usize = 128 << 10;
 /// The least number of nodes in a window, if memory is short.
 const LEAST_STRETCH: usize = 1 << 10;
-/// Bytes of memory for each node of a window: its outgoing and its incoming edges, about [`RANKS`]
-/// of each, and words of tables.
+/// The bytes of memory for each node of a window. They are its outgoing and incoming edges, about
+/// [`RANKS`] of each, and words of tables.
 const NODE_BYTES: u64 = 2 * 4 * RANKS as u64 + 36;
-/// The number of nearest neighbours of a node whose edges count.
+/// The number of nearest neighbours of a node whose edges have a weight.
 const RANKS: usize = 32;
-/// The most rounds over all nodes, and the share of the nodes that must move for another round.
+/// The largest number of rounds over all nodes, and the share of the nodes that must move so that
+/// another round follows.
 const ROUNDS: usize = 5;
 const WORTH_A_ROUND: f64 = 0.002;
-/// The bits of an edge's weight. An edge is a word: the neighbour's place in the window is above
-/// these bits.
+/// The number of bits of an edge's weight. An edge is one word. The bits above the weight are the
+/// position of the neighbour in the window.
 const WEIGHT_BITS: u32 = 11;
-/// The weight of the nearest neighbour.
+/// The weight of an edge to the nearest neighbour.
 const HEAVIEST: f64 = 1024.0;
 
-/// The pages to fill.
+/// The input of a plan of pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filling<'a> {
-    /// Bytes of each node's record.
+    /// The bytes of each node's record.
     pub(crate) sizes: &'a [u32],
-    /// Bytes that a page has for records.
+    /// The number of bytes for records on a page.
     pub(crate) room: u32,
 }
 
-/// The nodes in their new order, divided into pages.
+/// The nodes in their new order, and their division into pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shuffled {
-    /// For each node of the new order its number in the old one.
+    /// For each node of the new order, its number in the old order.
     pub(crate) was: Vec<u32>,
     /// The first node of each page, in the new order.
     pub(crate) firsts: Vec<u32>,
 }
 
-/// The number of nodes in a window, and the number of windows that are processed at once. Together
-/// these windows stay below a share of the memory cap.
+/// The number of nodes in a window, and the number of windows that are processed at once. Together,
+/// these windows need at most a share of the memory cap.
 fn stretches(memory: Option<u64>, threads: usize) -> (usize, usize) {
     let Some(cap) = memory else {
         return (STRETCH, threads);
     };
-    // The numbers are derived from the cap, not from the free memory, so that the same build gives
+    // The numbers follow from the cap and not from the free memory, so that the same build gives
     // the same result.
     let nodes = (cap / 8 / NODE_BYTES) as usize;
     let stretch = nodes.clamp(LEAST_STRETCH, STRETCH);
@@ -79,7 +81,7 @@ fn stretches(memory: Option<u64>, threads: usize) -> (usize, usize) {
 /// Plans pages whose nodes are near each other in the graph.
 ///
 /// # Errors
-/// The lists cannot be read, or `progress` reports an interruption.
+/// The call fails if the lists cannot be read, or if `progress` reports an interruption.
 pub(crate) fn shuffle(
     lists: &mut Lists,
     filling: Filling<'_>,
@@ -124,34 +126,35 @@ pub(crate) fn shuffle(
     Ok(shuffled)
 }
 
-/// A window of consecutive nodes, which swap places with each other. In a window, nodes are
-/// numbered by their places in it.
+/// A window of consecutive nodes that swap places with each other. In a window, the number of a
+/// node is its position in the window.
 struct Stretch {
-    /// The first node.
+    /// The first node of the window.
     first: u32,
-    /// Bytes that a page has for records.
+    /// The number of bytes for records on a page.
     room: u32,
-    /// The position at which the edges of each node begin, followed by the end of the last node's
-    /// edges. Edges are of both directions.
+    /// The position at which the edges of each node begin. The last element is the end of the last
+    /// node's edges. Edges of both directions are included.
     offsets: Vec<u32>,
     edges: Vec<u32>,
     page_of: Vec<u32>,
     pages: Vec<Page>,
     standings: Vec<Standing>,
-    /// For each page, the weight of the current node's edges to it; and the pages with any weight.
+    /// For each page, the weight of the edges from the current node to this page. The second list
+    /// has the pages with any such weight.
     of_node: Vec<u32>,
     touched: Vec<u32>,
 }
 
-/// Data of a node that are used together.
+/// The data of a node that are used together.
 #[derive(Clone, Copy)]
 struct Standing {
-    /// Bytes of the node's record.
+    /// The bytes of the node's record.
     size: u32,
     /// The weight of the node's edges to its own page.
     own: u32,
-    /// The weight of the node's edges to the current page, and to the current node; 0 if there are
-    /// none.
+    /// The weight of the node's edges to the current page, and the weight of its edges to the
+    /// current node. Both are 0 if there are no such edges.
     to_page: u32,
     to_node: u32,
 }
@@ -173,8 +176,8 @@ fn unpacked(edge: u32) -> (u32, u32) {
 }
 
 impl Stretch {
-    /// A window of the nodes from `first` up to `end`, with their lists. At first, the nodes fill
-    /// pages one after the other.
+    /// Makes a window of the nodes from `first` up to `end`, with their lists. At first, the nodes
+    /// fill pages one after the other.
     fn of(
         lists: &mut Lists,
         filling: Filling<'_>,
@@ -197,8 +200,9 @@ impl Stretch {
                 offsets[other] += 1;
             }
         }
-        // Each offset first marks the end of its node's edges. Edges are then stored from the last
-        // to the first, and each lowers the offset. So each offset finally marks the start.
+        // Each offset first is the end of its node's edges. Then edges are stored from the last to
+        // the first, and each edge lowers the offset. So each offset finally is the start of its
+        // node's edges.
         let mut all = 0;
         for offset in &mut offsets {
             all += *offset;
@@ -267,7 +271,7 @@ impl Stretch {
         self.edges[range].iter().map(|&edge| unpacked(edge))
     }
 
-    /// Swaps nodes until few move. Returns false if it was interrupted.
+    /// Swaps nodes until few nodes move. Returns false after an interruption.
     fn settle(&mut self, progress: &dyn Progress) -> bool {
         let nodes = self.page_of.len();
         for round in 0..ROUNDS {
@@ -287,8 +291,8 @@ impl Stretch {
         true
     }
 
-    /// Moves each node of a page to another page, if more weight of its edges ends there. Returns
-    /// the number of moved nodes.
+    /// Moves each node of a page to another page, if the weight of its edges to that page is
+    /// larger. Returns the number of nodes that moved.
     fn improve(&mut self, page: u32) -> usize {
         let mut near: Vec<u32> = Vec::new();
         for at in 0..self.pages[page as usize].nodes.len() {
@@ -301,8 +305,8 @@ impl Stretch {
                 Some((other_page, other)) => {
                     self.change_places(node, page, other_page, other);
                     self.add_to_page(node, false, &mut near);
-                    // A node that was swapped in stays at this place. If none was, the last node of
-                    // the page moves to this place, and is processed next.
+                    // If a node was swapped in, it stays at this position. Otherwise the last node
+                    // of the page moves to this position, and is processed next.
                     if let Some(other) = other {
                         self.add_to_page(other, true, &mut near);
                         at += 1;
@@ -318,8 +322,8 @@ impl Stretch {
         moved
     }
 
-    /// Adds the edges of a node on the current page to the other nodes' weights to that page, or
-    /// subtracts them.
+    /// Adds the weights of a node's edges to the weights that the neighbours have to the current
+    /// page. If `add` is false, subtracts them.
     fn add_to_page(&mut self, node: u32, add: bool, near: &mut Vec<u32>) {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         for &edge in &self.edges[range] {
@@ -336,8 +340,8 @@ impl Stretch {
         }
     }
 
-    /// The best other page for a node of the current page, and the node with which it swaps, if
-    /// there is one.
+    /// The best other page for a node of the current page, and the node with which it swaps places.
+    /// The second value is `None` if the other page has space.
     fn best(&mut self, node: u32, page: u32) -> Option<(u32, Option<u32>)> {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         self.touched.clear();
@@ -385,8 +389,8 @@ impl Stretch {
         best
     }
 
-    /// Moves a node to another page. If `other` is set, that node moves from the other page to this
-    /// one in exchange.
+    /// Moves a node from page `here` to page `there`. If `other` is set, the node `other` moves
+    /// from `there` to `here`.
     fn change_places(&mut self, node: u32, here: u32, there: u32, other: Option<u32>) {
         self.put(node, here, there);
         let from = &mut self.pages[here as usize].nodes;
@@ -406,7 +410,7 @@ impl Stretch {
         }
     }
 
-    /// Updates weights and bytes for a node that moves to another page.
+    /// Updates weights and bytes when a node moves from one page to another.
     fn put(&mut self, node: u32, from: u32, to: u32) {
         self.page_of[node as usize] = to;
         let size = self.standings[node as usize].size;
@@ -427,7 +431,8 @@ impl Stretch {
         self.standings[node as usize].own = own;
     }
 
-    /// Appends the window's nodes, page after page. The nodes of a page keep their previous order.
+    /// Appends the nodes of the window, page after page. The nodes of a page keep their previous
+    /// order.
     fn append(mut self, shuffled: &mut Shuffled) {
         for page in self.pages.iter_mut().filter(|page| !page.nodes.is_empty()) {
             page.nodes.sort_unstable();
@@ -457,7 +462,7 @@ mod tests {
         Lists(ListsAt::Memory(slots.into_graph()))
     }
 
-    /// Lists of a few neighbours each. No list has a neighbour twice.
+    /// Makes lists of a few neighbours. No list has a neighbour twice.
     fn any_lists(nodes: usize, degree: usize, seed: u64) -> Vec<Vec<u32>> {
         let mut random = Random::new(seed);
         (0..nodes)
@@ -543,8 +548,8 @@ mod tests {
 
     #[test]
     fn nodes_that_are_neighbours_come_together() {
-        // There are neighbourhoods of eight nodes. At first, every page has one node of each of
-        // eight neighbourhoods.
+        // The nodes are in neighbourhoods of eight nodes. At first, every page has one node of each
+        // of eight neighbourhoods.
         let (hoods, size) = (64u32, 8u32);
         let of: Vec<Vec<u32>> = (0..hoods * size)
             .map(|node| {
@@ -560,7 +565,10 @@ mod tests {
         let found = shuffle(&mut lists(&of), filling, None, 1, &Silent).unwrap();
         let together = |on: &&[u32]| on.iter().all(|node| node % hoods == on[0] % hoods);
         let whole = pages(&found).iter().filter(|on| together(on)).count();
-        assert!(whole >= 56, "{whole} of {hoods} neighbourhoods");
+        assert!(
+            whole >= 56,
+            "{whole} of {hoods} neighbourhoods share a page"
+        );
     }
 
     #[test]

@@ -1,16 +1,17 @@
-//! Build space: represents rows so that squared Euclidean distance ranks them as the metric does.
+//! Build space represents rows so that squared Euclidean distance ranks them as the metric does.
 //!
-//! | metric | a row in build space | squared distance there |
+//! | metric | a row in build space | squared distance in build space |
 //! |---|---|---|
-//! | L2 | the row as it is | the metric itself |
+//! | L2 | the row itself | the metric itself |
 //! | cosine | f32, scaled to length 1 | 2 * (1 - cos) |
 //! | inner product | f32, one more element sqrt(M² - \|x\|²); M: longest row | const(q) - 2 dot |
 //!
-//! The last line is the classic reduction of maximum inner product to nearest neighbours. `q` is a
-//! query. All rows get the same length, so the nearest row is the one with the largest product.
+//! The last line is the classic reduction of maximum inner product search to nearest-neighbour
+//! search. `q` is a query. All rows get the same length, so the nearest row has the largest inner
+//! product.
 //!
-//! Floats may then be rounded to a byte each ([`rounding`](super::rounding)), if a trial shows that
-//! this preserves near neighbours.
+//! Floats in build space may be rounded to a byte each ([`rounding`](super::rounding)), if a trial
+//! shows that this preserves near neighbours.
 
 use super::points::Points;
 use super::random::Random;
@@ -18,15 +19,15 @@ use super::rounding::{Rounding, Trial};
 use crate::data::{DataError, VectorSource};
 use stratann_vector::{Element, Metric, Reduction, norm, normalize, to_f32};
 
-/// The rule by which rows of a collection become points of the build.
+/// The rule by which the rows of a collection are converted to points of a build.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
     metric: Metric,
     element: Element,
     dim: usize,
-    /// The length of the longest row. Only the inner product needs it.
+    /// The length of the longest row. It is needed only for the inner product.
     longest: f32,
-    /// The rounding of floats to bytes, if floats are rounded.
+    /// The rounding of floats to bytes. `None` if floats are not rounded.
     rounding: Option<Rounding>,
 }
 
@@ -46,12 +47,12 @@ impl Space {
         (self.metric, self.element, self.dim)
     }
 
-    /// Whether points equal the rows.
+    /// Whether the points equal the rows.
     pub(super) fn is_identity(&self) -> bool {
         self.metric.reduction() == Reduction::None && self.rounding.is_none()
     }
 
-    /// Whether points are rounded floats.
+    /// Whether the points are rounded floats.
     pub(super) fn is_rounded(&self) -> bool {
         self.rounding.is_some()
     }
@@ -70,8 +71,8 @@ impl Space {
         }
     }
 
-    /// A trial of rounding, from a sample of the rows. The trial must [examine](Space::look) all
-    /// rows before any row is rounded.
+    /// Makes a trial of rounding from a sample of the rows. The trial must [examine](Space::look)
+    /// all rows before any row is rounded.
     pub(super) fn trial(
         &self,
         source: &dyn VectorSource,
@@ -101,7 +102,7 @@ impl Space {
         self.each_point(rows, |point| trial.see(point));
     }
 
-    /// Rounds floats from now on, if `rounding` is given.
+    /// Sets the rounding for all later points. With `None`, floats are not rounded.
     pub(super) fn round(&mut self, rounding: Option<Rounding>) {
         self.rounding = rounding;
     }
@@ -120,7 +121,7 @@ impl Space {
         self.dim + usize::from(self.needs_longest())
     }
 
-    /// Bytes of a point.
+    /// The bytes of a point.
     pub(crate) fn point_bytes(&self) -> usize {
         self.build_dim() * self.build_element().size()
     }
@@ -146,7 +147,7 @@ impl Space {
         }
     }
 
-    /// Appends the points of some rows.
+    /// Appends the points of some rows to `points`.
     pub(crate) fn append(&self, rows: &[u8], points: &mut Vec<u8>) {
         match &self.rounding {
             None if self.is_identity() => points.extend_from_slice(rows),

@@ -1,5 +1,5 @@
-//! The graph as a whole: on clustered random rows, on equal rows, on very few rows, in memory and
-//! in parts.
+//! Tests of whole graphs: of clustered random rows, of equal rows, and of very few rows, built in
+//! memory and in parts.
 
 use super::adjacency::Graph;
 use super::points::Points;
@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use stratann_vector::{Element, Kernel, Metric};
 
-/// Rows around random centres: clusters, with some spread.
+/// Makes rows that are spread around random centres.
 fn clustered(rows: usize, dim: usize, clusters: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let centres: Vec<Vec<usize>> = (0..clusters)
@@ -45,8 +45,8 @@ fn parameters(threads: usize) -> Parameters {
     }
 }
 
-/// Checks the properties of any graph: valid ids, no loops, no duplicates, degree, every node
-/// reachable.
+/// Checks the properties of any graph: valid node numbers, no loops, no duplicates, the degree
+/// bound, and that every node is reachable.
 fn check(neighbours: &dyn Fn(u32) -> Vec<u32>, nodes: usize, degree: usize, entry: u32) {
     let mut reached = vec![false; nodes];
     let mut stack = vec![entry];
@@ -87,7 +87,7 @@ fn check_graph(graph: &Graph, degree: usize, entry: u32) {
     );
 }
 
-/// Recall@10 of searches of the graph with a list size of 30.
+/// Recall@10 of searches in the graph with a list size of 30.
 fn recall(
     rows: &[u8],
     element: Element,
@@ -228,7 +228,8 @@ fn extreme_parameters_are_sound() {
 
 #[test]
 fn equal_rows_do_not_break_the_graph() {
-    // First all rows are equal. Then a thousand other rows replace some of them.
+    // At first, all rows are equal. In the second round, a thousand other rows replace some of
+    // them.
     let mut rows = vec![9u8; 1500 * 8];
     for others in [0, 1000] {
         rows[..others * 8].copy_from_slice(&clustered(others, 8, 20, 4));
@@ -238,7 +239,7 @@ fn equal_rows_do_not_break_the_graph() {
         let entry = medoid(&points, 2, 7);
         let graph = build(&points, entry, &parameters(2), &Silent).unwrap();
         check_graph(&graph, 24, entry);
-        // The results are the same each time only if one thread builds.
+        // The recall is the same each time only if one thread builds the graph.
         let graph = build(&points, entry, &parameters(1), &Silent).unwrap();
         check_graph(&graph, 24, entry);
         let found = recall(&rows, Element::U8, 8, entry, &|node| {
@@ -248,8 +249,8 @@ fn equal_rows_do_not_break_the_graph() {
     }
 }
 
-/// Each row is 0 except for one element, which is the same in ten rows. All other rows are equally
-/// far from these ten.
+/// Each row has one non-zero element. Ten rows have the same one. All rows of other groups are
+/// equally far from these ten.
 #[test]
 fn equal_rows_are_found_where_all_others_are_equally_far() {
     const KINDS: usize = 150;
@@ -286,7 +287,7 @@ fn locality_order_puts_near_rows_on_one_page() {
     assert_eq!(
         order,
         locality_order(&points, 10, 4, 3),
-        "the answer must not depend on threads"
+        "the order depends on the number of threads"
     );
     assert_eq!(order.iter().collect::<HashSet<_>>().len(), 5000);
     let within = |order: &[u32]| {
@@ -299,7 +300,7 @@ fn locality_order_puts_near_rows_on_one_page() {
     assert!(within(&order) < 0.3 * within(&input));
 }
 
-/// Reports an interruption after this many checks.
+/// Interrupts the work after this number of checks.
 struct Stops(AtomicU64, u64);
 
 impl Progress for Stops {
@@ -312,7 +313,7 @@ impl Progress for Stops {
     fn warn(&self, _: &str) {}
 }
 
-/// Builds with two threads, which make another graph each time, so that search results vary.
+/// Builds with two threads. They make another graph each time, so search results vary.
 fn run(
     source: &dyn VectorSource,
     metric: Metric,
@@ -365,8 +366,8 @@ fn run_with(
     constructed
 }
 
-/// A little more than the fixed overhead: a build in memory does not fit, but a build in parts
-/// does.
+/// A memory cap that is a little more than the fixed overhead. A build in memory does not fit under
+/// it, but a build in parts does.
 fn tight(kib: u64) -> Option<u64> {
     Some(super::construct::OVERHEAD + (kib << 10))
 }
@@ -432,7 +433,7 @@ fn construct_in_memory_and_by_parts_agree_in_kind() {
 fn nodes_may_get_other_numbers_again_and_again() {
     let bytes = clustered(8_000, 16, 60, 6);
     let source = MatrixRef::new(&bytes, 8_000, 16, Element::U8).unwrap();
-    // The neighbours of each row, as rows.
+    // The neighbours of each row, as row numbers.
     let by_row = |built: &mut Constructed| {
         let mut rows = vec![Vec::new(); 8_000];
         for node in 0..8_000 {
@@ -466,13 +467,13 @@ fn nodes_may_get_other_numbers_again_and_again() {
 #[test]
 fn floats_are_rounded_while_a_graph_is_built_and_it_finds_as_much() {
     let (count, dim) = (6_000, 48);
-    // There are sixty groups. With only twelve groups so far apart, searches sometimes miss a whole
-    // group. Over 40 seeds, the mean recall is .9990 with rounded points and .9993 with floats. The
-    // least recall of a run is .96 with floats and .88 with rounded points.
+    // The rows are in sixty groups. With only twelve groups so far apart, searches sometimes miss a
+    // whole group. Over 40 seeds, the mean recall is .9990 with rounded points and .9993 with
+    // floats. The least recall of a run is .96 with floats and .88 with rounded points.
     let exact = clustered(count, dim, 60, 7);
     let bytes = floats(&exact);
     let order = Order::Locality { page: 3 };
-    // The same points, as bytes that are not rounded.
+    // The same points are indexed as bytes, which are not rounded.
     let source = MatrixRef::new(&exact, count, dim, Element::U8).unwrap();
     let built = run_alone(&source, Metric::L2, order, None);
     assert!(!built.stats.rounded);
@@ -510,7 +511,8 @@ fn other_metrics_are_built_in_their_space() {
 
 #[test]
 fn far_apart_clusters_are_reachable_by_parts_too() {
-    // There are two clusters with no rows between them, and enough equal rows to fill parts.
+    // The rows are in two clusters with no rows between them, and there are enough equal rows to
+    // fill parts.
     let mut bytes = clustered(12_000, 8, 2, 8);
     for row in bytes.chunks_exact_mut(8).take(5000) {
         row.fill(255);
@@ -584,7 +586,7 @@ fn bad_rows_are_refused() {
     assert!(error.to_string().contains("row 50"), "{error}");
 }
 
-/// A graph of the first rows.
+/// A known graph of the first rows.
 #[derive(Debug)]
 struct Lists<'a>(&'a [Vec<u32>]);
 
@@ -612,7 +614,7 @@ fn a_graph_grows_from_whichever_node_searches_begin_at() {
         .collect();
     let points = Points::new(&rows, Element::U8, dim);
     let order: Vec<u32> = (0..points.rows() as u32).collect();
-    // One entry has a list, and the other has none yet.
+    // One of the entry nodes has a list. The other has none yet.
     for entry in [3, 2_000] {
         let known = Lists(&lists);
         let graph =
@@ -627,7 +629,7 @@ fn a_graph_grows_from_whichever_node_searches_begin_at() {
 
 #[test]
 fn new_nodes_find_known_ones_that_the_entry_has_lost() {
-    // There is a dense cluster, and rows around it. No edge connects the cluster with the other
+    // The rows are a dense cluster and rows around it. No edge connects the cluster with the other
     // rows.
     let (dim, around, known, all) = (8, 200, 800, 950);
     let mut random = Random::new(11);
@@ -648,7 +650,7 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
         (0..nodes.len() as u32).map(list).collect::<Vec<_>>()
     };
     let apart = [lists_of(0..around), lists_of(around..known)].concat();
-    // This is the surrounding row that is farthest from the cluster. No search for a row of the
+    // This is the row around the cluster that is farthest from it. No search for a row of the
     // cluster meets it.
     let sum = |node: &usize| -> u32 {
         rows[node * dim..][..dim]
@@ -662,14 +664,14 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
     let points = Points::new(&rows, Element::U8, dim);
     let order: Vec<u32> = (0..all as u32).collect();
     for lists in [apart, misled] {
-        // One entry is a row around the cluster, and the other is a new row.
+        // One of the entry nodes is a row around the cluster. The other is a new row.
         for entry in [3, known as u32] {
             let known = Lists(&lists);
             let graph =
                 super::vamana::grow(&points, &order, &known, entry, &parameters(1), &Silent)
                     .unwrap();
             check_graph(&graph, 24, entry);
-            // Searches find the cluster from each of these nodes.
+            // Searches from each of these nodes find the cluster.
             for from in [entry, around as u32, all as u32 - 1] {
                 let recall = recall_of(around..all, &rows, Element::U8, dim, from, &|node| {
                     graph.neighbours(node).to_vec()

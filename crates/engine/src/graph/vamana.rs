@@ -1,5 +1,5 @@
-//! The Vamana build: each node searches for itself in the growing graph, chooses neighbours among
-//! the nodes that the search met, and adds links back from them.
+//! The Vamana build. Each node searches for itself in the growing graph, and chooses neighbours
+//! among the nodes that the search met. Then the neighbours get links back to the node.
 //!
 //! ```text
 //!   pass 1   small list and degree, alpha 1:  an empty graph grows from the entry, in random
@@ -11,10 +11,10 @@
 //! ```
 //!
 //! Links back are stored in spare slots. A prune is costly, so a list is pruned again only if its
-//! slots are full. The second pass fills every list up to R with the nearest pruned candidates. All
-//! slots of a node are read from an SSD anyway, so full lists find more with the same reads. On
-//! photo-sift-100k with exact distances and a list size of 10, recall@10 is .985 at 23.7 reads with
-//! full lists, and .964 at 25.1 reads otherwise.
+//! slots are full. The second pass fills every list up to R with the nearest pruned candidates. A
+//! read of a node from an SSD returns all of its slots anyway, so full lists find more with the
+//! same reads. On photo-sift-100k with exact distances and a list size of 10, recall@10 is .985 at
+//! 23.7 reads with full lists. Without full lists, it is .964 at 25.1 reads.
 
 use super::adjacency::{Graph, Slots};
 use super::greedy::{Candidate, Search};
@@ -28,30 +28,31 @@ use crate::threads;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// The number of nodes that a thread takes at once.
+/// The number of nodes in the batch that a thread takes.
 const BATCH: usize = 128;
 
-/// The most candidates of a search that enter a prune.
+/// The largest number of candidates of a search that a prune gets.
 const POOL: usize = 500;
 
-/// The number of slots of a node during the build, as a multiple of R. More slots mean fewer prunes
-/// of full lists, but longer lists to scan. The factors 1.3 and 1.5 take the same CPU time, so the
-/// one with less memory is used.
+/// The number of slots of a node during the build, as a multiple of R. With more slots, fewer full
+/// lists are pruned, but longer lists are scanned. The factors 1.3 and 1.5 take the same CPU time,
+/// so the factor with less memory is used.
 const SLACK: f64 = 1.3;
 
 /// The list size and the degree of the first pass, as shares of the full parameters. The first pass
-/// only has to make a graph in which the second pass can search. Larger shares took more time
-/// without a gain.
+/// only has to make a graph that the second pass can search. Larger shares took more time without a
+/// gain.
 const FIRST_LIST: f64 = 0.4;
 const FIRST_DEGREE: f64 = 0.5;
 
-/// The first pass divides the nodes at random into this many shares and inserts one share after the
-/// other, each in the order of ids. The graph is as good as with a fully random order. It is a
-/// fifth to a third cheaper, since the searches of consecutive nodes meet the same rows and lists.
+/// The number of shares into which the first pass divides the nodes at random. It inserts one share
+/// after the other, and the nodes of a share in ascending order. The graph is as good as with a
+/// fully random order. The pass is a fifth to a third cheaper, since the searches of consecutive
+/// nodes meet the same rows and lists.
 const WINDOWS: usize = 16;
 
-/// The number of consecutive ids that the second pass takes in order. In locality order these nodes
-/// are near each other, so their searches meet the same rows and lists, which are then in the
+/// The number of consecutive nodes that the second pass inserts in order. In locality order these
+/// nodes are near each other. So their searches meet the same rows and lists, which are then in the
 /// cache.
 const BLOCK: usize = 1024;
 
@@ -69,13 +70,13 @@ pub(super) fn slots_for(degree: usize) -> usize {
     (degree as f64 * SLACK).ceil() as usize
 }
 
-/// Builds the graph of all points. Node ids are row numbers. Searches start at `entry` (see
+/// Builds the graph of all points. Node numbers are row numbers. Searches start at `entry` (see
 /// [`medoid`](super::medoid)), from which every node can be reached.
 ///
-/// With one thread the graph follows from the points, the parameters and the seed.
+/// With one thread, the graph depends only on the points, the parameters and the seed.
 ///
 /// # Errors
-/// [`Interrupted`] if `progress` reports an interruption.
+/// The call fails with [`Interrupted`] if `progress` reports an interruption.
 #[cfg(test)]
 pub fn build(
     points: &Points<'_>,
@@ -86,7 +87,8 @@ pub fn build(
     build_kept(points, entry, parameters, None, progress)
 }
 
-/// Builds a graph as [`build`] does, and saves the lists now and then, in case the build is killed.
+/// Does the same as [`build`], and saves the lists from time to time, since the build may be
+/// killed.
 pub(super) fn build_kept(
     points: &Points<'_>,
     entry: u32,
@@ -99,8 +101,8 @@ pub(super) fn build_kept(
     Ok(slots.into_graph())
 }
 
-/// Builds a graph as [`build`] does, in the caller's empty slots. `part` is a prefix for the names
-/// of the stages.
+/// Does the same as [`build`], in empty slots of the caller. `part` is a prefix for the names of
+/// the stages.
 pub(super) fn build_in(
     points: &Points<'_>,
     slots: &Slots,
@@ -167,7 +169,7 @@ pub(super) fn build_in(
     Ok(())
 }
 
-/// The most nodes in the sample of nodes for which searches are tried when a graph is extended.
+/// The largest number of nodes for which a search is tried when a graph is extended.
 const TRIED: u64 = 512;
 
 /// A graph that the passes build.
@@ -183,8 +185,8 @@ struct Growing<'a> {
 }
 
 impl Growing<'_> {
-    /// Runs a pass over the nodes of `turn`. An earlier build has done the first `from` of them.
-    /// When the lists must be saved, the pass pauses.
+    /// Makes a pass over the nodes of `turn`. An earlier build has done the first `from` of them.
+    /// When it is time to save the lists, the threads pause.
     fn pass(&self, pass: &Pass, turn: &[u32], mut from: usize) -> Result<(), Interrupted> {
         let mut stage = format!("{}{}", self.part, pass.stage);
         if from > 0 {
@@ -204,8 +206,8 @@ impl Growing<'_> {
                 }
             });
             from = done.reached;
-            // If the build is stopped, the lists are saved, so that a later build resumes from
-            // here.
+            // If the build is stopped, the lists are saved, so that a later build resumes from this
+            // node.
             let is_wanted = done.stopped || from < turn.len();
             if let Some(kept) = self.kept.filter(|kept| is_wanted || kept.are_due()) {
                 let reached = Reached {
@@ -221,8 +223,9 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Inserts nodes of an even sample again if a search does not find them, although an edge leads
-    /// to them. The insert links the nodes that the search found with the nodes near the lost node.
+    /// Tries searches for an even sample of the nodes. If an edge leads to a node, but a search
+    /// does not find the node, the node is inserted again. The insert links the nodes that the
+    /// search found with the nodes near the lost node.
     fn link_lost(&self, pass: &Pass, is_in: impl Fn(u32) -> bool) -> Result<(), Interrupted> {
         let mut worker = Worker::new(self.points, self.slots, self.entry, pass);
         let nodes = self.points.rows() as u64;
@@ -260,12 +263,11 @@ fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
     }
 }
 
-/// Extends a graph of some of the points. Known lists are kept, except that too long ones are
-/// pruned, and the other points are inserted. Node ids are places in `order`, while `known` uses
-/// row numbers.
+/// Extends a graph of some of the points by the other points. Known lists stay, except that too
+/// long lists are pruned. Node numbers are positions in `order`, while `known` has row numbers.
 ///
 /// # Errors
-/// An error of `known`, or an interruption.
+/// The call fails with an error of `known`, or after an interruption.
 pub(super) fn grow(
     points: &Points<'_>,
     order: &[u32],
@@ -306,11 +308,12 @@ pub(super) fn grow(
         let nodes = (0..points.rows() as u32).filter(|node| !alone(node));
         link_from(points, &slots, from, nodes, &pass, parameters);
     };
-    // A neighbour that was pruned or dropped may have been the only link to a dense cluster. New
-    // vectors would then not find this cluster, and would form a separate one beside it.
+    // A neighbour that was pruned or dropped may have been the only link to a dense cluster. The
+    // searches of new vectors would then not find this cluster, and the new vectors would form a
+    // separate cluster beside it.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
-        // All searches start at a new node, so it must get neighbours first.
+        // All searches start at the entry. It is a new node here, so it must get neighbours first.
         link_known(known);
         growing(known).pass(&pass, &[entry], 0)?;
     }
@@ -319,14 +322,15 @@ pub(super) fn grow(
     // A dense cluster may have incoming edges that no search follows.
     growing.link_lost(&pass, |node| !alone(&node))?;
     growing.pass(&pass, &turn, 0)?;
-    // New nodes of one kind, inserted by several threads, do not see each other.
+    // If several threads insert similar new nodes, the searches for these nodes do not find each
+    // other's nodes.
     growing.link_lost(&pass, |_| true)?;
     finish(points, &slots, entry, &pass, parameters, "", progress)?;
     Ok(slots.into_graph())
 }
 
-/// Prunes lists that have grown too long, and sorts each list by distance. Then links equal rows,
-/// and unreachable nodes.
+/// Prunes lists that are longer than R, and sorts each list by distance. Then links equal rows and
+/// unreachable nodes.
 fn finish(
     points: &Points<'_>,
     slots: &Slots,
@@ -362,8 +366,8 @@ fn finish(
     Ok(())
 }
 
-/// Links the nodes among `nodes` that cannot be reached from `entry`. A search for such a node
-/// finds the nodes to link from.
+/// Links each node of `nodes` that cannot be reached from `entry`. A search for such a node finds
+/// the nodes from which it is linked.
 fn link_from(
     points: &Points<'_>,
     slots: &Slots,
@@ -386,10 +390,11 @@ fn link_from(
     });
 }
 
-/// Fills `turn` with all ids, as blocks of consecutive ids in a random order of blocks.
+/// Fills `turn` with all node numbers, as blocks of consecutive numbers. The order of the blocks is
+/// random.
 fn block_order(turn: &mut [u32], random: &mut Random) {
     let rows = turn.len();
-    // A few rows still need many blocks, or their order would hardly be random.
+    // Even a few rows need many blocks, since otherwise their order would hardly be random.
     let block = BLOCK.min(rows.div_ceil(64)).max(1);
     let mut blocks: Vec<u32> = (0..rows.div_ceil(block) as u32).collect();
     random.shuffle(&mut blocks);
@@ -402,7 +407,7 @@ fn block_order(turn: &mut [u32], random: &mut Random) {
     }
 }
 
-/// Prunes the lists that the last pass left longer than the rule's degree.
+/// Prunes the lists that are longer than the rule's degree after the last pass.
 fn trim(
     points: &Points<'_>,
     slots: &Slots,
@@ -443,16 +448,16 @@ fn trim(
     }
 }
 
-/// The progress of the threads.
+/// The progress of the threads in a pass.
 struct Done {
-    /// The first item that no thread took. All items before it are done.
+    /// The first item that no thread has taken. All items before it are done.
     reached: usize,
     /// Whether the caller stopped the work.
     stopped: bool,
 }
 
-/// Lets threads take batches of `items` until none is left, a pause is due, or the caller stops the
-/// work.
+/// Lets threads take batches of `items`, until no items are left, a pause is due, or the caller
+/// stops the work.
 fn in_batches<W>(
     items: Range<usize>,
     threads: usize,
@@ -516,7 +521,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether a search for `node` finds it, or another row at the same distance.
+    /// Whether a search for `node` finds the node, or another row at the same distance.
     fn finds(&mut self, node: u32) -> bool {
         let vector = self.points.row(node);
         self.search
@@ -571,7 +576,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Adds `ids`, with their distances from `node`, to a pool.
+/// Adds the nodes `ids` to a pool, with their distances from `node`.
 fn extend_pool(
     pool: &mut Vec<Candidate>,
     points: &Points<'_>,

@@ -1,5 +1,5 @@
-//! Finds the nodes that may have an external id, if no file maps ids to nodes. A hash of each
-//! node's id is in memory from the first look-up on.
+//! Finds the nodes that may have an external id, if no file maps ids to nodes. After the first
+//! look-up, a hash of each node's id is in memory.
 
 use std::collections::HashSet;
 
@@ -10,11 +10,12 @@ use crate::index::Index;
 use crate::progress::Progress;
 use crate::search::{Admission, Exactness, Nodes};
 
-/// The hash of a node that had no record yet.
+/// The hash of a node that has no record yet.
 const UNKNOWN: u32 = 0;
 
 /// Hashes of the external ids of the nodes from a first node on. They are read from the records,
-/// whose ids never change, and take four bytes a node. One node in four billion is read in vain.
+/// whose ids never change, and take four bytes for each node. One of four billion nodes is read in
+/// vain.
 #[derive(Debug, Default)]
 pub(crate) struct IdHashes {
     known: Mutex<Known>,
@@ -22,10 +23,10 @@ pub(crate) struct IdHashes {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The hash of each node, from the first node on.
+    /// The hash of each node. The first hash belongs to the first node.
     hashes: Vec<u32>,
-    /// Nodes without a record at the last look-up. Their inserts were still running, or were given
-    /// up.
+    /// The nodes that had no record at the last look-up. Their inserts were still running, or had
+    /// failed.
     unknown: Vec<u32>,
 }
 
@@ -36,10 +37,10 @@ fn hash(id: u64) -> u32 {
 }
 
 impl IdHashes {
-    /// The nodes in a range that may have one of the ids. The end of the range is exclusive.
+    /// The nodes of a range that may have one of the ids. The end of the range is exclusive.
     ///
     /// # Errors
-    /// Fails as [`Index::each_node`] does.
+    /// The call fails for the reasons of [`Index::each_node`].
     pub(crate) fn nodes(
         &self,
         index: &Index,
@@ -72,7 +73,7 @@ impl IdHashes {
 }
 
 impl Known {
-    /// Reads the hashes of nodes whose hashes are not known yet.
+    /// Reads the hashes of the nodes whose hashes are not known yet.
     fn read(
         &mut self,
         index: &Index,
@@ -100,7 +101,7 @@ impl Known {
         if self.unknown.is_empty() {
             return Ok(());
         }
-        // The nodes that had no record at an earlier look-up.
+        // These nodes had no record at an earlier look-up.
         let unknown = std::mem::take(&mut self.unknown);
         let before = unknown.partition_point(|&node| node < new.0);
         let hashes = &mut self.hashes[..];

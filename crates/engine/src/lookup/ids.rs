@@ -10,8 +10,8 @@ use crate::search::{Exactness, Nodes};
 use crate::stores::ids::{IdTable, LastBlock};
 use crate::update::{Dead, Overlay, Seen};
 
-/// The `most` lowest live ids that are at least `least`, or all of them, ascending. `new` must have
-/// the `most` lowest such ids of live vectors that were inserted since the build.
+/// The `most` lowest live ids from `least` on, ascending. If there are fewer, returns all of them.
+/// `new` must have the `most` lowest such ids of live vectors that were inserted after the build.
 pub(super) fn listed(
     look_up: &LookUp<'_>,
     new: &BTreeSet<u64>,
@@ -24,7 +24,7 @@ pub(super) fn listed(
     while ids.len() < most {
         let next = built.next()?;
         let before = |&id: &u64| next.is_none_or(|next| id <= next);
-        // If an id of the build was replaced, both may have it.
+        // If an id of the build was replaced, both the build and `new` may have it.
         match (new.next_if(before), next) {
             (Some(id), next) => {
                 ids.push(id);
@@ -39,8 +39,8 @@ pub(super) fn listed(
     Ok(ids)
 }
 
-/// The `most` lowest live ids, at least `least`, of vectors that were inserted since the build. If
-/// changes run meanwhile, the result belongs to no single read timestamp.
+/// The `most` lowest live ids from `least` on, of vectors that were inserted after the build. If
+/// changes run during the call, the result belongs to no single read timestamp.
 pub(super) fn new_ids(overlay: &Overlay, least: u64, most: usize) -> BTreeSet<u64> {
     let mut ids: BTreeSet<u64> = overlay.inserted.read().from(least).take(most).collect();
     for fresh in &overlay.fresh {
@@ -60,11 +60,11 @@ struct Built<'a> {
 }
 
 enum Source<'a> {
-    /// Row numbers: the next one, and the exclusive end.
+    /// Row numbers. The values are the next row number and the exclusive end.
     Rows(u64, u64),
-    /// A file of ids, and the number of its next entry.
+    /// A file of ids, and the position of its next entry.
     Table(&'a IdTable, u64, Box<LastBlock>),
-    /// Ids that were collected, in descending order. The next id is at the end.
+    /// Ids that were collected, in descending order. The next id is the last element.
     Found(Vec<u64>),
 }
 
@@ -121,8 +121,8 @@ impl<'a> Built<'a> {
     }
 }
 
-/// The `most` lowest live ids of the build that are at least `least`, in descending order. They are
-/// read from all records, since an earlier version wrote the index without a file of ids.
+/// The `most` lowest live ids of the build from `least` on, in descending order. They are read from
+/// all records, since an earlier version wrote the index without a file of ids.
 fn least_of(
     look_up: &LookUp<'_>,
     dead: Option<Dead<'_>>,
@@ -153,12 +153,12 @@ fn least_of(
 }
 
 impl Index {
-    /// The ids that were in the index when it was opened, ascending: the first `most` ids above
-    /// `after`, or all of them. To continue, pass the last id as `after`.
+    /// The ids that were in the index when it was opened, ascending. Returns the first `most` ids
+    /// above `after`, or all of them if there are fewer. To continue, pass the last id as `after`.
     ///
     /// # Errors
-    /// The file of ids cannot be read or is damaged. If an earlier version wrote the index without
-    /// such a file, the same holds for the records.
+    /// The call fails if the file of ids cannot be read or is damaged. If an earlier version wrote
+    /// the index without a file of ids, it fails if the records cannot be read or are damaged.
     pub fn ids(&self, after: Option<u64>, most: usize) -> Result<Vec<u64>, Error> {
         self.ids_in_order(after, most)
             .map_err(|error| self.outdated(error))
@@ -171,7 +171,8 @@ impl Index {
         let carried;
         let overlay = match self.overlay() {
             Some(overlay) => overlay,
-            // The log is empty, but the checkpoint may have direct inserts, and deletes of these.
+            // The log is empty. But the checkpoint may have direct inserts, and deletes of vectors
+            // that were inserted directly.
             None => {
                 carried = Overlay::carried(self.carried());
                 &carried
@@ -192,7 +193,7 @@ impl Index {
     /// Whether an id was in the index when it was opened.
     ///
     /// # Errors
-    /// Fails as [`ids`](Index::ids) does.
+    /// The call fails for the reasons of [`ids`](Index::ids).
     pub fn contains(&self, id: u64) -> Result<bool, Error> {
         let found = self.ids(id.checked_sub(1), 1)?;
         Ok(found.first() == Some(&id))

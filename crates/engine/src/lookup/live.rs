@@ -8,16 +8,16 @@ use crate::progress::{Progress, Silent};
 use crate::update::{Seen, Snapshot};
 use crate::{Error, LiveIndex};
 
-/// If an id is replaced too often during a look-up, its vector is not found. The look-up is then
-/// repeated so many times. After that, changes wait for one more look-up.
+/// The number of times that a look-up is repeated, if an id is replaced so often during the look-up
+/// that its vector is not found. After these attempts, changes wait for one more look-up.
 const TRIES: usize = 8;
 
 impl Snapshot {
-    /// The nodes of the given ids. Ids whose vectors were not on storage at the read timestamp are
-    /// left out.
+    /// The nodes of the given ids. The result does not have ids whose vectors were not on storage
+    /// at the read timestamp.
     ///
     /// # Errors
-    /// Fails as [`Index::vectors`](crate::Index::vectors) does.
+    /// The call fails for the reasons of [`Index::vectors`](crate::Index::vectors).
     pub(crate) fn nodes(
         &self,
         ids: &[u64],
@@ -31,11 +31,12 @@ impl Snapshot {
 
 impl LiveIndex {
     /// The vectors of ids, in the order of the call, and the ids that are not in the index. The
-    /// call sees changes that returned before it. If an id changes during the call, the result has
-    /// its vector before or after the change. See [`Index::vectors`](crate::Index::vectors).
+    /// call sees all changes whose calls returned before it. If an id changes during the call, the
+    /// result has its vector from before or after the change. See
+    /// [`Index::vectors`](crate::Index::vectors).
     ///
     /// # Errors
-    /// Fails as [`Index::vectors`](crate::Index::vectors) does.
+    /// The call fails for the reasons of [`Index::vectors`](crate::Index::vectors).
     pub fn vectors(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {
         let mut snapshot = self.at_present();
         let index = snapshot.index.clone();
@@ -60,18 +61,18 @@ impl LiveIndex {
         wanted.into_rows(&index, ids)
     }
 
-    /// The ids in the index, ascending: the first `most` ids above `after`, or all of them. To
-    /// continue, pass the last id as `after`. A caller that lists all ids so gets each id that
-    /// stays in the index exactly once, whatever changes meanwhile.
+    /// The ids in the index, ascending. Returns the first `most` ids above `after`, or all of them
+    /// if there are fewer. To continue, pass the last id as `after`. If a caller lists all ids in
+    /// this way, it gets each id that stays in the index exactly once, whatever other changes run.
     ///
     /// # Errors
-    /// Fails as [`Index::ids`](crate::Index::ids) does.
+    /// The call fails for the reasons of [`Index::ids`](crate::Index::ids).
     pub fn ids(&self, after: Option<u64>, most: usize) -> Result<Vec<u64>, Error> {
         let Some(least) = after.map_or(Some(0), |after| after.checked_add(1)) else {
             return Ok(Vec::new());
         };
-        // The snapshot and the new ids are taken at one moment. Otherwise a vector that is moved
-        // between the graph and memory could be missed in both.
+        // The snapshot and the new ids have the same read timestamp. Otherwise both could lack a
+        // vector that is moved between the graph and memory.
         let (snapshot, new) = self.while_nobody_changes(|snapshot| {
             let new = new_ids(&snapshot.overlay, least, most);
             (snapshot.clone(), new)

@@ -1,4 +1,4 @@
-//! Look-ups: the exact vectors of external ids, and the list of ids.
+//! Look-ups return the exact vectors of external ids, or list the ids.
 //!
 //! ```text
 //!   id ──> vectors in memory, at the read timestamp       update/fresh.rs
@@ -11,12 +11,13 @@
 //! ```
 //!
 //! Like a search, a look-up has one read timestamp ([`Moment`](crate::update::Moment)). If an
-//! upsert moves a vector meanwhile, the look-up finds it in its old or its new place. If an id is
-//! replaced so often that its version at the read timestamp is forgotten, the id is looked up again
-//! at a later timestamp.
+//! upsert moves a vector during the look-up, the look-up finds the vector in its old or its new
+//! place. If an id is replaced so often that its version at the read timestamp is forgotten, the id
+//! is looked up again at a later timestamp.
 //!
-//! Ids are listed in ascending order, beginning at a given id. A caller that lists all ids keeps no
-//! state of the index in between, and gets each id that stays in the index exactly once.
+//! Ids are listed in ascending order, from a given id on. If a caller lists all ids with several
+//! calls, it keeps no state of the index between the calls. It gets each id that stays in the index
+//! exactly once.
 
 mod hashes;
 mod ids;
@@ -38,7 +39,7 @@ use crate::{Error, ErrorKind, bounds};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Rows {
-    /// The external ids that are in the index, in the order of the call.
+    /// The external ids of the call that are in the index, in the order of the call.
     pub ids: Vec<u64>,
     /// The vectors of these ids, one after the other, bit for bit as they were built or inserted.
     pub vectors: Vec<u8>,
@@ -46,19 +47,19 @@ pub struct Rows {
     pub dim: usize,
     /// The type of an element.
     pub element: Element,
-    /// Ids of the call that are not in the index, in the order of the call.
+    /// The ids of the call that are not in the index, in the order of the call.
     pub missing: Vec<u64>,
 }
 
 impl Rows {
-    /// The vector at a position, as bytes. `None` if the position is beyond the last vector.
+    /// The bytes of the vector at a position. `None` if the position is beyond the last vector.
     pub fn vector(&self, place: usize) -> Option<&[u8]> {
         let bytes = self.dim * self.element.size();
         self.vectors.get(place * bytes..(place + 1) * bytes)
     }
 
-    /// The vector at a position, converted to floats without loss. `None` if the position is beyond
-    /// the last vector.
+    /// The vector at a position, as floats. The conversion is without loss. `None` if the position
+    /// is beyond the last vector.
     pub fn floats(&self, place: usize) -> Option<Vec<f32>> {
         let mut floats = vec![0.0; self.dim];
         to_f32(self.element, self.vector(place)?, &mut floats);
@@ -72,18 +73,18 @@ impl Rows {
     }
 }
 
-/// The ids of a look-up, and the vectors that were found.
+/// The ids of a look-up, and the vectors that it has found.
 struct Wanted {
-    /// The position of each id. Equal ids have one position.
+    /// The position of each id. Equal ids have the same position.
     places: HashMap<u64, usize>,
     /// The vectors that were found, by position.
     vectors: Vec<u8>,
     row_bytes: usize,
-    /// The result of each position.
+    /// The result for each position.
     found: Vec<Found>,
 }
 
-/// The result for a wanted id.
+/// The result for an id of the look-up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Not,
@@ -98,7 +99,7 @@ impl Wanted {
         Self::with(index.dim() * index.element().size(), ids)
     }
 
-    /// Prepares a look-up that finds only nodes.
+    /// Prepares a look-up that finds only the nodes of ids.
     fn nodes_alone(ids: &[u64]) -> Result<Self, Error> {
         Self::with(0, ids)
     }
@@ -118,8 +119,8 @@ impl Wanted {
         })
     }
 
-    /// Records the vector of an id, unless a vector of the same or a higher node was recorded
-    /// before.
+    /// Records the vector of an id, unless a vector of the same node or of a higher node was
+    /// recorded before.
     fn take(&mut self, id: u64, found: Found, vector: &[u8]) {
         let Some(&place) = self.places.get(&id) else {
             return;
@@ -134,7 +135,7 @@ impl Wanted {
         self.vectors[at..at + self.row_bytes].copy_from_slice(&vector[..self.row_bytes]);
     }
 
-    /// The nodes of all ids that were found on storage.
+    /// The nodes of all ids whose vectors were found on storage.
     fn into_nodes(self) -> HashMap<u64, u32> {
         let node = |(id, place): (u64, usize)| match self.found[place] {
             Found::On(node) => Some((id, node)),
@@ -143,7 +144,7 @@ impl Wanted {
         self.places.into_iter().filter_map(node).collect()
     }
 
-    /// The ids that were not found yet, ascending.
+    /// The ids whose vectors were not found yet, ascending.
     fn left(&self) -> Vec<u64> {
         let places = self.places.iter();
         let left = places.filter(|&(_, &place)| self.found[place] == Found::Not);
@@ -152,12 +153,12 @@ impl Wanted {
         left
     }
 
-    /// Returns the result, in the order of the call.
+    /// The result, in the order of the call.
     fn into_rows(self, index: &Index, ids: &[u64]) -> Result<Rows, Error> {
         let there = |id: &u64| self.found[self.places[id]] != Found::Not;
         let (found, missing): (Vec<u64>, Vec<u64>) = ids.iter().partition(|id| there(id));
         let vectors = match found.len() == self.places.len() && missing.is_empty() {
-            // Positions are in the order in which the ids first occur.
+            // Positions have the order in which the ids first occur in the call.
             true => self.vectors,
             false => {
                 let mut vectors: Vec<u8> = bounds::room(found.len() * self.row_bytes, 0)?;
@@ -179,12 +180,12 @@ impl Wanted {
     }
 }
 
-/// The index of a look-up, at one read timestamp.
+/// An index at one read timestamp, for a look-up.
 struct LookUp<'a> {
     index: &'a Index,
-    /// The table from ids of the build to nodes, if there is one.
+    /// The table from ids of the build to nodes. `None` if there is no table.
     table: Option<&'a IdTable>,
-    /// The changes since the checkpoint that the look-up sees.
+    /// The changes after the checkpoint that the look-up sees.
     seen: Option<Seen<'a>>,
     progress: &'a dyn Progress,
 }
@@ -198,7 +199,7 @@ impl LookUp<'_> {
     /// Looks up all ids that were not found yet.
     fn find(&self, wanted: &mut Wanted) -> Result<(), Error> {
         let mut left = wanted.left();
-        // The older graph is read first. During a merge, an id may briefly be in both.
+        // The older graph is read first, since an id may briefly be in both graphs during a merge.
         for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
             for &id in &left {
                 if let Some(vector) = fresh.vector_at(id, moment) {
@@ -212,7 +213,7 @@ impl LookUp<'_> {
             self.index.nodes() as u32,
         );
         if self.index.stands_in_all_clusters() {
-            // A vector may be in any posting list, so all are read.
+            // The vector of an id may be in any posting list, so all posting lists are read.
             return match left.is_empty() {
                 true => Ok(()),
                 false => self.read(Nodes::Range(0, all), wanted),
@@ -245,7 +246,7 @@ impl LookUp<'_> {
         self.by_records((0, built), &unsure, wanted)
     }
 
-    /// Looks for ids in the records of a range of nodes, whose end is exclusive.
+    /// Looks for ids in the records of a range of nodes. The end of the range is exclusive.
     fn by_records(
         &self,
         (first, end): (u32, u32),
@@ -281,7 +282,7 @@ impl LookUp<'_> {
         self.read_some(nodes, wanted)
     }
 
-    /// Reads the records of some nodes, in any order.
+    /// Reads the records of some nodes. The nodes may be in any order.
     fn read_some(&self, mut nodes: Vec<u32>, wanted: &mut Wanted) -> Result<(), Error> {
         nodes.sort_unstable();
         nodes.dedup();
@@ -291,7 +292,7 @@ impl LookUp<'_> {
         }
     }
 
-    /// Records the vectors of these nodes, if they are live and were looked up.
+    /// Records the vectors of these nodes, if they are live and have an id of the look-up.
     fn read(&self, nodes: Nodes<'_>, wanted: &mut Wanted) -> Result<(), Error> {
         let admission = self.admission();
         let exactness = match wanted.row_bytes {
@@ -309,19 +310,19 @@ impl LookUp<'_> {
 }
 
 impl Index {
-    /// The vectors of ids as of the time when the index was opened, in the order of the call, and
-    /// the ids that are not in the index. If an id is twice in the call, it is twice in the result.
+    /// The vectors of ids at the time when the index was opened, in the order of the call, and the
+    /// ids that are not in the index. If the call has an id twice, the result has it twice.
     ///
-    /// If a file of the checkpoint maps ids to nodes, a look-up takes one read of the file and one
-    /// of the vector. That file does not have vectors that were inserted directly since the build.
-    /// A build of an earlier version has no such file if its ids are row numbers. In both cases the
-    /// records are read. Without a memory budget, four bytes of each record are kept for the next
-    /// look-up. Under a budget none are kept, so it is faster to look up many ids in one call.
+    /// If a file of the checkpoint maps ids to nodes, a look-up needs one read of this file and one
+    /// read of the vector. Vectors that were inserted directly after the build are not in this
+    /// file. An earlier version writes no such file if ids are row numbers. In both cases, look-ups
+    /// read the records. Without a memory budget, four bytes for each record stay in memory for the
+    /// next look-up. Under a budget none stay, so one call with many ids is faster than many calls.
     ///
     /// # Errors
     /// - A read fails, or a page is damaged.
-    /// - [`Error::Outdated`] if another process has changed the index so much meanwhile that pages
-    ///   no longer exist.
+    /// - [`Error::Outdated`]: another process has changed the index so much during the call that
+    ///   pages no longer exist.
     /// - The vectors do not fit into memory.
     /// - `progress` interrupts.
     pub fn vectors(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {

@@ -1,4 +1,4 @@
-//! Lists the copies of indexes at a place, so that a user sees their size and can remove them.
+//! Lists the copies of indexes on a place, so that a user sees their size and can remove them.
 
 use std::path::Path;
 
@@ -9,19 +9,19 @@ use super::names::{Identity, origin, owner};
 use super::{PlaceTier, Places, Remote};
 use crate::{Error, stored};
 
-/// The copies of one checkpoint of one index at a place.
+/// The copies of one checkpoint of one index on a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Copies {
-    /// The tier, as in the text of a place.
+    /// The tier, in the text of a place.
     pub place: String,
-    /// The folder's path, or the prefix of the names of its files on the server.
+    /// The path of the folder, or the prefix of the names of the files on the server.
     pub name: String,
-    /// Whether the copies are of the index's present checkpoint. `None` if no index was named, or
-    /// it no longer exists.
+    /// Whether the copies belong to the present checkpoint of the index. `None` if the call named
+    /// no index, or if the index no longer exists.
     pub current: Option<bool>,
-    /// How many files there are.
+    /// The number of files.
     pub files: u64,
-    /// Bytes of these files.
+    /// The number of bytes of these files.
     pub bytes: u64,
     /// Whether a process has the copies open.
     pub in_use: bool,
@@ -29,29 +29,30 @@ pub struct Copies {
     pub removed: bool,
 }
 
-/// The copies at some places, of one index or of all. On a server, they are the copies of all
-/// machines under the index name that the place gives. For one index, they are the copies that this
+/// The copies on some places, of one index or of all indexes. On a server, they are the copies of
+/// all machines under the index name of the place. For one index, they are the copies that this
 /// machine made, and the copies of the same checkpoint that another machine made.
 ///
 /// # Errors
-/// A place in memory, whose copies cannot be listed; a folder or a server that cannot be read.
+/// The call fails for a place in memory, since its copies cannot be listed. It also fails if a
+/// folder or a server cannot be read.
 pub fn copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Error> {
     all(index, places, false)
 }
 
-/// Lists the copies as [`copies`] does, and removes all that no process has open.
+/// Lists the copies as [`copies`] does, and removes all copies that no process has open.
 ///
 /// # Errors
-/// Fails as [`copies`] does.
+/// The call fails for the reasons of [`copies`].
 pub fn remove_copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Error> {
     all(index, places, true)
 }
 
-/// The index whose copies are wanted.
+/// The index whose copies are listed.
 struct Sought {
     owner: String,
     origin: String,
-    /// Its present checkpoint, if the index exists.
+    /// The present checkpoint of the index. `None` if the index does not exist.
     state: Option<Identity>,
 }
 
@@ -65,7 +66,7 @@ fn all(index: Option<&Path>, places: &Places, remove: bool) -> Result<Vec<Copies
             Some(Sought {
                 owner: owner(&path),
                 origin: origin(&path),
-                // Copies may be all that is left of a removed index.
+                // If an index was removed, its copies may still exist.
                 state: state.ok(),
             })
         }
@@ -90,7 +91,7 @@ fn all(index: Option<&Path>, places: &Places, remove: bool) -> Result<Vec<Copies
             PlaceTier::Home | PlaceTier::Memory | PlaceTier::Modelled(_) => {}
         }
     }
-    // If there is no index and no copy, the path is wrong.
+    // If there is neither an index nor a copy, the path is wrong.
     if let (Some(index), true) = (index, found.is_empty()) {
         stored::existing(index).and_then(|home| stored::manifest(&home))?;
     }
@@ -127,8 +128,8 @@ fn on_server(
     let client = remote.client()?;
     let mut found: Vec<Copies> = Vec::new();
     for file in client.list(&format!("{}.", remote.name))? {
-        // The prefix of a name: name of the index, origin and checkpoint. The name of the file
-        // follows.
+        // The prefix of a file's name consists of the name of the index, the origin and the
+        // checkpoint. The name of the file follows.
         let Some((at, _)) = file.name.match_indices('.').nth(2) else {
             continue;
         };
@@ -138,7 +139,8 @@ fn on_server(
             continue;
         };
         let now = sought.and_then(|sought| sought.state.as_ref());
-        // The copies of this machine, and those that another machine made of the same checkpoint.
+        // These are the copies of this machine, and the copies of the same checkpoint that another
+        // machine made.
         let shared = now.is_some_and(|now| now.everywhere && now.name == state);
         if sought.is_some_and(|sought| sought.origin != origin) && !shared {
             continue;

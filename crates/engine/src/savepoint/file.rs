@@ -1,4 +1,5 @@
-//! The bytes of a savepoint: a header block, then its content in blocks with checksums.
+//! The bytes of a savepoint. A savepoint has a header block, and then blocks with checksums that
+//! have its content.
 //!
 //! ```text
 //! block 0   offset  size  content
@@ -17,8 +18,9 @@
 //!           zeros behind its end
 //! ```
 //!
-//! All integers are little-endian. Both directions work on a window of blocks, so a savepoint is
-//! never in memory as a whole. A length in a header causes no allocation.
+//! All integers are little-endian. A read or a write has a window of blocks in memory, so a
+//! savepoint is never in memory as a whole. No length in a header decides how much memory is
+//! allocated.
 
 use std::fmt;
 
@@ -30,14 +32,15 @@ use blake3::Hash;
 const MAGIC: &[u8; 8] = b"STRATSAV";
 const VERSION: u32 = 2;
 
-/// The offset of the description, and its most bytes. If it would be longer, it is left out.
+/// The offset of the description, and its largest number of bytes. A longer description is left
+/// out.
 const TOLD_AT: usize = 100;
 const MOST_TOLD: usize = BLOCK - TOLD_AT;
 
-/// The number of blocks that are written or read together.
+/// The number of blocks in a window, which are written or read together.
 const WINDOW: usize = 64;
 
-/// Why a savepoint is not used.
+/// The reason for which a savepoint is not used.
 #[derive(Debug)]
 pub(crate) struct Unfit(String);
 
@@ -48,7 +51,7 @@ impl fmt::Display for Unfit {
 }
 
 impl Unfit {
-    /// The reason for a savepoint that could not be read.
+    /// The reason, for a savepoint that could not be read.
     pub(super) fn unread(error: TierError) -> Unfit {
         Unfit(error.to_string())
     }
@@ -59,11 +62,11 @@ impl Unfit {
 pub(super) struct Head {
     pub(super) what: u32,
     pub(super) part: u32,
-    /// The bytes of the content.
+    /// The number of bytes of the content.
     pub(super) bytes: u64,
     pub(super) origin: Hash,
     pub(super) input: Hash,
-    /// The description of the origin. By it, the differences to another build are reported.
+    /// The description of the origin. Differences from another build are reported by it.
     pub(super) told: String,
 }
 
@@ -87,7 +90,7 @@ impl Head {
         block
     }
 
-    /// Decodes the header in a block whose checksum was verified.
+    /// Decodes the header in a block. The checksum of the block was verified.
     fn decode(block: &[u8; BLOCK], file: &str) -> Result<Head, Unfit> {
         let refused = |at: usize, why: String| Err(Unfit(format!("{file}: at byte {at}: {why}")));
         if &block[4..12] != MAGIC {
@@ -121,7 +124,7 @@ impl Head {
         })
     }
 
-    /// The length of the whole file. `None` if no file can be so long.
+    /// The length of the whole file. `None` if no file can be as long.
     fn length(&self) -> Option<u64> {
         let blocks = self.bytes.div_ceil(PAYLOAD as u64).checked_add(1)?;
         blocks.checked_mul(BLOCK as u64)
@@ -132,14 +135,14 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// A savepoint, while it is written.
+/// A savepoint while a build writes it.
 pub(crate) struct Sink {
     file: Box<dyn VolumeFile>,
-    /// The blocks that wait to be written, and the number of the first. The last block may be
-    /// incomplete.
+    /// The blocks that wait to be written, and the number of the first of them. The last block may
+    /// be incomplete.
     window: Vec<u8>,
     first: u64,
-    /// The bytes of the content that are still missing.
+    /// The number of bytes of the content that are still missing.
     left: u64,
 }
 
@@ -158,7 +161,8 @@ impl Sink {
     /// Appends bytes of the content.
     ///
     /// # Panics
-    /// If there are more bytes than the header announces, which is a programming error.
+    /// The call panics if there are more bytes than the header announces, which is a programming
+    /// error.
     pub(crate) fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), TierError> {
         assert!(bytes.len() as u64 <= self.left, "more bytes than announced");
         self.left -= bytes.len() as u64;
@@ -167,7 +171,7 @@ impl Sink {
                 if self.window.len() == WINDOW * BLOCK {
                     self.hand_over()?;
                 }
-                // This leaves space for the checksum.
+                // These bytes are the space for the checksum.
                 self.window.extend_from_slice(&[0; 4]);
             }
             let room = BLOCK - self.window.len() % BLOCK;
@@ -178,7 +182,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Appends numbers, 4 bytes each.
+    /// Appends numbers of 4 bytes each.
     pub(crate) fn words(&mut self, words: impl IntoIterator<Item = u32>) -> Result<(), TierError> {
         for word in words {
             self.bytes(&word.to_le_bytes())?;
@@ -186,7 +190,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Makes the file durable and returns its length. All bytes must have been written.
+    /// Makes the file durable, and returns its length. The caller must have written all bytes.
     pub(super) fn finish(mut self) -> Result<u64, TierError> {
         assert_eq!(self.left, 0, "fewer bytes than announced");
         self.window
@@ -208,21 +212,21 @@ impl Sink {
     }
 }
 
-/// The content of a savepoint, while it is read from start to end.
+/// The content of a savepoint while a build reads it from start to end.
 pub(crate) struct Content {
     reader: Box<dyn VolumeReader>,
     file: String,
     /// Content that was read and verified, and the offset of the first byte in it that was not
-    /// taken.
+    /// returned yet.
     window: Vec<u8>,
     taken: usize,
-    /// The next block to read.
+    /// The number of the next block to read.
     block: u64,
-    /// The number of bytes of the content that were not taken yet.
+    /// The number of bytes of the content that were not returned yet.
     left: u64,
 }
 
-/// Reads and verifies the header of a savepoint. `file` is its name in messages.
+/// Reads and verifies the header of a savepoint. `file` is the name of the savepoint in messages.
 pub(super) fn open(reader: Box<dyn VolumeReader>, file: String) -> Result<(Head, Content), Unfit> {
     let size = reader.size().map_err(Unfit::unread)?;
     let mut block = [0; BLOCK];
@@ -247,17 +251,17 @@ pub(super) fn open(reader: Box<dyn VolumeReader>, file: String) -> Result<(Head,
 }
 
 impl Content {
-    /// The number of bytes of content that have not been read. The file has these bytes.
+    /// The number of bytes of the content that have not been read. The file has these bytes.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// The reason not to use the savepoint, at an offset of the file.
+    /// The reason not to use the savepoint, for a fault at an offset of the file.
     pub(crate) fn unfit(&self, at: u64, why: impl fmt::Display) -> Unfit {
         Unfit(format!("{}: at byte {at}: {why}", self.file))
     }
 
-    /// The reason not to use the bytes that were just read.
+    /// The reason not to use the savepoint, for a fault of the bytes that were just read.
     pub(crate) fn wrong(&self, why: impl fmt::Display) -> Unfit {
         let unread = (self.window.len() - self.taken).div_ceil(PAYLOAD) as u64;
         self.unfit((self.block - unread.min(self.block)) * BLOCK as u64, why)
@@ -267,7 +271,7 @@ impl Content {
     pub(crate) fn bytes(&mut self, mut out: &mut [u8]) -> Result<(), Unfit> {
         if out.len() as u64 > self.left {
             return Err(self.wrong(format_args!(
-                "{} bytes are left where {} should be",
+                "{} bytes are left, but {} are needed",
                 self.left,
                 out.len()
             )));
@@ -293,7 +297,8 @@ impl Content {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Reads the next blocks. All content before them must have been taken, and more must follow.
+    /// Reads the next blocks. All content before them must have been returned, and more content
+    /// must follow.
     fn refill(&mut self) -> Result<(), Unfit> {
         let blocks = (self.left.div_ceil(PAYLOAD as u64)).min(WINDOW as u64) as usize;
         let mut bytes = vec![0; blocks * BLOCK];
@@ -313,7 +318,7 @@ impl Content {
         Ok(())
     }
 
-    /// Returns an error if there is content after its end.
+    /// Returns an error if the savepoint has more content than was read.
     pub(super) fn end(&self) -> Result<(), Unfit> {
         match self.left {
             0 => Ok(()),

@@ -1,5 +1,5 @@
-//! Savepoints: files from which a build continues after an earlier build of the same rows and
-//! options was killed.
+//! Savepoints are files from which a build can continue the work of an earlier build of the same
+//! rows and options that was killed.
 //!
 //! ```text
 //!   INDEX/savepoint-order        the row of each node                              graph/kept.rs
@@ -11,27 +11,28 @@
 //! ```
 //!
 //! `file.rs` has the format of a savepoint. A savepoint is written under another name, synced and
-//! renamed, and then the directory is synced. So a file under a savepoint's name is always
+//! renamed. Then the directory is synced. So a file with the name of a savepoint is always
 //! complete: it is the new savepoint or the previous one. Savepoints are in the volume of the
-//! index. The build holds the lock of this volume, so no two builds write the same savepoint.
+//! index. The build has the lock of this volume, so no two builds write the same savepoint.
 //!
-//! **A savepoint is optional.** It names the *origin* of the build (`origin.rs`: BLAKE3 of the
-//! rows, the options and the version of the build). It also names its *input*: a hash of the origin
-//! and of all other data on which its content depends. For example, adjacency lists depend on the
-//! order of the nodes.
+//! **A savepoint is optional.** It has the hash of the *origin* of the build (`origin.rs`: BLAKE3
+//! of the rows, the options and the version of the build). It also has the hash of its *input*: the
+//! origin and all other data on which the content of the savepoint depends. For example, adjacency
+//! lists depend on the order of the nodes.
 //!
-//! If a savepoint has another origin or input, or is damaged, cut off or unreadable, the build
+//! If a savepoint has another origin or input, or is damaged, truncated or unreadable, the build
 //! ignores it and begins the stage from its start. This is never an error. If a savepoint cannot be
 //! written, for example on a full disk, the build warns once and continues without savepoints.
 //!
 //! **The index is the same.** The input of a resumed stage is in the savepoint, or follows from the
-//! options. Each pass derives its random numbers from the seed, so no state of a generator must be
-//! saved. With one thread, a resumed build and an uninterrupted build therefore write the same
-//! bits. `build/tests/resume.rs` compares them after a crash at any write.
+//! options. Each pass derives its random numbers from the seed, so no state of a generator is
+//! saved. So with one thread, a resumed build and an uninterrupted build write the same bits.
+//! `build/tests/resume.rs` compares both after a crash at any write.
 //!
 //! **When savepoints are written.** Each stage that has a savepoint writes it at its end. While the
-//! graph is built, the next one is written when two times have passed: `every`, and [`WORTH`] times
-//! as long as the last savepoint took to write.
+//! graph is built, the next savepoint is written after two times have passed. One is `every`. The
+//! other is [`WORTH`] times the time that the last savepoint took to write. If `every` is 0,
+//! savepoints are written whenever possible.
 
 mod file;
 mod origin;
@@ -53,11 +54,11 @@ use crate::{Error, stored};
 use file::Head;
 use origin::Origin;
 
-/// Between two savepoints, the build works at least this many times as long as the last savepoint
-/// took to write.
+/// The time between two savepoints is at least this number of times the time that the last
+/// savepoint took to write.
 const WORTH: u32 = 20;
 
-/// The prefix of a savepoint's file name.
+/// The prefix of the file names of savepoints.
 const PREFIX: &str = "savepoint";
 /// The name of a savepoint that is being written.
 const UNFINISHED: &str = "savepoint.new";
@@ -68,11 +69,11 @@ const UNFINISHED: &str = "savepoint.new";
 pub(crate) enum What {
     /// The row of each node.
     Order = 1,
-    /// Adjacency lists, of one part or of the whole graph.
+    /// The adjacency lists of one part, or of the whole graph.
     Lists = 2,
     /// A trained codebook.
     Codebook = 3,
-    /// The parts of a build under a memory cap.
+    /// The division into parts of a build under a memory cap.
     Plan = 4,
 }
 
@@ -80,7 +81,8 @@ impl What {
     /// All kinds of savepoints.
     const ALL: [What; 4] = [What::Order, What::Lists, What::Codebook, What::Plan];
 
-    /// The name of the file. `part` counts from 1, and is 0 if the build has no parts.
+    /// The name of the file. `part` is the number of the part, from 1. It is 0 if the build has no
+    /// parts.
     fn file(self, part: u32) -> String {
         let name = match self {
             What::Order => "order",
@@ -95,7 +97,7 @@ impl What {
     }
 }
 
-/// Whether a file of this name is a savepoint, or an unfinished one. Other files with the same
+/// Whether a file with this name is a savepoint, or an unfinished one. Other files with the same
 /// prefix may belong to the user.
 pub(crate) fn is_savepoint(name: &str) -> bool {
     let is_of = |what: &What| {
@@ -115,8 +117,8 @@ fn names(volume: &dyn Volume) -> Result<Vec<String>, TierError> {
     Ok(names)
 }
 
-/// Whether a volume has savepoints from which a build can continue. If a volume cannot be listed,
-/// the result is `false`.
+/// Whether a volume has savepoints from which a build can continue. Returns `false` if the volume
+/// cannot be listed.
 pub(crate) fn are_in(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().any(|name| name != UNFINISHED))
 }
@@ -126,8 +128,8 @@ pub(crate) fn are_none(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().all(|name| name == UNFINISHED))
 }
 
-/// Removes all savepoints of a volume whose lock the caller holds. A failure is ignored, since the
-/// next build removes them.
+/// Removes all savepoints of a volume whose lock the caller has. If a removal fails, the error is
+/// ignored, since the next build removes the savepoints.
 pub(crate) fn remove_all(volume: &dyn Volume) {
     for name in names(volume).unwrap_or_default() {
         let _ = volume.remove(&name);
@@ -145,30 +147,30 @@ pub(crate) struct Savepoints<'a> {
 
 #[derive(Debug)]
 struct State {
-    /// When the last savepoint was completed.
+    /// The time at which the last savepoint was completed.
     last: Instant,
     /// The time that the last savepoint took to write.
     took: Duration,
-    /// Whether no more savepoints are written, because one could not be.
+    /// Whether the build writes no more savepoints, because it could not write one.
     over: bool,
     facts: Facts,
 }
 
-/// The savepoints that a build used, and those that it wrote.
+/// The savepoints that a build used, and the savepoints that it wrote.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// The stages that were taken from savepoints of an earlier build.
+    /// The stages that the build took from savepoints of an earlier build.
     pub(crate) resumed: Vec<String>,
-    /// The bytes that were written.
+    /// The number of bytes of the savepoints that the build wrote.
     pub(crate) bytes: u64,
 }
 
 impl<'a> Savepoints<'a> {
-    /// Creates the savepoints of a build, if the options ask for them. The caller must hold the
-    /// lock of the volume. All rows are read once.
+    /// Creates the savepoints of a build, if the options ask for savepoints. The caller must have
+    /// the lock of the volume. The call reads all rows once.
     ///
     /// # Errors
-    /// A row cannot be read, or the build is interrupted.
+    /// The call fails if a row cannot be read, or if the build is interrupted.
     pub(crate) fn of(
         volume: &'a dyn Volume,
         source: &dyn VectorSource,
@@ -208,15 +210,15 @@ impl<'a> Savepoints<'a> {
         }
     }
 
-    /// Creates the savepoints of a build whose origin has this hash, without a description.
+    /// Creates the savepoints of a build whose origin has this hash and no description.
     #[cfg(test)]
     pub(crate) fn of_hash(volume: &'a dyn Volume, hash: Hash, every: Duration) -> Self {
         let told = String::new();
         Self::of_origin(volume, Origin { hash, told }, every)
     }
 
-    /// Removes an unfinished savepoint. If there are savepoints, but none of this build, warns and
-    /// names the differences.
+    /// Removes an unfinished savepoint. If there are savepoints, but none of them belongs to this
+    /// build, the function warns and names the differences.
     fn look_at(&self, there: &[String], progress: &dyn Progress) {
         let (mut own, mut others) = (0, Vec::new());
         for name in there {
@@ -227,8 +229,8 @@ impl<'a> Savepoints<'a> {
             match self.open(name) {
                 Ok((head, _)) if head.origin == self.origin.hash => own += 1,
                 Ok((head, _)) => others.push(head),
-                // The file may be unreadable only for the moment. If it is damaged, the build
-                // replaces it, or removes it at the end.
+                // The file may be readable again later. If it is damaged, the build replaces it, or
+                // removes it at the end.
                 Err(unfit) => tracing::warn!("savepoint not used: {unfit}"),
             }
         }
@@ -246,7 +248,7 @@ impl<'a> Savepoints<'a> {
         }
     }
 
-    /// The input of a savepoint: a hash of the origin and of all other data on which its content
+    /// The hash of the input of a savepoint: the origin and all other data on which the content
     /// depends.
     pub(crate) fn input(&self, pieces: &[&[u8]]) -> Hash {
         let mut hasher = blake3::Hasher::new();
@@ -258,7 +260,7 @@ impl<'a> Savepoints<'a> {
         hasher.finalize()
     }
 
-    /// Like [`input`](Savepoints::input), for long sequences of numbers.
+    /// Does the same as [`input`](Savepoints::input), for long sequences of numbers.
     pub(crate) fn input_of(&self, first: &[u32], second: &[u32]) -> Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.origin.hash.as_bytes());
@@ -274,7 +276,7 @@ impl<'a> Savepoints<'a> {
         hasher.finalize()
     }
 
-    /// Whether the build has worked long enough since the last savepoint.
+    /// Whether the build has worked long enough after the last savepoint to write another one.
     pub(crate) fn is_due(&self) -> bool {
         let state = self.state.lock();
         let worth = match self.every.is_zero() {
@@ -284,8 +286,8 @@ impl<'a> Savepoints<'a> {
         !state.over && state.last.elapsed() >= worth
     }
 
-    /// Writes a savepoint of `bytes` bytes, which `write` passes to the sink. If that fails, it
-    /// warns once, and no more savepoints are written.
+    /// Writes a savepoint of `bytes` bytes, which `write` passes to the sink. If this fails, the
+    /// build warns once, and writes no more savepoints.
     pub(crate) fn keep(
         &self,
         (what, part): (What, u32),
@@ -322,11 +324,11 @@ impl<'a> Savepoints<'a> {
                 let _ = self.volume.remove(UNFINISHED);
                 let full = matches!(error, TierError::NoSpace { .. });
                 if full {
-                    // The index needs the space more.
+                    // The index needs the space more than the savepoints do.
                     remove_all(self.volume);
                 }
                 progress.warn(&format!(
-                    "the build goes on without savepoints{}: {error}",
+                    "the build continues without savepoints{}: {error}",
                     if full {
                         "; the earlier ones are removed"
                     } else {
@@ -351,8 +353,8 @@ impl<'a> Savepoints<'a> {
         Ok(length)
     }
 
-    /// Reads a savepoint, whose content `read` decodes. `None` if there is none with this origin
-    /// and input, or if it is damaged or cannot be read.
+    /// Reads a savepoint. `read` decodes its content. Returns `None` if there is no savepoint with
+    /// this origin and input, or if it is damaged or cannot be read.
     pub(crate) fn read<T>(
         &self,
         (what, part): (What, u32),
@@ -389,13 +391,13 @@ impl<'a> Savepoints<'a> {
         file::open(reader.map_err(Unfit::unread)?, place)
     }
 
-    /// Records that the build takes this stage from a savepoint.
+    /// Records that the build took this stage from a savepoint.
     pub(crate) fn resumed(&self, what: String) {
         tracing::info!("resumed: {what}");
         self.state.lock().facts.resumed.push(what);
     }
 
-    /// After a failed build, warns that savepoints are left, if there are any.
+    /// After a failed build, warns that savepoints stay, if there are any.
     pub(crate) fn say_kept(&self, progress: &dyn Progress) {
         let facts = self.facts();
         let own = facts.bytes > 0 || !facts.resumed.is_empty();
@@ -414,5 +416,5 @@ impl<'a> Savepoints<'a> {
     }
 }
 
-/// The number of numbers that are hashed together.
+/// The number of words that are hashed together.
 const WORDS: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! The origin of a build, as one hash of its rows, its options and the program.
+//! The origin of a build. It is one hash of the rows, the options and the program.
 
 use std::collections::HashMap;
 
@@ -9,33 +9,33 @@ use crate::build::BuildOptions;
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 
-/// The version of the build. It is raised if a change makes the same rows and options give other
-/// nodes, lists or codes, or other bytes of savepoints. The origin also includes the version of the
+/// The version of the build. It is raised if a change gives other nodes, lists or codes for the
+/// same rows and options, or other bytes of savepoints. The origin also includes the version of the
 /// program.
 const BUILD_VERSION: u32 = 2;
 
-/// The names of the program and of the rows in a description.
+/// The names that a description has for the program and for the rows.
 const PROGRAM: &str = "the version of the program";
 const VECTORS: &str = "the vectors";
 
-/// The bytes of rows that are read with one read.
+/// The number of bytes of rows that one read returns.
 const READ: usize = 1 << 20;
 
 /// The origin of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// The hash of the description. A savepoint is used only for a build with this hash.
+    /// The hash of the description. A savepoint is used only by builds with the same hash.
     pub(super) hash: Hash,
-    /// The description: lines of name, tab and value. By it, the differences to another build are
-    /// reported.
+    /// The description: lines of name, tab and value. Differences from another build are reported
+    /// by it.
     pub(super) told: String,
 }
 
 impl Origin {
-    /// Computes the origin of a build of these rows and options.
+    /// Computes the origin of a build with these rows and options.
     ///
     /// # Errors
-    /// A row cannot be read, or the call is interrupted.
+    /// The call fails if a row cannot be read, or if it is interrupted.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -51,7 +51,7 @@ impl Origin {
             (VECTORS, format!("{shape:?} {rows}")),
         ];
         lines.extend(options.named());
-        // The value is escaped, so that it takes one line.
+        // The value is escaped, so that it needs only one line.
         let line = |(name, value): &(&str, String)| format!("{name}\t{}\n", value.escape_debug());
         let told: String = lines.iter().map(line).collect();
         let mut hasher = Hasher::new();
@@ -63,8 +63,8 @@ impl Origin {
         })
     }
 
-    /// The names whose values differ from the description `before`, with the values if they are
-    /// useful. Empty if `before` has no lines to compare.
+    /// The names whose values differ from the description `before`. They come with the values if
+    /// these help a user. Empty if `before` has no lines to compare.
     pub(super) fn differences(&self, before: &str) -> Vec<String> {
         let was: HashMap<&str, &str> = lines(before).collect();
         let differs = |(name, is): (&str, &str)| {
@@ -80,12 +80,12 @@ impl Origin {
     }
 }
 
-/// The pairs of a description: name and value.
+/// The lines of a description, as pairs of name and value.
 fn lines(told: &str) -> impl Iterator<Item = (&str, &str)> {
     told.lines().filter_map(|line| line.split_once('\t'))
 }
 
-/// The hash of the rows. It does not depend on the kind of source that has the rows.
+/// The hash of the rows. It does not depend on the kind of their source.
 fn hash_rows(source: &dyn VectorSource, progress: &dyn Progress) -> Result<Hash, Error> {
     let mut hasher = Hasher::new();
     let _stage = Stage::begin(progress, "hashing vectors", source.rows() as u64);

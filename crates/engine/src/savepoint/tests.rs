@@ -1,4 +1,4 @@
-//! Tests of a savepoint's bytes. The content can be read again, and any other bytes are refused
+//! Tests of the bytes of savepoints. The content can be read again. Any other bytes are refused
 //! without a panic.
 
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn of(volume: &SimVolume, origin: u8) -> Savepoints<'_> {
 fn keep(savepoints: &Savepoints<'_>, content: &[u8]) {
     let input = savepoints.input(&[b"it"]);
     let bytes = content.len() as u64;
-    // The pieces have a length that does not divide a block.
+    // The length of the pieces does not divide the length of a block.
     savepoints.keep(PLACE, &input, bytes, &Silent, |sink| {
         content.chunks(977).try_for_each(|piece| sink.bytes(piece))
     });
@@ -30,7 +30,7 @@ fn keep(savepoints: &Savepoints<'_>, content: &[u8]) {
 
 fn kept(savepoints: &Savepoints<'_>) -> Option<Vec<u8>> {
     savepoints.read(PLACE, &savepoints.input(&[b"it"]), |content| {
-        // The number of bytes that the file has, which was verified.
+        // This is the verified number of bytes in the file.
         let mut bytes = vec![0; content.left() as usize];
         for piece in bytes.chunks_mut(1021) {
             content.bytes(piece)?;
@@ -202,8 +202,8 @@ proptest! {
         prop_assert_eq!(kept(&savepoints), None);
     }
 
-    /// Files with correct checksums and any contents, such as impossible lengths, later versions
-    /// and other hashes.
+    /// The files have correct checksums and any contents, such as impossible lengths, later
+    /// versions and other hashes.
     #[test]
     fn any_bytes_are_taken_or_refused_and_never_more_than_the_file_has(
         mut bytes in prop::collection::vec(any::<u8>(), 0..3 * BLOCK),

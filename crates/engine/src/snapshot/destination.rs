@@ -22,17 +22,17 @@ use crate::durable::{LogPosition, is_ours, log_number, replay};
 use crate::progress::Progress;
 use crate::stored::UNFINISHED_SNAPSHOT as UNFINISHED;
 
-/// The content of `SNAPSHOT.new`, for a user who reads it.
+/// The content of `SNAPSHOT.new`. A user may read it.
 const NOTE: &[u8] =
     b"An unfinished snapshot of an index. Run `stratann snapshot` to this directory again, or remove the directory.\n";
 
-/// The bytes that are read and written with one call.
+/// The number of bytes that one call reads and writes.
 const PIECE: u64 = 1 << 20;
 
 /// Returns an error if a directory has files that do not belong to an unfinished snapshot.
 ///
 /// # Errors
-/// [`Error::Exists`], or the directory cannot be listed.
+/// The call fails with [`Error::Exists`], or if the directory cannot be listed.
 pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let entries = match path.read_dir() {
@@ -50,7 +50,8 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     for entry in entries {
         names.push(entry.map_err(failed)?.file_name());
     }
-    // The names of the other files of an unfinished snapshot are checked when they are removed.
+    // The names of the other files of an unfinished snapshot are checked when these files are
+    // removed.
     let unfinished = names.iter().any(|name| name == UNFINISHED);
     match names.iter().find(|&name| name != LOCK_FILE) {
         Some(name) if !unfinished => Err(taken(path, name)),
@@ -59,15 +60,15 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
 }
 
 /// Returns an error if a directory is inside the index. If the index were replaced, moved or
-/// removed, so would be the copy.
+/// removed, the copy would be replaced, moved or removed as well.
 ///
 /// # Errors
-/// A wrong argument ([`Error::Argument`]).
+/// The call fails with [`Error::Argument`].
 pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
     let (Ok(index), Ok(whole)) = (index.canonicalize(), std::path::absolute(path)) else {
         return Ok(());
     };
-    // The deepest existing part of the path, with symbolic links resolved.
+    // This is the deepest part of the path that exists. Symbolic links in it are resolved.
     let there = whole
         .ancestors()
         .find_map(|folder| folder.canonicalize().ok());
@@ -95,7 +96,7 @@ fn taken(path: &Path, name: &impl fmt::Debug) -> Error {
     }
 }
 
-/// A copy of an index, while it is made. If it is dropped before it is finished, it removes its
+/// A copy of an index that is being made. If it is dropped before it is finished, it removes its
 /// files.
 pub(super) struct Unfinished<'a> {
     volume: &'a dyn Volume,
@@ -103,7 +104,8 @@ pub(super) struct Unfinished<'a> {
     written: Vec<String>,
     bytes: u64,
     shared: u64,
-    /// Whether the drop keeps the files: they are an index, or it is unknown whether they are.
+    /// Whether the drop keeps the files. It does if they are an index, or if it is unknown whether
+    /// they are.
     stays: bool,
 }
 
@@ -112,7 +114,8 @@ impl<'a> Unfinished<'a> {
     /// unfinished snapshot.
     ///
     /// # Errors
-    /// The volume has other files ([`Error::Exists`]), or an operation fails.
+    /// The call fails with [`Error::Exists`] if the volume has other files. It also fails if an
+    /// operation fails.
     pub(super) fn begin(volume: &'a dyn Volume) -> Result<Self, Error> {
         let names = volume.list()?;
         let left = names.iter().any(|name| name == UNFINISHED);
@@ -151,11 +154,11 @@ impl<'a> Unfinished<'a> {
         self.mark.sync()
     }
 
-    /// Removes the files that were written so far.
+    /// Removes the files that the copy has so far.
     ///
     /// # Errors
-    /// A file cannot be removed. The copy then fails, since only files of the index may be in the
-    /// directory when its MANIFEST appears.
+    /// The call fails if a file cannot be removed. The copy then fails, since the directory may
+    /// have only files of the index when its MANIFEST gets its name.
     pub(super) fn clear(&mut self) -> Result<(), Error> {
         (self.bytes, self.shared) = (0, 0);
         while let Some(name) = self.written.last() {
@@ -172,10 +175,10 @@ impl<'a> Unfinished<'a> {
         Ok(self.volume.create(name)?)
     }
 
-    /// Copies files as they are now.
+    /// Copies files with their present content.
     ///
     /// # Errors
-    /// A read or a write fails, or the call is interrupted.
+    /// The call fails if a read or a write fails, or if it is interrupted.
     pub(super) fn files<'p>(
         &mut self,
         parts: impl Iterator<Item = &'p Part>,
@@ -200,7 +203,7 @@ impl<'a> Unfinished<'a> {
     /// Writes a file whose content is in memory.
     ///
     /// # Errors
-    /// The write fails.
+    /// The call fails if the write fails.
     pub(super) fn small(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         let mut file = self.create(name)?;
         file.write_at(0, bytes)?;
@@ -209,38 +212,40 @@ impl<'a> Unfinished<'a> {
         Ok(())
     }
 
-    /// Copies a log up to its recorded length.
+    /// Copies a log up to the length that was recorded for it.
     ///
     /// # Errors
-    /// Fails as [`files`](Unfinished::files) does.
+    /// The call fails for the reasons of [`files`](Unfinished::files).
     pub(super) fn log(&mut self, log: &LogPart, progress: &dyn Progress) -> Result<(), Error> {
         let mut file = self.create(&log.name)?;
         file.write_at(0, &log.front)?;
         let first = log.front.len() as u64;
-        // A failed write may have been cut off meanwhile. None of its records was acknowledged.
+        // A writer may have cut off a failed write after the length was recorded. None of the
+        // records of this write was acknowledged.
         let end = log.length.min(log.reader.size()?).max(first);
         copy(&*log.reader, &mut *file, (first, end), progress)?;
         Ok(file.sync()?)
     }
 
-    /// Cuts the last log off after its last complete record, since a writer may have been writing
-    /// the next one. Returns the number of records.
+    /// Truncates the last log after its last complete record, since a writer may have been writing
+    /// the next record. Returns the number of records.
     ///
     /// # Errors
-    /// A log of the copy is damaged. If the original is damaged too, the error names the original.
+    /// The call fails if a log of the copy is damaged. If the original is damaged too, the error
+    /// names the original.
     pub(super) fn cut_logs(&mut self, of: &Source<'_>, logs: &[LogPart]) -> Result<u64, Error> {
         let manifest = of.manifest();
         let shape = LogShape::new(manifest.element, manifest.dimension as usize)?;
         let from = LogPosition::from(manifest.log_from);
         let mut ignore = |_, _: stratann_layout::LogRecord<'_>| Ok(());
         let replayed = replay(self.volume, shape, from, &mut ignore).map_err(|error| {
-            // The error should name a file that will still exist.
+            // The error should name a file that still exists when the user reads the error.
             let original = replay(of.volume(), shape, from, &mut ignore);
             original.err().unwrap_or(error)
         })?;
         if let (Some(torn), Some(last)) = (&replayed.torn, logs.last()) {
             match torn.offset {
-                // Even the header was incomplete.
+                // Even the header of the log was incomplete.
                 0 => {
                     self.volume.remove(&last.name)?;
                     self.written.retain(|name| *name != last.name);
@@ -255,12 +260,12 @@ impl<'a> Unfinished<'a> {
         Ok(replayed.records)
     }
 
-    /// Makes the copy an index. Returns the number of files, their bytes, and the bytes that share
-    /// blocks with the original.
+    /// Makes the copy an index. Returns the number of files, their bytes, and the number of bytes
+    /// that share blocks with the original.
     ///
     /// # Errors
-    /// An operation of the volume fails. [`Error::Undurable`] if the index is complete, but may be
-    /// lost in a crash.
+    /// The call fails if an operation of the volume fails. The error is [`Error::Undurable`] if the
+    /// index is complete, but a crash may lose it.
     pub(super) fn finish(mut self, manifest: &[u8]) -> Result<(u64, u64, u64), Error> {
         for name in self
             .written
@@ -270,7 +275,7 @@ impl<'a> Unfinished<'a> {
             self.bytes += self.volume.len(name)?;
         }
         self.write_mark(manifest)?;
-        // All names must be durable before the name that commits the copy.
+        // All names must be durable before the rename that commits the copy.
         self.volume.sync()?;
         self.stays = true;
         if let Err(error) = self.volume.rename(UNFINISHED, MANIFEST) {
@@ -297,7 +302,8 @@ impl Drop for Unfinished<'_> {
         if self.stays {
             return;
         }
-        // `SNAPSHOT.new` is removed last. While it exists, the other files may be removed.
+        // `SNAPSHOT.new` is removed last, since the other files may be removed only while it
+        // exists.
         if self.clear().is_ok() && self.volume.sync().is_ok() {
             let _ = self.volume.remove(UNFINISHED);
             let _ = self.volume.sync();
@@ -305,7 +311,7 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Copies the bytes of a file between two offsets to the same offsets of another file.
+/// Copies the bytes between two offsets of a file to the same offsets of another file.
 fn copy(
     from: &dyn VolumeReader,
     to: &mut dyn VolumeFile,

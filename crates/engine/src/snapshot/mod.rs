@@ -1,4 +1,4 @@
-//! A consistent copy of an index, which can be taken during searches, inserts and merges.
+//! A consistent copy of an index. It can be taken during searches, inserts and merges.
 //!
 //! ```text
 //!   source      MANIFEST ─> all files that it names, opened       source.rs
@@ -9,36 +9,39 @@
 //!               SNAPSHOT.new ─renamed─> MANIFEST                     destination.rs
 //! ```
 //!
-//! **Which state is copied.** An index must survive a crash at any time. So as long as the MANIFEST
-//! is unchanged, no process overwrites bytes that the MANIFEST needs. A copy of the files that it
-//! names, with the log up to its length at a later time, is the index at that later time. A
-//! [`LiveIndex`] chooses a time at which no call is half done. If another process changes the
-//! index, a call may be half done, as after a crash: then some of its rows are in the copy.
+//! **Which state is copied.** An index must survive a crash at any time. So while the MANIFEST is
+//! unchanged, no process overwrites bytes that the MANIFEST needs. The copy has the files that the
+//! MANIFEST names, and the log up to the length that it has at a later time. This copy is the index
+//! at that later time. A [`LiveIndex`] chooses a time at which no call has done only a part of its
+//! changes. If another process changes the index, a call may have done a part of them, as after a
+//! crash. Then the copy has some rows of the call.
 //!
 //! **Which files may change** during the copy:
 //!
-//! - Pages of lists, and of vectors in segments ([`FileKind::has_pages`]): direct inserts write to
-//!   them. After the next commit, this includes pages that only the previous checkpoint names. So
-//!   these files are copied first. If the MANIFEST has changed by then, the snapshot starts over.
-//! - The log grows, and a merge removes it. So it is opened before the MANIFEST is compared. Its
-//!   marks are read before its length, so the marks never declare more durable than the copy has.
-//! - All other files are written once, and removed by a later checkpoint. They are copied last.
-//!   Since they are open, they can be read even after they are removed.
+//! - Pages of lists, and of vectors in segments ([`FileKind::has_pages`]). Direct inserts write to
+//!   them. After the next commit, direct inserts also write to pages that only the previous
+//!   checkpoint names. So these files are copied first. If the MANIFEST has changed after this, the
+//!   snapshot starts over.
+//! - Logs. A log grows, and a merge removes it. So logs are opened before the MANIFEST is compared.
+//!   The marks of a log are read before its length. So the marks never declare more bytes durable
+//!   than the copy has.
+//! - All other files are written once, and a later checkpoint removes them. They are copied last.
+//!   The snapshot has them open, so it can read them even after they are removed.
 //!
-//! If checkpoints of this process are too frequent, its writer makes none until the pages are
-//! copied. Inserts continue meanwhile. A writer in another process cannot be stopped, so after some
-//! attempts the snapshot fails ([`Error::Restless`]).
+//! If checkpoints of this process are too frequent, its writer makes no checkpoints until the pages
+//! are copied. Inserts continue during this time. A writer in another process cannot be stopped. So
+//! the snapshot fails after some attempts ([`Error::Restless`]).
 //!
-//! **No hard links.** Before pages are written to a file with a second name, the file is copied
+//! **No hard links.** If a file has a second name, it is copied before pages are written to it
 //! (`tier/src/own.rs`). So a hard link would only postpone the copy, and a writer that has the file
-//! open would still write to both. A damaged block would also be damaged in both indexes. If the
-//! file system can share blocks until a file is written to (a reflink: btrfs, XFS), files share
-//! blocks. Otherwise they are copied.
+//! open would still change both files. A damaged block would also be damaged in both indexes. If
+//! the file system can share blocks until a file is written to (a reflink: btrfs, XFS), the copy
+//! shares blocks with the original. Otherwise the bytes are copied.
 //!
-//! **Places.** If an index is read from copies ([`Places`](crate::Places)), its primary copy is
-//! complete, and the snapshot copies it. The snapshot has the same
-//! [checkpoint id](stratann_layout::Manifest::state) as the original, like an index that is copied
-//! to several machines.
+//! **Places.** If an index is read from copies ([`Places`](crate::Places)), its index folder is
+//! complete, and the snapshot copies this folder. The snapshot has the same [checkpoint
+//! id](stratann_layout::Manifest::state) as the original, like an index that is copied to several
+//! machines.
 
 mod destination;
 mod source;
@@ -58,10 +61,10 @@ use crate::{Error, LiveIndex, stored};
 #[cfg(doc)]
 use stratann_layout::FileKind;
 
-/// The most attempts of a snapshot. An attempt fails if a checkpoint is committed while pages are
-/// copied.
+/// The largest number of attempts of a snapshot. An attempt fails if the index gets another
+/// checkpoint, if a log is removed, or if an unfinished insert begins or ends.
 const TRIES: usize = 12;
-/// The attempts before the writer of the same process is asked to make no checkpoints.
+/// The number of attempts before the writer of the same process is asked to make no checkpoints.
 const UNASKED: usize = 2;
 
 /// The result of a snapshot.
@@ -69,35 +72,37 @@ const UNASKED: usize = 2;
 pub struct SnapshotReport {
     /// The number of the checkpoint.
     pub checkpoint: u64,
-    /// The number of files of the copy, including its MANIFEST.
+    /// The number of files in the copy, including its MANIFEST.
     pub files: u64,
     /// The bytes of these files.
     pub bytes: u64,
-    /// The bytes that share blocks with the original, if the file system supports this.
+    /// The number of bytes that share blocks with the original. It is 0 if the file system cannot
+    /// share blocks.
     pub shared_bytes: u64,
-    /// The number of changes in the log since the checkpoint. They are replayed when the copy is
+    /// The number of changes in the log after the checkpoint. They are replayed when the copy is
     /// opened.
     pub log_records: u64,
-    /// The number of attempts. It is more than one if checkpoints were committed during the copy.
+    /// The number of attempts. It is more than one if checkpoints or other changes interfered with
+    /// an attempt.
     pub tries: u64,
-    /// Wall-clock seconds.
+    /// The wall-clock time in seconds.
     pub seconds: f64,
 }
 
-/// Copies the index at `path` to the directory `dest`, which must be empty or not exist yet.
-/// Meanwhile this and other processes may search and change the index. The copy has all changes
-/// that were acknowledged before the call. If this process has the index open for changes, use
-/// [`LiveIndex::snapshot`].
+/// Copies the index at `path` to the directory `dest`, which must be empty or not exist yet. During
+/// the call, this process and other processes may search and change the index. The copy has all
+/// changes that were acknowledged before the call. If this process has the index open for changes,
+/// use [`LiveIndex::snapshot`].
 ///
-/// The copy is synced and appears as a whole: before that, no index opens in `dest`. If the process
-/// is killed, a file `SNAPSHOT.new` is left. The next snapshot to `dest` removes the unfinished
-/// files and starts over.
+/// The copy is synced, and no index opens in `dest` until the copy is complete. If the process is
+/// killed, a file `SNAPSHOT.new` stays in `dest`. The next snapshot to `dest` removes the
+/// unfinished files and starts over.
 ///
 /// # Errors
-/// - `dest` is not empty ([`Error::Exists`]), or inside of the index ([`Error::Argument`]).
-/// - Checkpoints were committed during every attempt ([`Error::Restless`]).
+/// - `dest` is not empty ([`Error::Exists`]), or is inside the index ([`Error::Argument`]).
+/// - Checkpoints or other changes interfered with every attempt ([`Error::Restless`]).
 /// - The disk is full, or `progress` interrupts.
-/// - [`Error::Undurable`]: the copy is complete, but may be lost if the machine crashes.
+/// - [`Error::Undurable`]: the copy is complete, but a crash of the machine may lose it.
 ///
 /// After any error but the last one, the copied files are removed.
 pub fn snapshot(
@@ -114,13 +119,13 @@ pub fn snapshot(
 }
 
 impl LiveIndex {
-    /// Copies this index like [`snapshot`](crate::snapshot). The copy has all changes of calls that
-    /// returned before this call began. Of each concurrent call, it has all changes or none.
-    /// Searches, changes and merges continue; checkpoints may have to wait for the copy.
+    /// Copies this index as [`snapshot`](crate::snapshot) does. The copy has all changes of calls
+    /// that returned before this call began. Of each concurrent call, it has all changes or none.
+    /// Searches, changes and merges continue, but checkpoints may have to wait for the copy.
     ///
     /// # Errors
-    /// Fails as [`snapshot`](crate::snapshot) does. Other errors: the log cannot be made durable,
-    /// or the index is no longer at its path.
+    /// The call fails for the reasons of [`snapshot`](crate::snapshot). It also fails if the log
+    /// cannot be made durable, or if the index is no longer at its path.
     pub fn snapshot(
         &self,
         dest: impl AsRef<Path>,
@@ -134,7 +139,7 @@ impl LiveIndex {
 }
 
 /// Creates the directory for a copy of the index at `index`, if it does not exist. If the copy
-/// fails, the directory is removed again.
+/// fails, removes the directory that it created.
 fn into_folder(
     index: &Path,
     path: &Path,
@@ -144,15 +149,16 @@ fn into_folder(
     check_vacant(path)?;
     check_outside(index, path)?;
     let directory = Directory::create(path)?;
-    // The path is checked again: folders that were just created may lead elsewhere
+    // The path is checked again, since folders that were just created may lead to another directory
     // ('new/../index/copy').
     let lock = check_outside(index, path).and_then(|()| Ok(directory.lock()?));
     let taken = lock.and_then(|lock| {
         let taken = fill(&directory);
         let empty = directory.list().is_ok_and(|names| names.is_empty());
         if taken.is_err() && empty {
-            // The lock file is removed before the unlock. If a process has opened the file to lock
-            // it, it then finds that the file is no longer the lock of the directory.
+            // The lock file is removed before the unlock. Another process may have opened the file
+            // to lock it. That process then finds that the file is no longer the lock of the
+            // directory.
             let _ = directory.remove(LOCK_FILE);
         }
         drop(lock);
@@ -164,12 +170,12 @@ fn into_folder(
     taken
 }
 
-/// Copies the index in a volume to another volume, whose lock the caller holds. `live` is the
-/// index, if this process has it open for changes.
+/// Copies the index in a volume to another volume, whose lock the caller has. `live` is the index,
+/// if this process has it open for changes.
 ///
 /// # Errors
-/// Fails as [`snapshot`] does. The copied files are removed. If a file cannot be removed, the next
-/// snapshot removes it.
+/// The call fails for the reasons of [`snapshot`], and removes the copied files. If a file cannot
+/// be removed, the next snapshot removes it.
 pub(crate) fn take(
     source: &dyn Volume,
     dest: &dyn Volume,
@@ -178,7 +184,8 @@ pub(crate) fn take(
 ) -> Result<SnapshotReport, Error> {
     let began = Instant::now();
     if let Some(live) = live {
-        // If the sync of changes has failed, they are only in memory until the next log is written.
+        // If a sync of changes has failed, these changes are only in memory until the next log is
+        // written.
         live.flush()?;
     }
     let mut copy = Unfinished::begin(dest)?;
@@ -204,11 +211,12 @@ pub(crate) fn take(
         let Some(logs) = logs? else {
             continue;
         };
-        // If the copy did not record an unfinished insert, a resume would insert its rows twice.
+        // If the copy did not record an unfinished insert, a resume would insert the rows of this
+        // insert twice.
         if !of.stands()? || of.inserts()? != inserts {
             continue;
         }
-        // The files that are still to be copied no longer change.
+        // The files that are copied after this no longer change.
         drop(held.take());
         copy.files(of.written_once(), progress)?;
         for log in &logs {

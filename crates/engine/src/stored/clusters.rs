@@ -1,4 +1,4 @@
-//! The files of a cluster index: reads their headers and tables, and compares them with the
+//! Reads the headers and tables of the files of a cluster index, and compares them with the
 //! manifest.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
@@ -12,7 +12,7 @@ use super::pages::page_header;
 use super::{damaged, entry, file_of, name_of, of_another_index, read_stream_whole};
 use crate::Error;
 
-/// The manifest's facts about clusters.
+/// The facts about clusters in the manifest.
 pub(crate) fn cluster_facts<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -21,8 +21,8 @@ pub(crate) fn cluster_facts<'m>(
     facts.ok_or_else(|| damaged(volume, MANIFEST, "it does not describe a cluster index"))
 }
 
-/// The entry and the shape of a file of clusters. Refuses a file whose header is damaged, of
-/// another index, or of another shape than the manifest says.
+/// The entry and the shape of a file of clusters. Refuses a file if its header is damaged or
+/// belongs to another index, or if its shape differs from the manifest.
 pub(crate) fn cluster_file<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -108,7 +108,7 @@ pub(crate) fn clusters(
     }
 }
 
-/// The file of vectors that are stored by themselves. Refuses a file of another length than these
+/// The file of vectors that are stored by themselves. Refuses a file with another length than these
 /// vectors need.
 pub(crate) fn members<'m>(
     volume: &dyn Volume,
@@ -122,8 +122,8 @@ pub(crate) fn members<'m>(
     }
 }
 
-/// The heads of all clusters and the graph over them. `amended` has the clusters that were written
-/// since the build, if there are any.
+/// The heads of all clusters, and the graph over them. `amended` has the clusters that were written
+/// after the build, if there are any.
 pub(crate) fn heads(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -148,7 +148,7 @@ pub(crate) fn heads(
     Ok(heads)
 }
 
-/// The changes of clusters since the build. `None` if there are none.
+/// The changes of clusters after the build. `None` if there are none.
 pub(crate) fn amended(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -158,7 +158,7 @@ pub(crate) fn amended(
     }
     let payload = read_stream_whole(volume, manifest, FileKind::Amended, None)?;
     let file = file_of(volume, manifest, FileKind::Amended, None)?;
-    // `manifest` refuses counts over 32 bits.
+    // The function `manifest` refuses counts that need more than 32 bits.
     let counts = (manifest.vectors as u32, manifest.nodes() as u32);
     Ok(Some(AmendedFile::decode(&payload, counts, &file)?))
 }
@@ -180,7 +180,7 @@ fn later_file<'m>(
     }
 }
 
-/// A segment of posting lists of this kind. Refuses a file of another length than its table says.
+/// A segment of posting lists of this kind. Refuses a file whose length differs from its table.
 pub(crate) fn extent_segment<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -194,8 +194,8 @@ pub(crate) fn extent_segment<'m>(
     }
 }
 
-/// File `n` of the vectors that were inserted after the build and are stored by themselves. Refuses
-/// a file of another length than these vectors need.
+/// The file `n` of the vectors that were inserted after the build and are stored by themselves.
+/// Refuses a file with another length than these vectors need.
 pub(crate) fn member_segment<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,

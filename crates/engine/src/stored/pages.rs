@@ -1,4 +1,4 @@
-//! Files of pages: reads their headers, and compares them with the manifest.
+//! Reads the headers of files of pages, and compares them with the manifest.
 
 use stratann_layout::chunks::SegmentSpan;
 use stratann_layout::header::stored_checksum;
@@ -12,8 +12,9 @@ use super::{check_file, entry, layout, name_of, of_another_index};
 use crate::Error;
 use crate::stores::records::PageFormat;
 
-/// Reads the header of a file of pages. Refuses a file that is damaged, of another index, or of
-/// another length than header and manifest say. It may be longer if pages may be added to it.
+/// Reads the header of a file of pages. Refuses a file that is damaged or belongs to another index.
+/// Refuses a file whose length differs from header and manifest. A longer file is accepted if pages
+/// may be appended to it.
 pub(super) fn page_header(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -31,18 +32,19 @@ pub(super) fn page_header(
     Ok(header)
 }
 
-/// A file of pages as its build wrote it.
+/// A file of pages, as its build wrote it.
 pub(crate) struct PagesFile<'m> {
     pub(crate) entry: &'m FileEntry,
     pub(crate) format: Box<dyn PageFormat>,
     pub(crate) pages: u64,
-    /// The first node of its records, by their numbers in the file, and the number of records.
+    /// The number of the first record's node in the file, and the number of records.
     pub(crate) first: u32,
     pub(crate) records: u64,
 }
 
-/// The file of lists, or of one segment of vectors; `n` as for [`entry`]. Refuses a file whose
-/// header is damaged, of another index, or of another shape or other nodes than the manifest says.
+/// The file of lists, or of one segment of vectors. `n` is as in [`entry`]. Refuses a file if its
+/// header is damaged or belongs to another index, or if its shape or its nodes differ from the
+/// manifest.
 pub(crate) fn pages<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -74,8 +76,8 @@ pub(crate) fn pages<'m>(
     })
 }
 
-/// The number of pages of a file, if it follows from the manifest or the header can be read; `n` as
-/// for [`entry`].
+/// The number of pages of a file. `n` is as in [`entry`]. `None` if the manifest does not have the
+/// number, and the header cannot be read.
 pub(crate) fn pages_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -91,8 +93,8 @@ pub(crate) fn pages_of(
     computed.or_else(|| Some(slotted(volume, manifest, kind, n).ok()?.1.pages))
 }
 
-/// The entry of a file of lists whose format follows from the manifest. Refuses a file whose header
-/// is damaged, of another index, or of another format.
+/// The entry of a file of lists whose format follows from the manifest. Refuses a file if its
+/// header is damaged, or belongs to another index or another format.
 fn fixed<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -126,7 +128,7 @@ pub(crate) fn inline_shape(manifest: &Manifest) -> Result<InlineShape, Error> {
     Ok(InlineShape::new(manifest.element, dim, degree, code_bytes)?)
 }
 
-/// The shape of rows.
+/// The shape of the rows in the layout `csr`.
 pub(crate) fn csr_shape(manifest: &Manifest) -> Result<CsrShape, Error> {
     let (dim, degree) = (
         manifest.dimension as usize,
@@ -167,10 +169,10 @@ pub(crate) fn inline<'m>(
     Ok((shape, fixed(volume, manifest, FileKind::Inline, &shape)?))
 }
 
-/// The shape of a file of slotted pages and its nodes, by their numbers in the file; `n` as for
-/// [`entry`]. Refuses a file whose header is damaged, of another index, or of other nodes than the
-/// manifest says. In a segment that a merge kept, these nodes are records: some are garbage, and
-/// the index has renumbered its nodes.
+/// The shape of a file of slotted pages, and its nodes by their numbers in the file. `n` is as in
+/// [`entry`]. Refuses a file if its header is damaged or belongs to another index, or if its nodes
+/// differ from the manifest. In a segment that a merge kept, these nodes are records. Some records
+/// are garbage, and the index has renumbered its nodes.
 pub(crate) fn slotted<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -196,7 +198,7 @@ pub(crate) fn slotted<'m>(
     Ok((shape, facts, entry))
 }
 
-/// The shape and the span of segment `n`, by manifest and header.
+/// The shape and the span of segment `n`, from the manifest and the header.
 pub(crate) fn span(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -204,7 +206,7 @@ pub(crate) fn span(
 ) -> Result<(SlottedShape, SegmentSpan), Error> {
     let (shape, facts, _) = slotted(volume, manifest, FileKind::Vectors, Some(n))?;
     let segment = manifest.segments.get(n as usize);
-    // `slotted` refuses the file of a segment that does not exist.
+    // The function `slotted` refuses the file of a segment that does not exist.
     let (first, nodes) = segment.map_or((0, 0), |s| (s.first, u64::from(s.vectors)));
     let span = SegmentSpan {
         first,

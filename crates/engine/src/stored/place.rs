@@ -1,4 +1,4 @@
-//! The directory of an index, its manifest, and directories of indexes.
+//! Finds the directory of an index, its manifest, and directories that have indexes.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use stratann_tier::{Directory, TierError, Volume};
 use super::{damaged, name_of};
 use crate::{Error, Layout, bounds};
 
-/// A directory that a file system keeps at its root, and that only root may read.
+/// A directory in the root of a file system that only the user root may read.
 const LOST: &str = "lost+found";
 
-/// The name of an unfinished snapshot's MANIFEST, until it is committed
+/// The name that the MANIFEST of an unfinished snapshot has until it is committed
 /// ([`snapshot`](crate::snapshot)).
 pub(crate) const UNFINISHED_SNAPSHOT: &str = "SNAPSHOT.new";
 
-/// The absolute path of an index, which stays valid if the process changes its working directory.
+/// The absolute path of an index. It stays valid if the process changes its working directory.
 pub(crate) fn home(path: &Path) -> Result<PathBuf, Error> {
     bounds::path(path)?;
     let failed = |source| TierError::io("look for", path.display().to_string(), 0, 0, source);
     Ok(std::path::absolute(path).map_err(failed)?)
 }
 
-/// The directory at `path`, which must exist. A directory that may not be read has another error
-/// than a missing one.
+/// The directory at `path`, which must exist. If the process may not read the directory, the error
+/// differs from the error for a missing directory.
 pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
     bounds::path(path)?;
     Directory::open(path).map_err(|error| match &error {
@@ -87,7 +87,7 @@ pub(crate) fn manifest(volume: &dyn Volume) -> Result<Manifest, Error> {
     Ok(manifest)
 }
 
-/// Whether an error of the operating system means that there is no file of this name.
+/// Whether an error of the operating system means that no file has this name.
 pub(crate) fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
@@ -95,7 +95,8 @@ pub(crate) fn is_absent(error: &std::io::Error) -> bool {
 /// Whether a directory has a MANIFEST.
 ///
 /// # Errors
-/// It is unknown: the directory may not be read, or its file system fails.
+/// The call fails if the answer is unknown, since the directory may not be read or its file system
+/// fails.
 pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
     let place = path.join(MANIFEST);
     match std::fs::metadata(&place) {
@@ -108,10 +109,10 @@ pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
 }
 
 /// The names of the indexes in a directory, sorted. A hidden folder does not count, since it is an
-/// unfinished copy, or in a trash.
+/// unfinished copy, or is in a trash.
 ///
 /// # Errors
-/// The directory cannot be listed, or one of its directories may not be read.
+/// The call fails if the directory cannot be listed, or if one of its directories may not be read.
 pub(crate) fn indexes_in(path: &Path) -> Result<Vec<String>, Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let mut indexes = Vec::new();
@@ -162,11 +163,12 @@ fn no_manifest(volume: &dyn Volume) -> Error {
     Error::NotAnIndex { path, reason }
 }
 
-/// The number of vectors of the index in a directory, by its manifest alone. A caller needs it to
-/// size a cache by the number of vectors, before the index is open.
+/// The number of vectors of the index in a directory, from its manifest alone. A caller can use it
+/// to choose the size of a cache before it opens the index.
 ///
 /// # Errors
-/// The directory has no index; the manifest is damaged or of a later format.
+/// The call fails if the directory has no index, or if the manifest is damaged or of a later
+/// format.
 pub fn vectors_in(path: impl AsRef<Path>) -> Result<usize, Error> {
     let manifest = manifest(&existing(path.as_ref())?)?;
     Ok(manifest.built_vectors() as usize)

@@ -1,4 +1,4 @@
-//! Tables of an index that are read and decoded as a whole.
+//! Reads the tables of an index that are decoded as a whole.
 
 use stratann_layout::chunks::ChunksFile;
 use stratann_layout::heat::HeatFile;
@@ -13,10 +13,11 @@ use super::{damaged, entry, file_of, layout, pages, read_stream_whole, span};
 use crate::Error;
 use crate::stores::VectorsAt;
 
-/// Allocated pages that a placement may have beyond the pages of its file and one for each node.
+/// The number of allocated pages that a placement may have, in addition to the pages of its file
+/// and one page for each node.
 const UNWRITTEN: u64 = 1 << 12;
 
-/// The directory of the file that holds the lists of the packed or decoupled layout.
+/// The directory of the file that has the lists, in the layout packed or decoupled.
 pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<DirectoryFile, Error> {
     let kind = layout(volume, manifest)?.composition().lists;
     let pages = pages(volume, manifest, kind, None)?;
@@ -47,7 +48,7 @@ pub(crate) fn chunks(
     )?)
 }
 
-/// The pages of nodes that were inserted or rewritten since the build. `None` if no vector was
+/// The pages of nodes that were inserted or rewritten after the build. `None` if no vector was
 /// inserted directly.
 pub(crate) fn placement(
     volume: &dyn Volume,
@@ -60,7 +61,7 @@ pub(crate) fn placement(
     placement_of(volume, manifest, facts, payload).map(Some)
 }
 
-/// The changes that wait for their page, if records move in the layout of the index.
+/// The changes that wait for the pages of their lists, if records move in the layout of the index.
 pub(crate) fn pending(volume: &dyn Volume, manifest: &Manifest) -> Result<PendingFile, Error> {
     let Some(facts) = &manifest.placement else {
         return Ok(PendingFile::default());
@@ -81,8 +82,8 @@ pub(crate) fn journal(
     Ok(JournalFile::decode(payload, page_bytes, &file)?)
 }
 
-/// Decodes the table from nodes to pages. Refuses a table of other nodes or pages than the manifest
-/// says.
+/// Decodes the table from nodes to pages. Refuses a table whose nodes or pages differ from the
+/// manifest.
 pub(crate) fn placement_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -98,7 +99,7 @@ pub(crate) fn placement_of(
         false => manifest.code_bytes,
     };
     let placement = PlacementFile::decode(payload, code_bytes as usize, &file)?;
-    // Few pages are allocated without being written, each of them for a node.
+    // Only few pages are allocated and not written yet. Each of them is for a node.
     let there = volume.len(&entry(volume, manifest, composition.lists, None)?.name);
     let pages = there.map_or(3 * facts.nodes, |bytes| bytes / BLOCK as u64);
     let most = pages + facts.nodes + UNWRITTEN;
@@ -134,7 +135,7 @@ pub(crate) fn placement_of(
     Ok(placement)
 }
 
-/// Decodes the changes that wait for their page.
+/// Decodes the changes that wait for the pages of their lists.
 pub(crate) fn pending_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -150,13 +151,13 @@ pub(crate) fn pending_of(
         // The vectors of new nodes do not wait for a page of the graph.
         VectorsAt::Segments => 0,
     };
-    // `manifest` refuses larger numbers.
+    // The function `manifest` refuses larger numbers.
     let nodes = u32::try_from(facts.nodes).unwrap_or(u32::MAX);
     Ok(PendingFile::decode(payload, nodes, vector_bytes, &file)?)
 }
 
-/// The number of reads of each page by the sample queries of the build. `None` if the build ran
-/// no sample queries. `lists` and `vectors` are the numbers of pages of lists and of vectors.
+/// The number of reads of each page by the sample queries of the build. `None` if the build made no
+/// sample queries. `lists` and `vectors` are the numbers of pages of lists and of vectors.
 pub(crate) fn heat(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -170,7 +171,7 @@ pub(crate) fn heat(
     Ok(Some(HeatFile::decode(&payload, lists, vectors, &file)?))
 }
 
-/// The measured recall by list size. `None` if it was not measured.
+/// The measured recall for each list size. `None` if recall was not measured.
 pub(crate) fn recall(
     volume: &dyn Volume,
     manifest: &Manifest,

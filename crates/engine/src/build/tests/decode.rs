@@ -1,5 +1,5 @@
-//! Reads an index only with the layout and codec crates, node by node, and encodes its vectors
-//! again.
+//! Reads an index node by node, only with the layout crate and the codec crate, and encodes its
+//! vectors again.
 
 use stratann_codec::{ListModel, NestedModel, SegmentModel};
 use stratann_layout::{
@@ -12,7 +12,7 @@ use stratann_vector::{Metric, normalize, to_f32};
 use crate::codebook::Codebook;
 use crate::{Layout, stored};
 
-/// All nodes of an index, in their order.
+/// All nodes of an index, in the order of their numbers.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Decoded {
     pub(super) ids: Vec<u64>,
@@ -20,7 +20,8 @@ pub(super) struct Decoded {
     pub(super) lists: Vec<Vec<u32>>,
 }
 
-/// Decodes all pages of the index in a volume, in any layout. Panics on any fault.
+/// Decodes all pages of the index in a volume, in any layout. The function panics if it finds a
+/// fault.
 pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     let manifest = stored::manifest(volume).unwrap();
     let mut nodes = Decoded::default();
@@ -46,7 +47,7 @@ pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     nodes
 }
 
-/// The code of each vector under the codebook of the index.
+/// The code of each vector, computed with the codebook of the index.
 fn codes_of(volume: &dyn Volume, manifest: &Manifest, vectors: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let codebook = Codebook::of_index(volume, manifest).unwrap();
     let encode = |vector: &Vec<u8>| {
@@ -99,8 +100,8 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Checks that every node has the codes of its neighbours, in the order of its list, and that the
-/// entry points have their own codes.
+/// Checks that each node has the codes of its neighbours, in the order of its list. Checks that
+/// each entry point has its own code.
 fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let (shape, entry) = stored::inline(volume, manifest).unwrap();
     let (dim, degree) = (
@@ -133,14 +134,14 @@ fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     for (node, (list, beside)) in nodes.lists.iter().zip(&beside).enumerate() {
         assert!(
             *beside == of(list),
-            "codes of the neighbours of node {node}"
+            "node {node} does not have the codes of its neighbours"
         );
     }
     let entries = stored::entry_points(volume, manifest).unwrap();
     assert_eq!(entries.nodes[0], manifest.graph().entry);
     assert!(
         entries.codes == of(&entries.nodes),
-        "codes of the entry points"
+        "the entry points do not have their own codes"
     );
     let mut different = entries.nodes.clone();
     different.sort_unstable();
@@ -149,7 +150,7 @@ fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     assert!(manifest.file("codes").is_none());
 }
 
-/// Returns each vector once, by number. Cluster indexes have no lists.
+/// Reads each vector once, by number. Cluster indexes have no adjacency lists.
 fn clustered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let mut found = Vec::new();
     if manifest.layout == "addressed" {
@@ -283,7 +284,8 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Leading parts are beside lists, and trailing parts in segments. Both have the ids.
+/// Reads leading parts, which are beside lists, and trailing parts, which are in segments. The
+/// records of both parts have the ids.
 fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let directory = stored::directory(volume, manifest).unwrap();
     let lists = ListModel::from_bytes(&directory.list_model).unwrap();
@@ -325,8 +327,8 @@ fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Returns the shape, node, id, list and vector of each record in a file of slotted pages. The
-/// directory must find each record.
+/// Reads the shape of a file of slotted pages, and the node, id, list and vector of each record.
+/// Checks that the directory finds each record.
 fn each_record(
     volume: &dyn Volume,
     manifest: &Manifest,

@@ -1,4 +1,4 @@
-//! The file of ids of a build.
+//! Tests the file of ids that a build writes.
 
 use stratann_layout::manifest::IDS;
 
@@ -8,7 +8,7 @@ use crate::update::each_vector;
 
 const ROWS: usize = 900;
 
-/// An index of rows with these ids.
+/// Builds an index of rows with these ids.
 fn built(layout: Layout, ids: Option<Vec<u64>>) -> (SimVolume, Index) {
     let (folder, volume) = (tempfile::tempdir().unwrap(), SimVolume::new());
     let options = BuildOptions {
@@ -46,7 +46,7 @@ fn ids_that_are_no_row_numbers_have_a_file_of_their_own() {
         assert!(report.clean(), "{layout}: {:?}", report.problems);
         let in_records = match layout {
             Layout::Coupled | Layout::Inline | Layout::Csr => 8 * ROWS as u64,
-            // One id for each membership of a vector.
+            // Each membership of a vector has a copy of the id.
             Layout::Replicated => 8 * manifest.clusters().unwrap().members,
             Layout::Addressed | Layout::Grouped => 8 * ROWS as u64,
             _ => 0,
@@ -82,8 +82,8 @@ fn ids_that_are_the_numbers_of_their_nodes_have_none() {
         assert_eq!(manifest.file("ids").is_some(), has_one, "{place}");
         let table = IdTable::open(&volume, manifest).unwrap();
         assert_eq!(table.is_some(), has_one, "{place}");
-        // A header and one block: ten bits for each row number name its node. Pairs of id and node
-        // would need three blocks.
+        // The file has a header and one block. For each row number, the block has the number of its
+        // node in ten bits. Pairs of id and node would need three blocks.
         let length = manifest.file("ids").map(|entry| entry.length);
         assert_eq!(length, has_one.then_some(2 * 4096), "{place}");
         each_vector(&index, &Silent, &mut |node, id, vector| {
@@ -103,7 +103,8 @@ fn ids_that_are_the_numbers_of_their_nodes_have_none() {
 
 #[test]
 fn a_damaged_block_of_ids_is_one_problem() {
-    // The ids are squares, so that the lookup of ids in other blocks reads the damaged block.
+    // The ids are squares of row numbers. A look-up of an id in another block therefore reads the
+    // damaged block too.
     let squares = (0..ROWS as u64).map(|row| row * row).collect();
     let (volume, index) = built(Layout::Packed, Some(squares));
     let name = &index.manifest().file("ids").unwrap().name;
@@ -119,7 +120,7 @@ fn a_damaged_block_of_ids_is_one_problem() {
 
 #[test]
 fn an_id_beyond_the_row_numbers_that_a_manifest_claims_is_named() {
-    // There are as many ids as row numbers, but one id is no row number.
+    // The number of ids equals the number of rows, but one id is no row number.
     let mut ids: Vec<u64> = (0..ROWS as u64).collect();
     ids[7] = 5_000;
     let (volume, index) = built(Layout::Packed, Some(ids));

@@ -1,4 +1,5 @@
-//! Every layout and compression stores exactly the rows, ids and lists of the graph.
+//! Tests that each layout with each compression stores exactly the rows, ids and lists of the
+//! graph.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -52,7 +53,7 @@ fn fixture(name: &str, rows: usize) -> Matrix {
     Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
 }
 
-/// Rows of floats in no order at all.
+/// Rows of pseudo-random floats.
 fn floats(rows: usize, dim: usize) -> Matrix {
     let bytes = (0..(rows * dim) as u32)
         .flat_map(|i| (i.wrapping_mul(2_654_435_761) as f32 / 1e9).to_le_bytes())
@@ -101,8 +102,9 @@ fn build_of(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
     volume
 }
 
-/// The expected content of an index: the rows, ids and lists of the graph that the options make.
-/// Neighbours are in the order of the graph. The index may number its nodes differently.
+/// The expected content of an index: the rows, ids and lists of the graph that a build with these
+/// options makes. The neighbours in a list are in the order of the graph. The index may number its
+/// nodes differently.
 fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
     let volume = SimVolume::new();
     let mut graph = with_build(&volume, source, options, |build| build.construct()).unwrap();
@@ -123,13 +125,14 @@ fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
     nodes
 }
 
-/// Builds an index, reads all data back, and compares it. Returns the manifest.
+/// Builds an index, reads all of its data, and compares it with the expected data. Returns the
+/// manifest.
 fn check(source: &dyn VectorSource, options: &BuildOptions) -> Manifest {
     check_against(&expected(source, options), source, options)
 }
 
-/// Like [`check`], but compares with the given content, which is the same for all formats in input
-/// order.
+/// Does the same as [`check`], but compares with `expected`. In input order, this content is the
+/// same for all formats.
 fn check_against(
     expected: &Decoded,
     source: &dyn VectorSource,
@@ -142,7 +145,7 @@ fn check_against(
     if is_fixed || options.order == Some(Order::Input) {
         assert_eq!(
             found.ids, expected.ids,
-            "{name}: the nodes on a page are not in the order of the input"
+            "{name}: the nodes are not in the order of the input"
         );
     }
     assert_eq!(found.ids.len(), source.rows(), "{name}");
@@ -151,14 +154,17 @@ fn check_against(
         let node = node_of[id];
         assert!(
             found.vectors[node] == expected.vectors[at],
-            "{name}: vector of id {id}"
+            "{name}: the vector with id {id} differs"
         );
         let neighbour = |&neighbour: &u32| node_of[&expected.ids[neighbour as usize]] as u32;
         let mut list: Vec<u32> = expected.lists[at].iter().map(neighbour).collect();
         if !is_fixed {
             list.sort_unstable();
         }
-        assert_eq!(found.lists[node], list, "{name}: list of id {id}");
+        assert_eq!(
+            found.lists[node], list,
+            "{name}: the list of the node with id {id} differs"
+        );
     }
     let manifest = stored::manifest(&volume).unwrap();
     let files = volume.list().unwrap();
@@ -190,7 +196,7 @@ fn descriptors_come_back_from_every_layout() {
         match compression {
             Compression::Raw => assert_eq!(bytes, raw, "{name}"),
             Compression::Paper => assert!(bytes < raw * 9 / 10, "{name}"),
-            // Parts of bytes are not coded by position.
+            // The bytes of the parts are not coded by their position.
             Compression::Best if layout == Layout::Layered => {
                 assert!(bytes < raw * 19 / 20, "{name}")
             }
@@ -198,7 +204,7 @@ fn descriptors_come_back_from_every_layout() {
         }
         match (layout, compression) {
             (Layout::Coupled | Layout::Inline, _) => assert!(edge >= 32.0, "{name}"),
-            // Elias–Fano: at most 2 + log2(3000 / 24) = 9 bits.
+            // An Elias–Fano code has at most 2 + log2(3000 / 24) = 9 bits for each edge.
             (_, Compression::Raw | Compression::Paper) => {
                 assert_eq!(manifest.list_codec, "elias-fano", "{name}");
                 assert!(edge < 10.0, "{name}");
@@ -243,8 +249,8 @@ fn embeddings_come_back_from_every_layout() {
 
 #[test]
 fn codes_are_of_directions_under_cosine() {
-    // Unlike the embeddings, these vectors are not of unit length. They are stored unchanged, and
-    // encoded by their directions.
+    // Unlike the embeddings, these vectors do not have unit length. The index stores them
+    // unchanged, and encodes their directions.
     let source = floats(300, 12);
     for (layout, compression) in FORMATS {
         let options = BuildOptions {
@@ -289,8 +295,8 @@ fn a_few_rows_are_an_index() {
     }
 }
 
-/// Rows in chunks of 64. In every other chunk the bytes depend on their position, so that a base
-/// helps. In the other chunks all bytes of a row are equal, so that no base helps.
+/// Makes rows in chunks of 64. In every other chunk, the bytes of a row depend on their position,
+/// so that a base helps. In the other chunks, all bytes of a row are equal, so that no base helps.
 fn alike_and_not(rows: usize) -> Matrix {
     let byte = |row: usize, position: usize| match row / 64 % 2 {
         0 => (position * 3 + usize::from(row * 31 % 57 == position)) as u8,
@@ -309,7 +315,8 @@ fn segments_and_chunks_divide_the_rows() {
         let options = BuildOptions {
             order: Some(Order::Input),
             chunk_bytes: 4096,
-            // This is no multiple of the chunk size: two chunks and a part, which is not used.
+            // This size is no multiple of the chunk size. A segment has two chunks, and the rest of
+            // this size is not used.
             segment_bytes: 2 * 4096 + 1000,
             ..options(layout, compression)
         };
@@ -361,7 +368,7 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
         assert_eq!(files, second.list().unwrap());
         for file in files {
             let bytes = |volume: &SimVolume| match file == MANIFEST {
-                // Each build draws a new number of its state.
+                // Each build draws a new checkpoint id.
                 true => {
                     let mut manifest = stored::manifest(volume).unwrap();
                     assert!(manifest.state.take().is_some());
@@ -377,8 +384,8 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
     }
 }
 
-/// Writes the nodes of a graph, and reads all files back. The build is not committed, so the files
-/// are removed with it.
+/// Writes the nodes of a graph, and reads all files. The build does not commit, so its end removes
+/// the files.
 fn written_files(
     volume: &SimVolume,
     build: &Build<'_>,
@@ -418,7 +425,8 @@ fn threads_do_not_change_what_is_written_of_a_graph() {
 #[test]
 fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
     let source = fixture("photo-sift-20k.base.u8bin", 3_000);
-    // A part of a batch that is encoded, and several parts. Nodes have another order than the rows.
+    // The rows are encoded as several batches, of which the last is incomplete. Nodes have another
+    // order than the rows.
     let free = BuildOptions {
         order: Some(Order::Locality),
         ..options(Layout::Inline, Compression::Raw)
@@ -440,7 +448,7 @@ fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
     };
     let (files, scratch) = written(None);
     assert_eq!((files.len(), scratch), (2, vec![]));
-    // The codes may need a quarter of the memory limit.
+    // The codes may take a quarter of the memory cap.
     let codes = 3_000 * codebook.code_bytes() as u64;
     for (memory, expected) in [
         (4 * codes, vec![]),
@@ -453,7 +461,7 @@ fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
     }
 }
 
-/// The hash of the centroids in an index, and the hash that its manifest records.
+/// The hash of the centroids in an index, and the hash in its manifest.
 fn hashes(volume: &SimVolume) -> (String, String) {
     let manifest = stored::manifest(volume).unwrap();
     let kind = FileKind::Codebook;
@@ -480,7 +488,8 @@ fn a_codebook_that_is_given_is_used() {
         let (content, name) = hashes(&volume);
         assert_eq!(content, name, "{layout} {compression}");
         assert_ne!(name, given.hash(), "{layout} {compression}");
-        // A code has a quarter of the dimensions in bytes, unless the codebook differs.
+        // By default, a code has as many bytes as a quarter of the dimensions. A given codebook may
+        // differ.
         assert_eq!(stored::manifest(&volume).unwrap().code_bytes, 32);
         for code_bytes in [None, Some(16)] {
             let options = BuildOptions {
@@ -494,7 +503,7 @@ fn a_codebook_that_is_given_is_used() {
             assert_eq!(name, given.hash(), "{layout} {compression}");
             let manifest = stored::manifest(&volume).unwrap();
             assert_eq!(manifest.code_bytes, 16, "{layout} {compression}");
-            // The vectors are encoded with this codebook, which `decode` reads from the index.
+            // The vectors are encoded with the given codebook, which `decode` reads from the index.
             if code_bytes.is_none() {
                 check(&source, &options);
             }
@@ -537,7 +546,8 @@ fn a_codebook_for_other_vectors_or_codes_is_refused() {
     }
 }
 
-/// The index of the fixtures was written once. Its codes and rows must keep their meaning.
+/// The index of the fixtures was written once. Later versions must read the same codes and rows
+/// from it.
 #[test]
 fn the_frozen_inline_index_holds_its_rows_and_codes() {
     let rows = fixture("photo-sift-20k.base.u8bin", 2_000);
@@ -567,12 +577,12 @@ fn entry_points_are_as_many_as_the_preset_says() {
     };
     assert_eq!(entries(Preset::AISAQ, source.rows()).len(), 1);
     let many = entries(Preset::STRATANN, source.rows());
-    // The medoid may or may not be a node of the even sample.
+    // The even sample may or may not have the medoid.
     assert!((1_023..=1_024).contains(&many.len()), "{}", many.len());
-    // The nodes come from the whole collection.
+    // The entry points come from the whole collection.
     let first_half = many.iter().filter(|&&node| node < 750).count();
     assert!((500..=524).contains(&first_half), "{first_half}");
-    // There are no more entry points than nodes.
+    // An index has no more entry points than nodes.
     assert_eq!(entries(Preset::STRATANN, 17).len(), 17);
     let three = Preset {
         entry_points: 3,
@@ -600,7 +610,7 @@ fn a_preset_leaves_open_what_the_vectors_decide() {
     };
     assert_eq!(layout(&small, &aisaq), Layout::Inline);
     assert_eq!(layout(&large, &aisaq), Layout::Inline);
-    // The preset's compression does not prevent another layout.
+    // The compression of the preset does not prevent another layout.
     for (asked, name) in [(Layout::Coupled, "coupled"), (Layout::Inline, "inline")] {
         let options = BuildOptions {
             layout: Some(asked),

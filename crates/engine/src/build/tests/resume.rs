@@ -1,4 +1,5 @@
-//! A build that is killed at any point and resumed writes the same bits as an uninterrupted build.
+//! Tests builds that are killed at any point and resumed. They write the same bytes as an
+//! uninterrupted build.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -7,7 +8,7 @@ use stratann_tier::testing::{Crash, Mishap, Operation};
 
 use super::*;
 
-/// A number of rows with which passes 1 and 2 have several batches each.
+/// A number of rows with which both passes of the graph have several batches.
 const ROWS: usize = 300;
 
 fn resuming(layout: Layout) -> BuildOptions {
@@ -34,8 +35,8 @@ fn build_of(
     committed.durable(&*volume).map(|()| report)
 }
 
-/// All files of an index by names without the checkpoint's number, and its manifest without that
-/// number.
+/// All files of an index and its manifest. The names of the files and the manifest are without the
+/// number of the checkpoint.
 fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
     let mut manifest = stored::manifest(volume).unwrap();
     let number = format!("-{:06}", manifest.checkpoint);
@@ -46,7 +47,7 @@ fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
         }
     }
     manifest.checkpoint = 0;
-    // Each build draws a new id.
+    // Each build draws a new checkpoint id.
     assert!(manifest.state.take().is_some());
     for entry in &mut manifest.files {
         entry.name = entry.name.replace(&number, "");
@@ -64,7 +65,7 @@ fn same(volume: &SimVolume, whole: &(BTreeMap<String, Vec<u8>>, Manifest), what:
     assert_eq!(found.1, whole.1, "{what}");
 }
 
-/// The files of a build without savepoints.
+/// The files that a build without savepoints writes.
 fn whole(layout: Layout, source: &dyn VectorSource) -> (BTreeMap<String, Vec<u8>>, Manifest) {
     let volume = SimVolume::new();
     let report = build_of(&volume, source, &options(layout), &Silent).unwrap();
@@ -72,9 +73,9 @@ fn whole(layout: Layout, source: &dyn VectorSource) -> (BTreeMap<String, Vec<u8>
     contents(&volume)
 }
 
-/// The savepoints of a build that was interrupted after it had written the codebook.
+/// The savepoints of a build that was interrupted after it wrote the codebook.
 fn interrupted(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
-    /// Stops the build when it writes pages.
+    /// Interrupts the build when it begins to write pages.
     struct UntilPages(Mutex<bool>);
     impl Progress for UntilPages {
         fn begin(&self, stage: &str, _: u64) {
@@ -101,7 +102,7 @@ fn interrupted(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
 #[test]
 fn a_build_that_crashes_at_any_write_is_resumed_to_the_same_bits() {
     let layouts = [Layout::Inline, MOST_FILES];
-    // Builds of clusters keep no savepoints.
+    // Builds of cluster indexes keep no savepoints.
     for layout in Layout::ALL
         .into_iter()
         .filter(|layout| !layout.has_clusters())
@@ -135,7 +136,7 @@ fn crash_and_resume(layout: Layout) {
             }
         }
     }
-    // Each kind of savepoint was used for a resume.
+    // Builds have resumed from each kind of savepoint.
     let all = [
         "codebook",
         "graph",
@@ -190,7 +191,8 @@ fn a_build_is_killed_again_and_again_and_ends_all_the_same() {
     let mut volume = SimVolume::new();
     let mut lives = 0;
     loop {
-        // Space for three savepoints, and for all files after the last.
+        // Before the failure, the build can write three savepoints, or all files after the last
+        // savepoint.
         volume.fail_after(15 + lives, Failure::Crash);
         let built = build_of(&volume, &source, &options, &Silent);
         if built.is_ok() && !volume.has_crashed() {
@@ -211,7 +213,7 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
     let before = interrupted(&source, &options);
     let mut failed = 0;
     for start in [SimVolume::new(), before] {
-        // By default each call fails in one way, and the next call in another way.
+        // By default, each call fails in one way only, which differs from the way of the next call.
         let all = (0..).flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)));
         let some = |n: usize| slow() || n % 3 == n / 3 % 3;
         for (call, mishap) in all.enumerate().filter(|one| some(one.0)).map(|one| one.1) {
@@ -221,7 +223,7 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
             let Some((operation, name)) = volume.failed() else {
                 break;
             };
-            // A sync of names belongs to a savepoint or to the commit.
+            // A sync of a directory belongs to a savepoint or to the commit.
             if name.starts_with("savepoint") {
                 failed += 1;
                 let what = format!("{operation:?} of {name}, {mishap:?}");
@@ -234,7 +236,7 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
     assert!(failed > if slow() { 30 } else { 10 }, "{failed}");
 }
 
-/// Records the warnings.
+/// Records the warnings of a build.
 #[derive(Default)]
 struct Warned(Mutex<Vec<String>>);
 
@@ -255,7 +257,7 @@ fn a_disk_that_is_full_for_savepoints_is_said_once_and_gives_their_room_back() {
     let (source, options) = (rows(ROWS), resuming(Layout::Packed));
     let expected = whole(Layout::Packed, &source);
     let volume = interrupted(&source, &resuming(Layout::Packed));
-    // The lists of a build that resumes with only the order.
+    // Without this file, a build resumes only with the order.
     volume.remove("savepoint-lists").unwrap();
     volume.fail_nth(Operation::Write, 0, Mishap::NoRoom);
     let warned = Warned::default();
@@ -380,7 +382,7 @@ fn savepoints_of_other_rows_or_options_are_not_used() {
         "the vectors",
     ];
     assert_eq!(all_that_differs, expected);
-    // Options for savepoints, and for replacing an index, do not matter here.
+    // Options for savepoints and for the replacement of an index do not prevent a resume.
     let volume = before.fork();
     let options = BuildOptions {
         overwrite: false,
@@ -422,7 +424,7 @@ fn a_build_with_several_threads_is_resumed_by_any_number_of_them() {
         ..resuming(Layout::Packed)
     };
     let mut resumed = 0;
-    // The amount of work that is done after this many checks differs each time.
+    // The work that is done before the interruption differs from build to build.
     for patience in (12..).step_by(4) {
         let volume = SimVolume::new();
         let impatient = Impatient(AtomicU64::new(patience));

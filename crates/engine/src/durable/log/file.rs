@@ -1,5 +1,5 @@
-//! The file of a log that is being written. It is created atomically, appended to, synced, and
-//! marked as synced.
+//! The file of a log that is being written. The log creates the file atomically, appends to it,
+//! syncs it, and marks the synced part.
 
 use stratann_layout::log::encode_record;
 use stratann_layout::log::marks::{MARK_BYTES, MARKS, encode_mark};
@@ -12,10 +12,10 @@ use crate::Error;
 use crate::durable::room::{LOG_ROOM, drop_log_room, take_log_room};
 use crate::stored::name_of;
 
-/// About how many bytes of records are copied from one log to another with one read.
+/// The approximate number of bytes of records that one read copies from one log to another.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
-/// The current file, and the slot of its older mark, which the next mark overwrites.
+/// The current file, and the slot of the older mark. The next mark overwrites the older one.
 #[derive(Debug)]
 pub(super) struct LogFile {
     pub(super) file: Box<dyn VolumeFile>,
@@ -25,12 +25,13 @@ pub(super) struct LogFile {
 /// A write or a sync that failed.
 pub(super) struct Failed {
     pub(super) error: TierError,
-    /// Whether the file is durably as it was before the write.
+    /// Whether the file durably has its content from before the write.
     pub(super) cut_off: bool,
 }
 
 impl LogFile {
-    /// Writes `bytes` to the places between `from` and `to`, and syncs if `sync` is set.
+    /// Writes `bytes` to the positions between `from` and `to`. If `sync` is set, it also syncs the
+    /// file.
     pub(super) fn write(
         &mut self,
         from: RecordPlace,
@@ -57,17 +58,17 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes all records up to `end` durable, and writes a mark for that place.
+    /// Makes all records up to `end` durable, and writes a mark with this position.
     pub(super) fn sync(&mut self, end: RecordPlace) -> Result<(), TierError> {
         self.file.sync()?;
         self.mark(end);
         Ok(())
     }
 
-    /// Writes a mark: all records up to `end` are durable.
+    /// Writes a mark which says that all records up to `end` are durable.
     pub(super) fn mark(&mut self, end: RecordPlace) {
-        // If the mark cannot be written, the sync still succeeds. A reader takes the mark before
-        // it, and the next mark overwrites the one that may be torn.
+        // If the mark cannot be written, the sync is still a success. A reader then uses the
+        // earlier mark, and the next mark overwrites the one that may be torn.
         let mark = encode_mark(end, self.slot);
         if self.file.write_at(MARKS[self.slot], &mark).is_ok() {
             self.slot = 1 - self.slot;
@@ -75,8 +76,8 @@ impl LogFile {
     }
 }
 
-/// Creates a log file without records. It is durable when the call returns. Header and marks are
-/// synced before the first record is written, so a torn start can be distinguished from damage.
+/// Creates a log file without records. The file is durable when the call returns. Header and marks
+/// are synced before the first record is written, so a torn start can be distinguished from damage.
 pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<LogFile, TierError> {
     let mut file = volume.create(&log_name(header.number))?;
     file.write_at(0, &header.encode_front())?;
@@ -85,7 +86,8 @@ pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<Log
     Ok(LogFile { file, slot: 0 })
 }
 
-/// Creates a log file with its first records, up to `end`. It is durable when the call returns.
+/// Creates a log file with its first records, up to `end`. The file is durable when the call
+/// returns.
 pub(super) fn create_with(
     volume: &dyn Volume,
     header: LogHeader,
@@ -97,7 +99,7 @@ pub(super) fn create_with(
     file.finish()
 }
 
-/// Creates a log like [`create_with`], in the reserved blocks. If that fails, the reservation is
+/// Does the same as [`create_with`], in the reserved blocks. If this fails, the reservation is
 /// removed.
 pub(super) fn create_in_room(
     volume: &dyn Volume,
@@ -120,16 +122,16 @@ pub(super) fn create_in_room(
     created
 }
 
-/// A log that begins with records copied from an earlier log. Once it has its final name, a reader
-/// ignores these records in the earlier log. So it gets that name only when its records are
-/// durable.
+/// A log that begins with records copied from an earlier log. When the new log has its final name,
+/// a reader ignores these records in the earlier log. So the new log gets this name only when its
+/// records are durable.
 pub(super) struct Unfinished<'a> {
     pub(super) volume: &'a dyn Volume,
     /// The temporary name of the file.
     name: String,
     pub(super) file: Box<dyn VolumeFile>,
     pub(super) header: LogHeader,
-    /// The place behind the written records.
+    /// The position after the written records.
     pub(super) end: RecordPlace,
 }
 
@@ -139,8 +141,8 @@ impl<'a> Unfinished<'a> {
         Self::begin_in(volume, unfinished(), file, header)
     }
 
-    /// Begins a log like [`begin`](Self::begin), in the reserved blocks. `None` if no blocks are
-    /// reserved.
+    /// Does the same as [`begin`](Self::begin), in the reserved blocks. Returns `None` if no blocks
+    /// are reserved.
     pub(super) fn begin_in_room(
         volume: &'a dyn Volume,
         header: LogHeader,
@@ -168,7 +170,8 @@ impl<'a> Unfinished<'a> {
         })
     }
 
-    /// Appends records that were encoded for the present end. They end at `end`.
+    /// Appends records that were encoded for the present end of the file. After the call, the file
+    /// ends at `end`.
     pub(super) fn append(&mut self, records: &[u8], end: RecordPlace) -> Result<(), TierError> {
         self.file.write_at(self.end.offset, records)?;
         self.end = end;
@@ -180,7 +183,7 @@ impl<'a> Unfinished<'a> {
         let name = log_name(self.header.number);
         self.file.sync()?;
         self.volume.rename(&self.name, &name)?;
-        // The file is opened again, so that errors name it by its final name.
+        // The file is opened again, so that errors have its final name.
         let file = self.volume.open(&name)?;
         self.volume.sync()?;
         let mut file = LogFile { file, slot: 0 };
@@ -189,7 +192,7 @@ impl<'a> Unfinished<'a> {
     }
 }
 
-/// Copies records of a log, from a place up to a sequence number, into another file.
+/// Copies records of a log into another file, from a position up to a sequence number.
 pub(super) fn copy(
     volume: &dyn Volume,
     from: RecordPlace,
@@ -211,15 +214,15 @@ pub(super) fn copy(
         false => Err(Error::Damaged {
             file: name_of(volume, &log_name(from.log)),
             what: format!(
-                "its record {} at offset {} could be read before, and cannot be read again",
+                "its record {} at offset {} could be read earlier, but not now",
                 copied.sequence, copied.offset
             ),
         }),
     }
 }
 
-/// Opens a log to continue it behind its last record, at `end`. Its mark shows that it is durable
-/// up to there. Nothing is written.
+/// Opens a log to continue it after its last record, at `end`. The mark of the log shows that it is
+/// durable up to `end`. The call writes nothing.
 pub(super) fn go_on(volume: &dyn Volume, end: RecordPlace) -> Result<LogFile, TierError> {
     let name = log_name(end.log);
     let mut slot = 0;
@@ -242,7 +245,7 @@ pub(super) fn take_back(volume: &dyn Volume, number: u64) -> bool {
     }
 }
 
-/// Encodes the same records for another place in a file.
+/// Encodes the same records for another position in a file.
 pub(super) fn rewritten(
     shape: LogShape,
     bytes: &[u8],
@@ -257,7 +260,7 @@ pub(super) fn rewritten(
     debug_assert_eq!(
         out.len(),
         bytes.len(),
-        "not all records that this process wrote were read"
+        "some of the records that this process wrote cannot be read"
     );
     out
 }

@@ -1,4 +1,5 @@
-//! The files of the logs: their names and numbers, and the choice of files that are still needed.
+//! The files of the logs. This module has their names and numbers, and chooses the files that are
+//! still needed.
 
 use stratann_layout::log::FIRST_RECORD;
 use stratann_layout::log::marks::read_marks;
@@ -7,13 +8,13 @@ use stratann_tier::Volume;
 
 use crate::Error;
 
-/// A place between two records of the logs.
+/// A position between two records of the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogPosition {
-    /// The number of the log that has, or will have, the record behind this place. 0 means the
+    /// The number of the log that has, or will have, the record after this position. 0 means the
     /// first log, whose number is 1.
     pub(crate) number: u64,
-    /// The sequence number of that record. 0 means the first record of the log.
+    /// The sequence number of the record after this position. 0 means the first record of the log.
     pub(crate) sequence: u64,
 }
 
@@ -40,16 +41,18 @@ pub(crate) fn log_name(number: u64) -> String {
     format!("{}-{number:06}", FileKind::Log)
 }
 
-/// The temporary name of a log that starts with copied records, until it is complete.
+/// The temporary name of a log that starts with copied records. It has this name until it is
+/// complete.
 pub(crate) fn unfinished() -> String {
     format!("{}.new", FileKind::Log)
 }
 
-/// The number of the log with this name; `None` if it is not the name of a log.
+/// The number of the log with this name. `None` if this is not the name of a log.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(FileKind::Log.name())?.strip_prefix('-')?;
     let number = digits.parse().ok()?;
-    // Each number has exactly one name, so signs and other numbers of digits are refused.
+    // Each number has exactly one name. So names with signs, or with another number of digits, are
+    // refused.
     (log_name(number) == name).then_some(number)
 }
 
@@ -62,7 +65,7 @@ pub(super) fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
 }
 
 /// An upper bound of the bytes of records in the logs from `number` on. If a later log has copied
-/// records from behind the mark of an earlier one, they count once.
+/// records from after the mark of an earlier log, these records count once.
 pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> {
     let (mut bytes, mut later) = (0, None);
     for log in numbers_in(volume)?.into_iter().rev() {
@@ -71,8 +74,8 @@ pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> 
             let len = volume.len(&name)?;
             front.truncate(len.min(FIRST_RECORD) as usize);
             volume.read_at(&name, 0, &mut front)?;
-            // A file that is too short for a header has no records. A replay reports a damaged
-            // header.
+            // A file that is too short for a header has no records. If a header is damaged, a
+            // replay reports it.
             let Ok(header) = LogHeader::decode(&front, log, &name) else {
                 bytes += len.saturating_sub(FIRST_RECORD);
                 continue;
@@ -89,12 +92,12 @@ pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> 
     Ok(bytes)
 }
 
-/// Removes the logs below `number`, which a checkpoint has made superfluous. The removal is durable
-/// when the call returns.
+/// Removes the logs with numbers below `number`, since a checkpoint has their records. The removal
+/// is durable when the call returns.
 pub(crate) fn remove_logs_before(volume: &dyn Volume, number: u64) -> Result<(), Error> {
     let mut numbers = numbers_in(volume)?;
     numbers.retain(|&earlier| earlier < number);
-    // The oldest log is removed first, so an interruption leaves no gap.
+    // The oldest log is removed first, so that an interruption leaves no gap between logs.
     for earlier in &numbers {
         volume.remove(&log_name(*earlier))?;
     }

@@ -1,4 +1,4 @@
-//! Replay: reads the records of the logs in order, and finds where they end.
+//! A replay reads the records of the logs in order, and finds where they end.
 
 use std::cell::Cell;
 
@@ -13,15 +13,17 @@ use super::files::{LogPosition, log_name, numbers_in};
 use crate::Error;
 use crate::stored::name_of;
 
-/// The bytes that a replay reads with one read. The longest record has about half as many.
+/// The number of bytes that a replay reads with one read. The longest record has about half as many
+/// bytes.
 const PIECE: usize = 1 << 20;
 
-/// The number of attempts to read marks before they count as damaged. A writer may change both
-/// marks during one read.
+/// The number of attempts to read the marks. After these attempts, the marks count as damaged. A
+/// writer may change both marks during one attempt.
 const TRIES: usize = 3;
 
-/// Bytes that may be read, in addition to four times the log, to count whole records behind its
-/// end. The count only serves a message, and in a log full of gaps each gap takes one read.
+/// The number of bytes, beyond four times the length of the log, that may be read to count whole
+/// records after the log's end. Only a message has this count. Without a limit, each gap in a log
+/// full of gaps would cost one read.
 const COUNTING: u64 = 64 * PIECE as u64;
 
 /// The result of a replay.
@@ -31,41 +33,43 @@ pub(crate) struct Replayed {
     pub(crate) next: NextLog,
     /// The number of records that were passed to `apply`.
     pub(crate) records: u64,
-    /// The torn end of the last log, if it has bytes behind its last whole record. That is normal
-    /// after a crash.
+    /// The torn end of the last log, if the log has bytes after its last whole record. A torn end
+    /// is normal after a crash.
     pub(crate) torn: Option<Torn>,
 }
 
-/// The numbers with which the log begins that follows the replayed ones.
+/// The numbers with which the next log begins, after the replayed logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NextLog {
-    /// Its number.
+    /// The number of the next log.
     pub(crate) number: u64,
-    /// Whether a log of this number exists. The next log has all of its records, and replaces it.
+    /// Whether a log with this number exists. The next log gets all records of that log, and
+    /// replaces it.
     pub(crate) replaces: bool,
-    /// The sequence number of the first record to append.
+    /// The sequence number of the first record that is appended to the next log.
     pub(crate) sequence: u64,
-    /// The place of the first replayed record that is not known to be durable. The records from
-    /// there on are rewritten.
+    /// The position of the first replayed record that is not known to be durable. This record and
+    /// all later records are written again.
     pub(crate) undurable: Option<RecordPlace>,
-    /// Whether the log that has those records may have rows.
+    /// Whether the log that has these records may have rows.
     pub(crate) rows: bool,
-    /// The last log, if it can be continued, under three conditions. It is whole to its end, its
-    /// mark shows that all of it is durable, and its next record is the one to append.
+    /// The last log, if it can be continued. There are three conditions: the log is whole to its
+    /// end, its mark shows that all of it is durable, and the record after its end is the next one
+    /// to append.
     pub(crate) before: Option<LogBefore>,
 }
 
 /// The last replayed log, which can be continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogBefore {
-    /// The place behind its last record.
+    /// The position after the last record of the log.
     pub(crate) end: RecordPlace,
-    /// Whether it may have rows.
+    /// Whether the log may have rows.
     pub(crate) rows: bool,
 }
 
 impl NextLog {
-    /// The first log, or a log after all existing ones.
+    /// The numbers of the first log, or of a log after all existing ones.
     #[cfg(test)]
     pub(super) fn fresh(number: u64, sequence: u64) -> Self {
         Self {
@@ -82,32 +86,34 @@ impl NextLog {
 /// The torn end of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Torn {
-    /// The file.
+    /// The name of the file.
     pub(crate) file: String,
-    /// The offset at which its last whole record ends, in bytes; 0 if even its header is torn.
+    /// The offset in bytes at which the last whole record of the log ends. It is 0 if even the
+    /// header is torn.
     pub(crate) offset: u64,
     /// The fault of the bytes at this offset.
     pub(crate) reason: String,
-    /// The number of whole records behind the offset. None is known to have been durable.
+    /// The number of whole records after the offset. None of them is known to have been durable.
     pub(crate) whole: u64,
-    /// Whether `whole` is a lower bound, because counting was stopped.
+    /// Whether `whole` is a lower bound, because the replay stopped to count.
     pub(crate) more: bool,
 }
 
-/// Passes the records behind `from` to `apply`, in order, with their sequence numbers. Reads at
-/// most 1 MiB with one read.
+/// Passes the records after `from` to `apply`, in order, with their sequence numbers. One read
+/// returns at most 1 MiB.
 ///
-/// After a crash, every whole record without a gap before it is replayed, durable or not,
-/// acknowledged or not. If no log has the number `from.number` or a higher one, there are no
-/// records. If a log was rotated after a failed sync, it begins with records from before the
-/// position that [`Log::rotate`] returned. So a caller that keeps only the log number gets some
-/// records that the checkpoint already has.
+/// After a crash, the replay passes on every whole record that has no gap before it. The record
+/// need not be durable or acknowledged. If no log has the number `from.number` or a higher one,
+/// there are no records. If a log was rotated after a failed sync, it begins with records from
+/// before the position that [`Log::rotate`] returned. So a caller that keeps only the number of the
+/// log also gets some records that the checkpoint already has.
 ///
 /// # Errors
-/// The logs are damaged: a log between others is missing, a header is wrong, or a log ends before
-/// the next one continues, or before its mark. All records before the damage were passed to
-/// `apply`. A torn end is no error in the last log, nor in an earlier log that the next one
-/// continues there. An error of `apply` is returned.
+/// The call fails if the logs are damaged: a log between others is missing, a header is wrong, or a
+/// log ends before the next log continues or before its mark. All records before the damage were
+/// passed to `apply`. A torn end of the last log is no error. A torn end of an earlier log is no
+/// error either, if the next log continues at this position. If `apply` fails, the call returns its
+/// error.
 pub(crate) fn replay(
     volume: &dyn Volume,
     shape: LogShape,
@@ -124,9 +130,9 @@ pub(crate) fn replay(
         damage,
     } = open_all(volume, shape, first_number, &numbers)?;
     let mut replayed = Replayed {
-        // If a log has no records, or was never finished, the next log replaces it under its
-        // number. Its name is not removed: if the removal were not durable, the log would be back
-        // after a crash, beside a log that has more records.
+        // If a log has no records, or was never finished, the next log replaces it under the same
+        // number. The log is not removed first. If the removal were not durable, a crash would
+        // restore the log beside a log with more records.
         next: NextLog {
             number: numbers.last().copied().unwrap_or(first_number),
             replaces: !numbers.is_empty(),
@@ -144,11 +150,11 @@ pub(crate) fn replay(
         let first = log.header.first_sequence;
         let limit = next.map(|next| next.header.first_sequence);
         if limit.is_some_and(|limit| first >= limit) && expected.is_some() {
-            // Later logs supersede the whole log.
+            // Later logs supersede all records of this log.
             continue;
         }
         let right = match expected {
-            // After a build, the first log may begin with any number.
+            // After a build, the first log may begin with any sequence number.
             None => first <= from.sequence || from.sequence == 0 && beheaded.is_none(),
             Some(expected) => first == expected,
         };
@@ -156,7 +162,7 @@ pub(crate) fn replay(
             return Err(Error::Damaged {
                 file,
                 what: format!(
-                    "{reason}, and {} continues with {first}, so it had records (`stratann repair` keeps the remaining ones)",
+                    "{reason}, but {} continues with {first}, so this log had records (`stratann repair` keeps the readable records)",
                     log.file
                 ),
             });
@@ -166,7 +172,7 @@ pub(crate) fn replay(
             return Err(Error::Damaged {
                 file: log.file.clone(),
                 what: format!(
-                    "the first sequence number at offset 64 is {first}, and {expected} was expected"
+                    "the first sequence number at offset 64 is {first}, but must be {expected}"
                 ),
             });
         }
@@ -208,7 +214,7 @@ pub(crate) fn replay(
                 let goes_on = is_whole
                     && log.durable == Some(end)
                     && numbers.last() == Some(&end.log)
-                    // If a log has no records, its marks were written before its first sync.
+                    // The marks of a log without records were written before its first sync.
                     && end.sequence > first
                     && end.sequence == replayed.next.sequence;
                 let rows = log.header.rows;
@@ -232,17 +238,17 @@ pub(crate) fn replay(
 /// The logs of an index, by their headers.
 #[derive(Default)]
 struct Logs {
-    /// The logs whose header is whole.
+    /// The logs that have a whole header.
     logs: Vec<Reading>,
-    /// A log after them whose header is torn.
+    /// A log after these logs that has a torn header.
     torn: Option<Torn>,
-    /// A log before them whose header is not whole.
+    /// A log before these logs whose header is not whole.
     beheaded: Option<Torn>,
-    /// Damage after these logs. It is reported after their records were passed on.
+    /// The damage after these logs. It is reported after the records of these logs were passed on.
     damage: Option<Error>,
 }
 
-/// Opens the logs of these numbers, up to the first that is missing or damaged.
+/// Opens the logs with these numbers, up to the first log that is missing or damaged.
 fn open_all(
     volume: &dyn Volume,
     shape: LogShape,
@@ -256,14 +262,14 @@ fn open_all(
             found.damage = Some(Error::Damaged {
                 file: name_of(volume, &log_name(expected)),
                 what: format!(
-                    "this log is missing, and {} exists. Put it back, or inserts and deletes are lost",
+                    "this log is missing, but {} exists. Restore the missing log, or inserts and deletes are lost",
                     log_name(number)
                 ),
             });
             break;
         }
         match open(volume, shape, number) {
-            // A writer removes empty logs, the last one first.
+            // A writer removes empty logs, and begins with the last one.
             Err(Error::Tier(TierError::Missing { .. }))
                 if numbers_in(volume)?.last().is_none_or(|&last| last < number) =>
             {
@@ -294,8 +300,8 @@ fn open_all(
     Ok(found)
 }
 
-/// Passes the records of a log from a place on, below the sequence number `limit`, to `apply`.
-/// Returns the place where they ended.
+/// Passes the records of a log to `apply`, from a position on, and below the sequence number
+/// `limit`. Returns the position at which the records ended.
 pub(super) fn each_from(
     volume: &dyn Volume,
     shape: LogShape,
@@ -311,8 +317,8 @@ pub(super) fn each_from(
     Ok(log.read(&read, from, Some(limit), &mut apply)?.0)
 }
 
-/// For each log, the log that supersedes its end: the later log with the lowest first sequence
-/// number.
+/// For each log, the later log that supersedes its end. It is the later log with the lowest first
+/// sequence number.
 fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
     let (mut next, mut of_each) = (None::<&Reading>, Vec::with_capacity(logs.len()));
     for log in logs.iter().rev() {
@@ -326,7 +332,7 @@ fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
     of_each
 }
 
-/// Fills a buffer with the bytes of a log that begin at an offset.
+/// Fills a buffer with the bytes of a log from an offset on.
 pub(super) type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Error> + 'a;
 
 /// Receives a record and its sequence number.
@@ -335,11 +341,11 @@ pub(super) type Apply<'a> = dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error> +
 /// A log that is being read.
 pub(super) struct Reading {
     pub(super) name: String,
-    /// Its name in errors.
+    /// The name of the log in errors.
     pub(super) file: String,
     pub(super) header: LogHeader,
     pub(super) len: u64,
-    /// The place behind the records that were durable, if the log has marks.
+    /// The position after the records that were durable, if the log has marks.
     pub(super) durable: Option<RecordPlace>,
 }
 
@@ -347,7 +353,7 @@ pub(super) struct Reading {
 pub(super) enum Opened {
     Whole(Reading),
     /// The start of the file was never completely written, for this reason. The file has no
-    /// records, since records are written only after the start is durable.
+    /// records, since the first record is written only when the start is durable.
     Torn(String),
 }
 
@@ -356,8 +362,8 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
     let name = log_name(number);
     let file = name_of(volume, &name);
     let mut tries = 1;
-    // The marks are read before the length. So the file has the bytes that the marks declare
-    // durable.
+    // The marks are read before the length of the file. So the length includes all bytes that the
+    // marks declare durable.
     let (front, header) = loop {
         let len = volume.len(&name)?;
         let mut front = vec![0; len.min(FIRST_RECORD) as usize];
@@ -416,21 +422,21 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
     }))
 }
 
-/// Whether an unreadable header may be the result of a crash while the file was created. Then the
-/// file has no records.
+/// Whether a crash during the creation of the file may have caused an unreadable header. In this
+/// case the file has no records.
 fn may_be_torn(front: &[u8], len: u64) -> bool {
-    // A log with marks has a longer start. The version announces the marks, and it comes before any
-    // torn bytes, or nothing was written.
+    // A log with marks has a longer start than a log without. The version shows whether a log has
+    // marks. It is written before any bytes that may be torn, unless no byte was written.
     let first = front.get(..16).unwrap_or_default();
     let is_marked = (2..=FORMAT_VERSION).any(|version| first.ends_with(&version.to_le_bytes()));
     len <= BLOCK as u64 || len <= FIRST_RECORD && (is_marked || first.iter().all(|&byte| byte == 0))
 }
 
 impl Reading {
-    /// If records are missing behind `known`, the sequence number up to which records existed, and
-    /// the evidence for it. `known` is the end of this log's records or of the checkpoint's,
-    /// whichever is larger. `next` is the log that continues this one, beginning with record
-    /// `limit`.
+    /// The sequence number up to which records existed, and the evidence for them, if records are
+    /// missing after `known`. `known` is the end of this log's records or the end of the
+    /// checkpoint's records, whichever is larger. `next` is the log that continues this one, and
+    /// begins with record `limit`.
     fn missing_behind(
         &self,
         next: Option<&Reading>,
@@ -451,16 +457,16 @@ impl Reading {
         (there_was > known).then_some((there_was, evidence))
     }
 
-    /// The log that follows this one, whose valid records end at `end`.
+    /// The log that follows this log. The valid records of this log end at `end`.
     ///
     /// A sync of this file may have failed in another process. Then storage may lack records that
-    /// reads return now, and a sync that succeeds would not show it. So records behind the mark are
-    /// rewritten. If a log has no records before its mark, it is replaced as a whole, since its
-    /// name may not be durable either.
+    /// reads still return, and a sync that succeeds now would not show this. So records after the
+    /// mark are written again. If a log has no records before its mark, it is replaced as a whole,
+    /// since its name may not be durable either.
     fn next_after(&self, end: RecordPlace, from: LogPosition) -> NextLog {
         let (number, start) = (self.header.number, self.header.start());
         let (replaces, undurable) = match self.durable {
-            // The checkpoint has all of its records.
+            // The checkpoint has all records of this log.
             _ if end.sequence <= from.sequence => (false, None),
             // Without marks, no record of the log is known to be durable.
             None => (false, Some(start)),
@@ -483,8 +489,8 @@ impl Reading {
         }
     }
 
-    /// Passes the records from `place` on, below the sequence number `limit`, to `apply`. Returns
-    /// the place where they ended, and the reason.
+    /// Passes the records from `place` on to `apply`, below the sequence number `limit`. Returns
+    /// the position at which the records ended, and the reason.
     pub(super) fn read(
         &self,
         read_at: &ReadAt<'_>,
@@ -523,7 +529,7 @@ impl Reading {
         }
     }
 
-    /// The place of the next whole record after a gap.
+    /// The position of the next whole record after a gap.
     pub(super) fn next_behind(
         &self,
         read_at: &ReadAt<'_>,
@@ -543,8 +549,8 @@ impl Reading {
         Ok(None)
     }
 
-    /// The number of whole records behind a place without one, below the sequence number `limit`.
-    /// The flag tells that counting was stopped, so there may be more.
+    /// The number of whole records after a position without one, below the sequence number `limit`.
+    /// The flag is true if counting was stopped, so that there may be more records.
     fn whole_behind(
         &self,
         read_at: &ReadAt<'_>,

@@ -1,8 +1,9 @@
-//! Salvage: reads every whole record of damaged logs, whatever is missing between them.
+//! Salvage reads every whole record of damaged logs, even if records between them are missing.
 //!
-//! Each record has its log, offset and sequence number, so it can be recognised without the bytes
-//! before it. If a log has no header, it is searched from its first byte on. Superseded records are
-//! left out: a record of a log is valid only below the first sequence number of each later log.
+//! Each record has the number of its log, its offset and its sequence number. So it can be
+//! recognised without the bytes before it. If a log has no header, it is searched from its first
+//! byte on. Superseded records are left out: a record of a log is valid only below the first
+//! sequence number of each later log.
 
 use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{BLOCK, LogHeader, LogRecord, LogShape, RecordPlace};
@@ -20,18 +21,20 @@ pub(crate) struct LostRecords {
     pub(crate) file: String,
     /// The fault of the log.
     pub(crate) what: String,
-    /// The most records that are lost. 0 means that the log is damaged but no record is lost.
+    /// The largest number of records that may be lost. 0 means that the log is damaged but no
+    /// record is lost.
     pub(crate) records: u64,
 }
 
-/// Reads the bytes of a file that begin at an offset. Unreadable bytes are returned as zeros.
+/// Reads the bytes of a file from an offset on. Unreadable bytes are returned as zeros.
 pub(crate) type ReadLossy<'a> = dyn Fn(&str, u64, &mut [u8]) -> Result<(), Error> + 'a;
 
-/// Passes all whole records behind `from` to `apply`, in the order of their sequence numbers.
+/// Passes all whole records after `from` to `apply`, in the order of their sequence numbers.
 /// Returns the missing records. `is_damage` decides which errors are skipped.
 ///
 /// # Errors
-/// A log has a later version, a read fails for a reason other than damage, or `apply` fails.
+/// The call fails if a log has a later version, if a read fails for a reason other than damage, or
+/// if `apply` fails.
 pub(crate) fn salvage(
     volume: &dyn Volume,
     shape: LogShape,
@@ -83,19 +86,19 @@ pub(crate) fn salvage(
     Ok(work.lost)
 }
 
-/// A log, with the facts known about it.
+/// A log with the facts that are known about it.
 struct Source {
     reading: Reading,
-    /// Whether its header gives the number of its first record.
+    /// Whether the header of the log has the number of the first record.
     exact: bool,
-    /// Whether its records are read. They are not if the log belongs to another index or was never
-    /// finished.
+    /// Whether the records of the log are read. They are not read if the log belongs to another
+    /// index, or if it was never finished.
     read: bool,
-    /// The fault of its header or its marks.
+    /// The fault of the header or of the marks.
     fault: Option<String>,
-    /// The missing log before it, with the message about that log.
+    /// The missing log before this log, with a message about the missing log.
     missing: Option<(String, String)>,
-    /// Records from this sequence number on are superseded.
+    /// The sequence number from which the records of this log are superseded.
     limit: Option<u64>,
 }
 
@@ -117,7 +120,7 @@ impl Source {
             limit: None,
         };
         let without_header = |first: &[u8]| {
-            // The bytes before the records have no record, whatever the version is.
+            // The bytes before the records have no record, whatever version the log has.
             let header = LogHeader::decode(first, number, &file).unwrap_or(LogHeader {
                 shape,
                 number,
@@ -143,8 +146,8 @@ impl Source {
                     Err(_) => None,
                 };
                 let reading = without_header(&first)?;
-                // Either its marks are damaged, or the log belongs to another index, whose records
-                // are not wanted.
+                // Either the marks are damaged, or the log belongs to another index. Records of
+                // another index are not read.
                 let ours = decoded.is_none_or(|header| header.shape == shape);
                 let fault = error.to_string();
                 let fault = fault.strip_prefix(&format!("{file}: ")).unwrap_or(&fault);
@@ -161,14 +164,14 @@ impl Source {
     }
 }
 
-/// The results up to now.
+/// The results that the salvage has found so far.
 struct Work {
     /// The checkpoint has the records below this sequence number.
     from: u64,
     /// The sequence number that is expected next.
     expected: u64,
     lost: Vec<LostRecords>,
-    /// Why the previous log ended where it did: its file and the fault.
+    /// The fault that ended the previous log, and the file of that log.
     fault: Option<(String, String)>,
 }
 
@@ -265,13 +268,13 @@ impl Work {
         Ok(())
     }
 
-    /// Reports the missing records before this sequence number.
+    /// Reports the records that are missing before this sequence number.
     fn goes_on_with(&mut self, sequence: u64, log: &Reading) {
         let least = self.expected.max(self.from);
         if let Some(records) = sequence.checked_sub(least).filter(|&records| records > 0) {
             let (file, what) = self.fault.take().unwrap_or_else(|| {
                 let what = format!(
-                    "it continues with sequence number {sequence}, and {least} was expected"
+                    "it continues with sequence number {sequence}, but must continue with {least}"
                 );
                 (log.file.clone(), what)
             });
@@ -285,8 +288,8 @@ impl Work {
     }
 }
 
-/// The number of full-length records without rows that fit `bytes`; at least one if there are any
-/// bytes.
+/// The number of records of full length without rows that fit into `bytes` bytes. If there are any
+/// bytes, the number is at least one.
 fn records_in(reading: &Reading, bytes: u64) -> u64 {
     bytes.div_ceil(reading.header.shape.vector_record() as u64)
 }

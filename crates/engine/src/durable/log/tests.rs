@@ -1,5 +1,5 @@
-//! Whatever fails, and whenever a crash happens, a replay finds all acknowledged records, in order
-//! and without gaps.
+//! Tests that a replay finds all acknowledged records, in order and without gaps, whatever
+//! operation fails or crashes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ const ORIGIN: LogPosition = LogPosition {
     sequence: 0,
 };
 
-/// Records that cross sectors, and a few of them pages.
+/// The shape of records that cross sectors. A few of the records cross pages.
 fn shape() -> LogShape {
     LogShape::new(Element::U8, 600).unwrap()
 }
@@ -29,7 +29,7 @@ fn shape() -> LogShape {
 const WITH_ROWS: u64 = 1_000_000;
 const ROW: &[u8] = b"what a vector has beside it";
 
-/// The id of a record determines its kind in these tests: every fourth record is a delete.
+/// The kind of a record in these tests depends on its id: every fourth record is a delete.
 fn vector(id: u64) -> Option<Vec<u8>> {
     (id % 4 != 3).then(|| {
         (0..600)
@@ -53,7 +53,7 @@ fn append(log: &Log, id: u64) -> Result<u64, Error> {
     log.append(record(id, &vector(id)))
 }
 
-/// The first log, or a log after all existing ones.
+/// Starts the first log, or a log after all existing ones.
 fn start(volume: &SimVolume, at: LogPosition, durability: Durability) -> Result<Log, Error> {
     start_next(volume, &NextLog::fresh(at.number, at.sequence), durability)
 }
@@ -62,7 +62,8 @@ fn start_next(volume: &SimVolume, next: &NextLog, durability: Durability) -> Res
     Log::start(Arc::new(volume.clone()), shape(), next, durability)
 }
 
-/// The ids that a replay finds, after a check that their records are unchanged, and its result.
+/// Returns the ids that a replay finds, and its result. Checks that the records of these ids are
+/// unchanged.
 fn found(volume: &dyn Volume, from: LogPosition) -> Result<(Vec<u64>, Replayed), Error> {
     let mut ids = Vec::new();
     let replayed = replay(volume, shape(), from, &mut |sequence, found| {
@@ -88,7 +89,7 @@ struct World {
     records: Vec<u64>,
     /// The number of these records that a replay must find.
     durable: usize,
-    /// The next new id. No id is used again, so that a stale record differs from an expected one.
+    /// The next new id. No id is used twice, so that a stale record differs from an expected one.
     next_id: u64,
     /// The last checkpoint.
     from: LogPosition,
@@ -104,7 +105,7 @@ impl World {
         }
     }
 
-    /// Replays, and panics on unexpected or missing records.
+    /// Replays the logs, and panics if records are unexpected or missing.
     fn check(&self, volume: &SimVolume, what: &str) -> Result<Replayed, Error> {
         let outcome = found(volume, self.from);
         if let Err(Error::Tier(TierError::Crashed { .. })) = &outcome {
@@ -115,7 +116,7 @@ impl World {
         let whole = skipped + found.len();
         assert!(
             whole >= self.durable,
-            "{what}: {whole} records, {} acknowledged",
+            "{what}: {whole} records were found, and {} were acknowledged",
             self.durable
         );
         assert_eq!(found, self.records[skipped..whole], "{what}");
@@ -170,7 +171,7 @@ const LATER: &[Step] = &[
     Step::Append(1),
 ];
 
-/// Opens the logs and performs the steps until the machine crashes.
+/// Opens the logs, and performs the steps until the machine crashes.
 fn work(
     volume: &SimVolume,
     durability: Durability,
@@ -242,7 +243,7 @@ fn crash_everywhere(
     for at in 0..whole.operations() - begin {
         let (volume, mut world) = (before.fork(), world.clone());
         volume.fail_after(at, Failure::Crash);
-        // The last operation may be a sync when the log is dropped, whose failure is not reported.
+        // The last operation may be the sync of a dropped log. Its failure is not reported.
         let _ = work(&volume, durability, &mut world, steps);
         assert!(volume.has_crashed());
         for seed in 0..4 {
@@ -268,8 +269,8 @@ fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
             STEPS,
             &mut |image, world, seed| {
                 torn += usize::from(found(image, world.from).unwrap().1.torn.is_some());
-                // A second crash happens during the continuation. The images take turns, to save
-                // time.
+                // A second crash happens while the log is continued. To save time, only every fifth
+                // image is continued.
                 turn += 1;
                 if seed == 0 && turn % 5 == 0 {
                     crash_everywhere(image, world, durability, LATER, &mut |_, _, _| {});
@@ -325,7 +326,7 @@ fn a_log_is_one_that_earlier_readers_know_until_a_row_comes() {
     assert_eq!(versions(&volume), [2, 3]);
     let (found, replayed) = found(&volume, ORIGIN).unwrap();
     assert_eq!(found, [1, WITH_ROWS, WITH_ROWS + 1, 2]);
-    // Records that are copied to another file get the version of that file.
+    // If records are copied to another file, that file has the version of the file that had them.
     drop(log);
     let log = start_next(&volume, &replayed.next, Durability::Always).unwrap();
     append(&log, 4).unwrap();
@@ -336,14 +337,14 @@ fn a_log_is_one_that_earlier_readers_know_until_a_row_comes() {
     append(&log, WITH_ROWS + 4).unwrap();
     assert_eq!(versions(&volume), [2, 3, 2, 3]);
     assert_eq!(ids(&volume).len(), 7);
-    // Rows were in memory before the sync that fails.
+    // Before the failed sync, records with rows were in memory.
     volume.fail_after(1, Failure::Io);
     append(&log, WITH_ROWS + 5).unwrap_err();
     volume.heal();
     log.rotate().unwrap();
     append(&log, 6).unwrap();
     assert_eq!(ids(&volume).len(), 8);
-    // A log without a record is replaced. If that fails, another log follows it.
+    // A log without a record is replaced. If the replacement fails, another log follows it.
     for fails in [false, true] {
         let volume = SimVolume::new();
         let log = start(&volume, ORIGIN, Durability::Always).unwrap();
@@ -390,7 +391,7 @@ fn a_crash_of_the_process_loses_nothing() {
         for id in 0..10 {
             append(&log, id).unwrap();
         }
-        // The log is not dropped, since a killed process syncs nothing.
+        // The test does not drop the log, since a killed process syncs nothing.
         mem::forget(log);
         let (ids, replayed) = found(&volume, ORIGIN).unwrap();
         assert_eq!(ids, Vec::from_iter(0..10));
@@ -458,7 +459,7 @@ fn what_fails_is_not_there_and_what_was_acknowledged_is() {
             }
         }
         assert!(failed > 50, "{failed} failed");
-        // Even a full disk has enough space to cut a file.
+        // Even a full disk has enough space to truncate a file.
         assert_eq!(broken > 20, failure == Failure::Io, "{broken} broken");
     }
 }
@@ -494,7 +495,7 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
         let log = start(&volume, ORIGIN, durability).unwrap();
         append(&log, 0).unwrap();
         volume.fail_after(1, Failure::Io);
-        // The write succeeds, but the sync does not.
+        // The write succeeds, but the sync fails.
         let outcome = append(&log, 1);
         assert_eq!(outcome.is_ok(), durability == Durability::OnFlush);
         log.flush().unwrap_err();
@@ -539,12 +540,12 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
     }
 }
 
-/// Counts syncs of files, and can delay them.
+/// A volume that counts syncs of files, and can delay them.
 #[derive(Clone, Debug)]
 struct Slow {
     volume: SimVolume,
     pause: Duration,
-    /// A sync waits until this many threads are within a call.
+    /// The number of threads that must be within a call before a sync ends.
     callers: Arc<AtomicUsize>,
     /// The number of threads within a call.
     calling: Arc<AtomicUsize>,
@@ -645,7 +646,7 @@ impl VolumeFile for SlowFile {
 fn threads_share_syncs_and_the_order_is_that_of_the_file() {
     const THREADS: u64 = 8;
     const EACH: u64 = 60;
-    // A sync lasts as long as all other threads need for their next calls, however long that is.
+    // A sync lasts until all other threads have begun their next calls, however long they need.
     let slow = Slow::new(Duration::from_millis(1));
     let log = Log::start(
         Arc::new(slow.clone()),
@@ -700,7 +701,8 @@ fn threads_append_while_the_disk_fills_up_breaks_and_the_log_rotates() {
         let (kept, stop) = (Mutex::new(BTreeMap::new()), AtomicBool::new(false));
         let failed = AtomicUsize::new(0);
         thread::scope(|scope| {
-            // This also happens if this thread panics. Without it the other threads would continue.
+            // The value also stops the other threads if this thread panics. Otherwise they would
+            // continue.
             let _stops = Stops(&stop);
             for thread in 0..4 {
                 let (log, kept, stop, failed) = (&log, &kept, &stop, &failed);
@@ -751,7 +753,7 @@ fn threads_append_while_the_disk_fills_up_breaks_and_the_log_rotates() {
     }
 }
 
-/// Tells other threads to stop, even if its owner panics.
+/// Stops other threads when it is dropped, even if its owner panics.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -783,13 +785,13 @@ fn an_append_is_durable_in_time_without_a_flush() {
             ids(&volume.crash_image(0, Crash::Dropped)) == expected
         });
     }
-    // A failed sync in the background is reported to the next caller, and to all later ones.
+    // A failed sync in the background is reported to the next caller, and to all callers after it.
     volume.fail_after(1, Failure::Io);
     append(&log, 3).unwrap();
     wait_for("a failed sync", || log.shared.state.lock().broken.is_some());
     volume.heal();
-    // This lasts until the log is rotated. A caller that sees the failure rotates it. If this
-    // thread is late, the log rotates itself a second later.
+    // The failure is reported until the log is rotated. A caller that gets the error rotates the
+    // log. If this thread is late, the log rotates itself after one second.
     let mut expected = vec![0, 1, 2, 3];
     for _ in 0..2 {
         if append(&log, 4 + expected.len() as u64).is_ok() {
@@ -819,7 +821,7 @@ fn what_a_sync_in_time_failed_to_keep_is_durable_later_though_nobody_calls() {
     wait_for("a rotation", || {
         ids(&volume.crash_image(0, Crash::Dropped)) == [0]
     });
-    wait_for("the end of it", || !log.is_broken());
+    wait_for("a rotation of the log", || !log.is_broken());
     assert_eq!(append(&log, 1).unwrap(), 1);
 }
 
@@ -846,7 +848,7 @@ fn on_flush_syncs_on_flush_only_and_the_log_ends_its_thread() {
     assert_eq!(ids(&slow.volume.crash_image(0, Crash::Dropped)).len(), 50);
     drop(log);
 
-    // No other reference to the log exists once it has been dropped.
+    // After the log has been dropped, no other reference to it exists.
     let log = Log::start(
         Arc::new(slow.clone()),
         shape(),
@@ -891,7 +893,7 @@ fn a_long_log_is_read_in_pieces() {
     assert_eq!(ids(&slow), expected);
     assert!(slow.longest_read.load(Ordering::Relaxed) <= 1 << 20);
 
-    // The longest possible record.
+    // The records are of the longest possible length.
     let shape = LogShape::new(Element::F32, 65_536).unwrap();
     let (volume, vector) = (SimVolume::new(), vec![7; 4 * 65_536]);
     let log = Log::start(Arc::new(volume.clone()), shape, &NextLog::fresh(1, 0), HOUR).unwrap();
@@ -907,7 +909,7 @@ fn a_long_log_is_read_in_pieces() {
     assert_eq!(replayed.records, 9);
 }
 
-/// Three logs of five records each.
+/// Makes three logs of five records each.
 fn three_logs() -> SimVolume {
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::Always).unwrap();
@@ -920,7 +922,7 @@ fn three_logs() -> SimVolume {
     volume
 }
 
-/// Cuts a file, or flips a bit of it.
+/// Truncates a file, or flips a bit of it.
 fn change(volume: &SimVolume, name: &str, cut: Option<u64>, flip: Option<usize>) {
     let mut bytes = volume.read(name).unwrap();
     if let Some(at) = flip {
@@ -944,11 +946,11 @@ fn damage_is_told_from_a_torn_end() {
             assert!(text.contains(word), "{word:?} is not in {text}");
         }
     };
-    // Damage in an earlier log.
+    // The tests below damage an earlier log.
     let first = &[
         "log-000001: damaged: its records end at offset 12288",
         "sequence number 0,",
-        "log-000002 continues with 5: of 5 records that were there 4 are whole",
+        "log-000002 continues with 5. Of the 5 records after this offset, 4 can be read",
     ];
     refused(
         &|volume| change(volume, "log-000001", None, Some(12_292)),
@@ -958,7 +960,7 @@ fn damage_is_told_from_a_torn_end() {
         &|volume| change(volume, "log-000001", Some(13_192), None),
         &[
             "at offset 12920 (the record needs",
-            "of 4 records that were there 0 are whole",
+            "Of the 4 records after this offset, 0 can be read",
         ],
     );
     refused(
@@ -980,7 +982,7 @@ fn damage_is_told_from_a_torn_end() {
         &|volume| change(volume, "log-000002", Some(100), None),
         &["log-000001: damaged", "continues with 10"],
     );
-    // A log without a header counts as damaged even if there is none before it.
+    // A log with an unreadable header counts as damaged, even if no log precedes it.
     for cut in [0, 100, 4_095, 12_288] {
         refused(
             &|volume| change(volume, "log-000001", Some(cut), (cut > 4_096).then_some(60)),
@@ -998,7 +1000,7 @@ fn damage_is_told_from_a_torn_end() {
         assert_eq!(ids, Vec::from_iter(5..15), "{cut}");
         assert_eq!(lost.len(), 1, "{cut}: {lost:?}");
     }
-    // Damage in a header that records follow, and damage in both marks.
+    // The header of a log with records is damaged, and then both marks of a log.
     for name in ["log-000001", "log-000003"] {
         refused(
             &|volume| change(volume, name, None, Some(60)),
@@ -1033,7 +1035,7 @@ fn damage_is_told_from_a_torn_end() {
     .unwrap_err()
     .to_string();
     assert!(
-        text.contains("first sequence number at offset 64 is 5, and 4 was expected"),
+        text.contains("first sequence number at offset 64 is 5, but must be 4"),
         "{text}"
     );
     let other = LogShape::new(Element::F32, 600).unwrap();
@@ -1045,15 +1047,15 @@ fn damage_is_told_from_a_torn_end() {
         "{text}"
     );
 
-    // Damage in the last log, which was durable as a whole. Records have 632 bytes, and every
-    // fourth record has 32.
+    // The last log is damaged, after all of it was durable. Records have 632 bytes, and every
+    // fourth record has 32 bytes.
     for (cut, flip, words) in [
         (
             None,
             Some(12_292),
             [
                 "at offset 12288 (unknown kind",
-                "of 5 records that were there 4 are",
+                "Of the 5 records after this offset, 4 can",
             ],
         ),
         (
@@ -1061,7 +1063,7 @@ fn damage_is_told_from_a_torn_end() {
             None,
             [
                 "at offset 12952 (the record",
-                "of 3 records that were there 0 are",
+                "Of the 3 records after this offset, 0 can",
             ],
         ),
         (
@@ -1069,7 +1071,7 @@ fn damage_is_told_from_a_torn_end() {
             None,
             [
                 "at offset 14216 (the record",
-                "of 1 records that were there 0 are",
+                "Of the 1 records after this offset, 0 can",
             ],
         ),
         (
@@ -1083,12 +1085,15 @@ fn damage_is_told_from_a_torn_end() {
         (
             Some(8_300),
             None,
-            ["at offset 12288", "of 5 records that were there 0 are"],
+            [
+                "at offset 12288",
+                "Of the 5 records after this offset, 0 can",
+            ],
         ),
     ] {
         refused(&|volume| change(volume, "log-000003", cut, flip), &words);
     }
-    // A log that was never written completely has no records, whatever its header contains.
+    // A log that was never written completely has no records, whatever bytes its header has.
     for (cut, flip) in [(100, None), (0, None), (12_288, Some(60))] {
         let volume = three_logs();
         change(&volume, "log-000003", Some(cut), flip);
@@ -1102,7 +1107,8 @@ fn damage_is_told_from_a_torn_end() {
     }
 }
 
-/// A log of a hundred records, each from a separate append, closed as a process closes it.
+/// Makes a log of a hundred records, each of a separate append. The log is closed as a process
+/// closes it.
 fn hundred(durability: Durability) -> SimVolume {
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, durability).unwrap();
@@ -1113,7 +1119,8 @@ fn hundred(durability: Durability) -> SimVolume {
     volume
 }
 
-/// The offset of a record in these tests. Records have 632 bytes, and every fourth record has 32.
+/// The offset of a record in these tests. Records have 632 bytes, and every fourth record has 32
+/// bytes.
 fn offset_of(record: u64) -> usize {
     (FIRST_RECORD + record / 4 * (3 * 632 + 32) + record % 4 * 632) as usize
 }
@@ -1162,7 +1169,7 @@ fn one_flipped_bit_in_the_newest_log_is_not_the_end_of_what_is_behind_it() {
     }
 }
 
-/// The ids of all whole records, and the reported losses.
+/// Returns the ids of all whole records, and the reported losses.
 fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec<LostRecords> {
     let read = |name: &str, offset, out: &mut [u8]| Ok(volume.read_at(name, offset, out)?);
     let is_damage = |error: &Error| matches!(error, Error::Layout(_) | Error::Damaged { .. });
@@ -1177,8 +1184,8 @@ fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec
 
 #[test]
 fn what_was_not_synced_is_torn_and_not_damaged() {
-    // Sixty durable records, and forty that were not promised to be durable, as a killed process
-    // leaves them.
+    // The log has sixty durable records. It has forty later records that were not promised to be
+    // durable, as a killed process leaves them.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     for id in 0..100 {
@@ -1202,7 +1209,7 @@ fn what_was_not_synced_is_torn_and_not_damaged() {
         panic!("{error}");
     };
     assert_eq!((missing, whole), (20, 19));
-    // If one mark is damaged, the earlier mark remains.
+    // If one mark is damaged, a reader uses the other mark.
     for (mark, damaged) in [(4096, true), (8192, false)] {
         let volume = damaged_mark(&volume, mark);
         change(&volume, "log-000001", None, Some(offset_of(40) + 40));
@@ -1212,8 +1219,8 @@ fn what_was_not_synced_is_torn_and_not_damaged() {
 
 #[test]
 fn a_log_full_of_gaps_is_not_read_over_and_over() {
-    // Every second record is damaged. The salvage reads one piece for each gap, and another for the
-    // bytes after it.
+    // Every second record is damaged. For each gap, the salvage reads one piece to find the next
+    // record, and another piece for the bytes after it.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     append(&log, 0).unwrap();
@@ -1317,7 +1324,7 @@ fn a_replay_begins_anywhere_and_stops_when_told_to() {
     .unwrap()
     .1;
     assert_eq!((nothing.next.number, nothing.next.sequence), (9, 70));
-    // A caller with only the number gets all records from that log on.
+    // A caller that has only the number of a log gets all records from this log on.
     let (mut sequences, number) = (Vec::new(), 2);
     let from = LogPosition {
         number,
@@ -1427,7 +1434,7 @@ fn names() {
     ] {
         assert_eq!(number_of(name), number, "{name}");
     }
-    // The largest possible number does no harm.
+    // A log with the largest possible number causes no overflow.
     let volume = SimVolume::new();
     volume.create(&log_name(u64::MAX)).unwrap();
     let last = LogPosition {
@@ -1462,7 +1469,7 @@ fn in_a_real_directory() {
     let end = log.bytes();
     drop(log);
     assert_eq!(ids(&*volume), Vec::from_iter(0..20));
-    // The state after a crash in the middle of a record.
+    // This is the state after a crash in the middle of a record.
     let name = log_name(3);
     let mut file = volume.open(&name).unwrap();
     file.write_at(end, &[1; 200]).unwrap();

@@ -1,4 +1,5 @@
-//! Restored lists equal the saved ones; a build in parts is resumed from its parts.
+//! Tests that restored lists equal the saved lists, and that a build in parts resumes from its
+//! parts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -61,7 +62,7 @@ proptest! {
         let slots = Slots::new(lists.len(), 5);
         for (node, list) in lists.iter().enumerate() {
             let node = node as u32;
-            // The neighbours are any other nodes, each once.
+            // The neighbours of a node are other nodes, each once.
             let most = (list.len() as u32).min(nodes - 1);
             let list: Vec<u32> = (0..most).map(|i| (node + 1 + (i + seed % 7) % (nodes - 1)) % nodes).collect();
             slots.replace(node, &list, &slots.lock(node));
@@ -73,7 +74,7 @@ proptest! {
             let again = Slots::new(lists.len(), 5);
             prop_assert_eq!(kept(&savepoints).take_up(&again), reached);
             prop_assert_eq!(lists_of(&again), lists_of(&slots));
-            // Lists with another number of nodes, or with fewer slots, refuse the savepoint.
+            // Lists for another number of nodes, or with fewer slots, refuse the savepoint.
             for (nodes, slots) in [(lists.len() + 1, 5), (lists.len(), 0)] {
                 let other = Slots::new(nodes, slots);
                 if kept(&savepoints).take_up(&other) != Reached::default() {
@@ -84,7 +85,7 @@ proptest! {
         }
     }
 
-    /// The files have correct checksums, and arbitrary words after the header.
+    /// The files have correct checksums, but arbitrary words after the header.
     #[test]
     fn words_that_are_no_lists_leave_them_empty(words in prop::collection::vec(0u32..6, 0..40)) {
         let volume = SimVolume::new();
@@ -118,10 +119,10 @@ impl Progress for Impatient {
     }
 }
 
-/// The order, the lists and the entry of a built graph.
+/// The order, the lists and the entry node of a built graph.
 type Built = (Vec<u32>, Vec<Vec<u32>>, u32);
 
-/// Rows that take more than 900 KiB in memory at once, and less in parts.
+/// Rows that need more than 900 KiB of memory as a whole, and less in parts.
 fn collection() -> Matrix {
     let rows = 6_000;
     let bytes = (0..rows * 64).map(|i: usize| (i * i % 251) as u8).collect();
@@ -190,7 +191,10 @@ fn a_build_in_parts_that_is_interrupted_anywhere_goes_on_to_the_same_graph() {
             let second = savepoints(&volume);
             let free = free + 1024 * (patience % 10);
             let built = parts_of(&source, order, free, Some(&second), &Silent).unwrap();
-            assert!(built == whole, "{order:?}, after {patience} questions");
+            assert!(
+                built == whole,
+                "{order:?}, after {patience} checks for an interruption"
+            );
             let resumed = second.facts().resumed;
             taken += usize::from(!resumed.is_empty());
             parts = parts.max(resumed.len());
