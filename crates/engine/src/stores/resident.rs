@@ -16,8 +16,9 @@ const PIECE: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Resident {
     /// For each page of the file, its position in `bytes`, counted in pages, or [`AWAY`]. The table
-    /// is empty if no page is resident, or if all pages are. In that case, the position of a page is
-    /// its number.    places: Vec<u32>,
+    /// is empty if no page is resident, or if all pages are. In the second case, the position of a
+    /// page is its number.
+    places: Vec<u32>,
     bytes: Option<HugeBytes>,
     page_bytes: usize,
 }
