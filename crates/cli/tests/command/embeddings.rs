@@ -311,7 +311,7 @@ fn options_that_fit_no_column_are_told_with_those_that_do() {
         2,
         &["docs.parquet is a Parquet file", "--vectors: \"embedding\""],
     );
-    let there = "t has \"year\", \"embedding\", \"id\", \"text\"";
+    let there = "has \"year\", \"embedding\", \"id\", \"text\"";
     refused(
         &["--vectors", "vector"],
         2,

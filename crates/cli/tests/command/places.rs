@@ -356,7 +356,7 @@ fn a_place_that_cannot_be_is_refused_with_the_reason() {
         ("codes=dram", &["codes", "no place of their own"]),
         ("log=dram", &["MANIFEST"]),
         ("topology=tape", &["tape", "rdma-model"]),
-        ("vectors=dram", &["Place topology"]),
+        ("vectors=dram", &["Give a place for topology"]),
         (
             "topology=mapped:/dev/shm",
             &["/dev/shm", "a folder of your own"],

@@ -613,7 +613,7 @@ fn jobs() {
     place
         .run(&["bench", "missing.toml"])
         .refused(1, &["missing.toml"]);
-    place.run(&["bench", "base.u8bin"]).refused(2, &["no text"]);
+    place.run(&["bench", "base.u8bin"]).refused(2, &["not a text file"]);
     place.write("broken.toml", b"name = ");
     place
         .run(&["bench", "broken.toml"])
