@@ -90,6 +90,7 @@ impl Default for CatalogOptions {
 
 /// Many indexes that share search threads, codebooks and one memory budget. Any number of threads
 /// may use a catalog.
+///
 /// A catalog opens an index at its first use. The index stays open until another index needs its
 /// memory, or its file descriptors if the process may have few. The catalog first closes the least
 /// recently used index. While a caller has the [`Arc`] that [`index`](Catalog::index) returned, the

@@ -7,10 +7,10 @@
 //!           first half   as the preset says         -> how often each page was wanted (heat)
 //!           second half  as the preset says         -> reads that the hottest pages would save
 //! ```
+//!
 //! The planner ([`crate::plan`]) divides a budget by these numbers, and keeps the hottest pages in
 //! memory. A query that is a row of the collection finds this row at once, so real queries read
 //! more. The planner uses only the proportions of these numbers.
-//! numbers are used.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -131,6 +131,7 @@ pub fn create(
 
 /// Does the same as [`create`], for an index with columns of attributes. No vector has a value in
 /// these columns yet.
+///
 /// # Errors
 /// The call fails for the reasons of [`create`].
 pub fn create_with_columns(

@@ -7,6 +7,7 @@
 //!      /   \
 //!     p ─── s             alpha * d(s, c) < d(p, c), or s = c as rows
 //! ```
+//!
 //! The distances are *squared* Euclidean, and alpha applies to the squared distances, as in
 //! DiskANN. So alpha = 1.2 is a margin of 1.095 on true distances. Candidates are tried in order of
 //! distance. The first round uses alpha = 1. If slots are still free, a second round uses the full
