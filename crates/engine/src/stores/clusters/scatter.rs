@@ -13,15 +13,20 @@
 //! A sample of the clusters shows by which factor the reads have grown. The files of the build stay
 //! until the index is rebuilt, so the reads of the clusters as built can be counted too.
 
-use stratann_layout::ExtentKind;
+use stratann_layout::{BLOCK, ExtentKind};
 use stratann_tier::Volume;
 
 use super::reader::ClusterReader;
 use super::{ClusterStores, ExtentAt, MemberAt, Run};
 use crate::Error;
+use crate::filter::NodeSet;
 
 /// The most clusters of a sample.
 const SAMPLE: u32 = 64;
+
+/// The number of vectors in a stretch of a set, and the most stretches that are looked at.
+const STRETCH: usize = 128;
+const STRETCHES: u64 = 16;
 
 /// An evenly spread sample of the clusters below number `clusters`.
 fn even(clusters: u32) -> impl Iterator<Item = u32> {
@@ -54,6 +59,34 @@ impl ClusterStores {
         let built = reader.reads(&self.built_sample)?;
         let now = reader.reads(&self.sample())?;
         Ok(Some(now / built))
+    }
+
+    /// About the reads that take as long as reading all vectors of a set singly. Near ones share a
+    /// read, which counts once for each block of its bytes. Stretches of a large set stand for all.
+    pub(crate) fn reads_of(&self, nodes: &NodeSet) -> f64 {
+        let all = nodes.len();
+        let (stretches, stretch) = match all <= STRETCHES * STRETCH as u64 {
+            true => (1, all as usize),
+            false => (STRETCHES, STRETCH),
+        };
+        let (mut numbers, mut places) = (Vec::with_capacity(stretch), Vec::new());
+        let (mut counted, mut reads) = (0, 0);
+        for n in 0..stretches {
+            // A set has at most 2^32 nodes, so the product fits.
+            let Some(first) = nodes.nth(n * all / stretches) else {
+                break;
+            };
+            numbers.clear();
+            numbers.extend(nodes.iter_in(first..self.nodes).take(stretch));
+            self.member_places(&numbers, &mut places);
+            counted += numbers.len();
+            let mut left = &places[..];
+            while let Some(run) = Run::of(left) {
+                reads += run.bytes.div_ceil(BLOCK);
+                left = &left[run.vectors..];
+            }
+        }
+        reads as f64 * all as f64 / counted.max(1) as f64
     }
 
     /// The number of reads for these vectors. Their numbers ascend.
