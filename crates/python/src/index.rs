@@ -293,7 +293,8 @@ impl Index {
     ///     (`way`). Its `list` is the list size in matches; with a recall, the most that a query
     ///     used. `estimates` has the expected reads of a query by each strategy. `dry` counts the
     ///     queries that the strategy "within" could not complete, since it met too few matching
-    ///     vectors. They continued with the strategy "before". `wider` counts the queries of a
+    ///     vectors, or since the matches were too far away in a cluster index. They continued with
+    ///     the strategy "before". `wider` counts the queries of a
     ///     cluster index that probed more clusters than `list`, since matches were not spread
     ///     evenly.
     #[pyo3(signature = (queries, k=10, **options),

@@ -519,7 +519,7 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
     }
     if filter.dry > 0 {
         text += &format!(
-            "  {} of {asked} queries{all} met too few matches by the strategy \"within\", and continued by \"before\"\n",
+            "  {} of {asked} queries{all} met too few matches by the strategy \"within\", or only distant ones, and continued by \"before\"\n",
             size::count(filter.dry),
         );
     }

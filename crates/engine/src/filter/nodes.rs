@@ -42,6 +42,16 @@ impl NodeSet {
         self.0.range_cardinality(first..)
     }
 
+    /// The number of nodes in a range.
+    pub(crate) fn len_in(&self, range: std::ops::Range<u32>) -> u64 {
+        self.0.range_cardinality(range)
+    }
+
+    /// The node that `before` nodes of the set precede.
+    pub(crate) fn nth(&self, before: u64) -> Option<u32> {
+        self.0.select(u32::try_from(before).ok()?)
+    }
+
     /// Whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -112,6 +112,14 @@ impl Depth {
         }
     }
 
+    /// About the mean depth of queries. Each point stands for as many measured queries, except the
+    /// last, which is for farther ones.
+    pub(crate) fn typical(&self) -> f64 {
+        let measured = &self.points[..self.count.saturating_sub(1).max(1)];
+        let sum: f64 = measured.iter().map(|&(_, depth)| f64::from(depth)).sum();
+        (sum / measured.len() as f64).max(1.0)
+    }
+
     /// The greatest depth.
     pub(crate) fn most(&self) -> usize {
         let last = self.points[..self.count].last();

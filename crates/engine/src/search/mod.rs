@@ -90,6 +90,7 @@ pub(crate) use self::submit::{Searched, submitted};
 use self::traversal::SCAN_FROM;
 pub use self::tuning::Tried;
 pub(crate) use self::walker::{Plan, Walker, Within};
+pub(crate) use self::ways::Growth;
 pub use self::ways::{ByWay, Estimates, Explained, Way};
 use crate::data::VectorSource;
 use crate::index::Index;
@@ -623,8 +624,9 @@ impl Index {
                 _ => options.list.max(options.k),
             },
             probe_depth: depth.filter(|_| self.has_clusters()),
-            grown: 1.0,
+            growth: Growth::NONE,
             widest: list,
+            before: f64::INFINITY,
             candidates: self.candidates(list, self.len() / SCAN_FROM),
             beam: options.beam.unwrap_or(preset.beam),
             strategy,

@@ -17,7 +17,7 @@ use super::source::{CandidateSource, Guided, LeftOut};
 use super::spare::Spare;
 use super::strategy::{self, Strategy};
 use super::traversal::{Setting, Traversal};
-use super::ways::Way;
+use super::ways::{Growth, Way};
 use crate::index::Index;
 use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
@@ -39,10 +39,13 @@ pub(crate) struct Plan {
     /// For a recall target: the number of clusters to probe, given the distance of the nearest
     /// head, without a filter. It is at most `list`.
     pub(crate) probe_depth: Option<Depth>,
-    /// The factor by which a filter multiplies the number of probes, and the most clusters that a
-    /// query with a filter may probe.
-    pub(crate) grown: f64,
+    /// The growth of the number of probes with a filter, and the most clusters that a query with a
+    /// filter may probe.
+    pub(crate) growth: Growth,
     pub(crate) widest: usize,
+    /// The reads of [`Way::Before`]. If further probes would cost more, a query of a cluster index
+    /// reads all matches in their place. Infinite if the strategy was requested.
+    pub(crate) before: f64,
     /// The most candidates that a query may keep if some are deleted. It applies only if it exceeds
     /// twice the list size.
     pub(crate) candidates: usize,

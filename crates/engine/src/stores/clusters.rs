@@ -215,6 +215,8 @@ pub(crate) struct ClusterStores {
     pub(crate) heads: Navigation,
     /// The mean distance of a vector to the nearest head, as the build measured it.
     pub(crate) radius: f32,
+    /// The mean number of members of a cluster that are stored elsewhere, as the build left them.
+    pub(crate) others: f64,
     /// The number of vectors of the build. The next field is the number of all vectors.
     built: u32,
     nodes: u32,
@@ -263,6 +265,7 @@ impl ClusterStores {
             model: model(&table, kind, &file)?,
             heads: Navigation::new(heads),
             radius: facts.radius,
+            others: others(kind, facts.members, shape),
             built: shape.vectors,
             nodes: shape.vectors,
             clusters_built: shape.clusters,
@@ -782,6 +785,17 @@ impl Groups {
 /// posting lists of another kind.
 pub(crate) fn extent_kind(kind: FileKind) -> ExtentKind {
     ExtentKind::of(kind).unwrap_or(ExtentKind::Postings)
+}
+
+/// Returns the mean number of members of a cluster that are stored elsewhere. `members` counts a
+/// vector once for each of its clusters.
+fn others(kind: ExtentKind, members: u64, shape: ClusterShape) -> f64 {
+    let with_their_cluster = match kind {
+        ExtentKind::Replicated => members,
+        ExtentKind::Grouped => u64::from(shape.vectors),
+        ExtentKind::Postings => 0,
+    };
+    members.saturating_sub(with_their_cluster) as f64 / f64::from(shape.clusters.max(1))
 }
 
 /// Returns the places of a build's posting lists.

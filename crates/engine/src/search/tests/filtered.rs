@@ -276,6 +276,92 @@ fn clusters_answer_what_matches() {
     }
 }
 
+/// An index of clusters of the photos.
+fn of_clusters(folder: &std::path::Path, base: &Matrix, layout: Layout) -> Index {
+    let build_options = BuildOptions {
+        layout: Some(layout),
+        cluster_size: Some(12),
+        threads: 1,
+        ..BuildOptions::default()
+    };
+    let path = folder.join(layout.name());
+    build(base, &path, &build_options, &Silent).unwrap();
+    Index::open(&path, &OpenOptions::default()).unwrap()
+}
+
+fn reads(found: &SearchResults) -> u64 {
+    found.counters.graph_reads + found.counters.vector_reads
+}
+
+#[test]
+fn probes_of_clusters_find_as_much_with_evenly_spread_matches_as_without_a_filter() {
+    let base = head(&fixture("photo-sift-20k.base.u8bin"), 20_000);
+    let queries = head(&fixture("photo-sift-20k.query.u8bin"), 60);
+    let folder = tempfile::tempdir().unwrap();
+    let index = of_clusters(folder.path(), &base, Layout::Replicated);
+    let ids = ids(&index);
+    let options = SearchOptions {
+        probes: Some(6),
+        ..SearchOptions::default()
+    };
+    let recall = |share: f64| {
+        let matches = drawn(share);
+        let nodes = (0..).zip(&ids).filter(|&(_, &id)| matches(id));
+        let set: NodeSet = nodes.map(|(node, _)| node).collect();
+        let rows: Vec<u64> = (0..base.rows() as u64).filter(|&id| matches(id)).collect();
+        let found = among(&index, &queries, &options, &set);
+        let recall = checked("replicated", &found, &queries, &base, &rows);
+        println!("{share}: recall {recall:.3}, {} reads", reads(&found));
+        recall
+    };
+    let without = recall(1.0);
+    assert!((0.85..0.95).contains(&without), "{without}");
+    for share in [0.5, 0.1, 0.05, 0.02, 0.01, 0.005] {
+        let with = recall(share);
+        assert!(with >= without - 0.005, "{share}: {with}, {without}");
+    }
+}
+
+#[test]
+fn far_matches_in_groups_are_read_at_once() {
+    let (base, queries) = photos();
+    let folder = tempfile::tempdir().unwrap();
+    let index = of_clusters(folder.path(), &base, Layout::Grouped);
+    let ids = ids(&index);
+    let options = SearchOptions {
+        k: 1,
+        probes: Some(2),
+        ..SearchOptions::default()
+    };
+    // A twentieth of the region, so that few of the matches share a read.
+    let region: HashSet<u64> = lonely(&base, &queries)[..ROWS / 3]
+        .iter()
+        .copied()
+        .filter(|&id| drawn(0.05)(id))
+        .collect();
+    let nodes = (0..).zip(&ids).filter(|&(_, id)| region.contains(id));
+    let set: NodeSet = nodes.map(|(node, _)| node).collect();
+    let with = |way| among(&index, &queries, &SearchOptions { way, ..options }, &set);
+    let (chosen, before, within) = (with(None), with(Some(Way::Before)), with(Some(Way::Within)));
+    let (c, b) = (chosen.explained.unwrap(), before.explained.unwrap());
+    let each = reads(&before) as f64 / queries.rows() as f64;
+    println!(
+        "{} match; chosen {}, before {}, within {} reads; {c:?}",
+        set.len(),
+        reads(&chosen),
+        reads(&before),
+        reads(&within)
+    );
+    assert_eq!(b.estimates.before, each);
+    // Some queries are near a part of the region.
+    assert_eq!((c.way, c.dry > 0), (Way::Within, true));
+    assert!(reads(&chosen) < reads(&within), "{c:?}");
+    let pairs = chosen.distances.iter().zip(&before.distances);
+    let right = pairs.filter(|(found, nearest)| found == nearest).count();
+    assert!(10 * right >= 8 * queries.rows(), "{right}");
+    assert_eq!(within.explained.unwrap().dry, 0);
+}
+
 #[test]
 fn both_ways_are_right_by_themselves() {
     // Both strategies run for each filter. So each strategy is also tested with filters for which

@@ -13,15 +13,20 @@
 //! Reads are counted on a sample of clusters. The files of the build stay until the index is
 //! rebuilt, so the reads after the build can be counted too.
 
-use stratann_layout::ExtentKind;
+use stratann_layout::{BLOCK, ExtentKind};
 use stratann_tier::Volume;
 
 use super::reader::ClusterReader;
 use super::{ClusterStores, ExtentAt, MemberAt, Run};
 use crate::Error;
+use crate::filter::NodeSet;
 
 /// The most clusters in a sample.
 const SAMPLE: u32 = 64;
+
+/// The number of vectors in a stretch of a set, and the most stretches in a sample.
+const STRETCH: usize = 128;
+const STRETCHES: u64 = 16;
 
 /// Returns an evenly spread sample of the numbers below `clusters`.
 fn even(clusters: u32) -> impl Iterator<Item = u32> {
@@ -56,6 +61,37 @@ impl ClusterStores {
         Ok(Some(now / built))
     }
 
+    /// Returns the approximate number of reads that take as long as reading each vector of a set by
+    /// itself. Vectors that are stored near each other share a read, which counts once for each
+    /// block of its bytes. Stretches of a large set are a sample of the set.
+    pub(crate) fn reads_of(&self, nodes: &NodeSet) -> f64 {
+        let all = nodes.len();
+        let (stretches, stretch) = match all <= STRETCHES * STRETCH as u64 {
+            true => (1, all as usize),
+            false => (STRETCHES, STRETCH),
+        };
+        let (mut numbers, mut places) = (Vec::with_capacity(stretch), Vec::new());
+        let (mut counted, mut reads) = (0, 0);
+        for n in 0..stretches {
+            // A set has at most 2^32 nodes, so the product fits.
+            let Some(first) = nodes.nth(n * all / stretches) else {
+                break;
+            };
+            numbers.clear();
+            numbers.extend(nodes.iter_in(first..self.nodes).take(stretch));
+            self.member_places(&numbers, &mut places);
+            counted += numbers.len();
+            let mut left = &places[..];
+            while let Some(run) = Run::of(left) {
+                reads += run.bytes.div_ceil(BLOCK);
+                left = &left[run.vectors..];
+            }
+        }
+        reads as f64 * all as f64 / counted.max(1) as f64
+    }
+
+    /// The number of reads for these vectors. Their numbers ascend.
+>>>>>>> part-15-k1
     /// The number of reads for some vectors. Their numbers must ascend.
     fn runs_of(&self, numbers: &[u32], places: &mut Vec<MemberAt>) -> usize {
         self.member_places(numbers, places);

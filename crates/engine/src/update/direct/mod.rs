@@ -47,7 +47,7 @@ use super::ranges::IdRanges;
 use crate::index::Index;
 use crate::plan::query_bytes;
 use crate::progress::{Progress, Stage};
-use crate::search::{Admission, Ends, Plan, Timer, Uses, Within};
+use crate::search::{Admission, Ends, Growth, Plan, Timer, Uses, Within};
 use crate::stores::topology::placement::{PageBytes, Placement};
 use crate::stores::vectors::added::Added;
 use crate::stores::{GraphStores, NodePages, on_pages};
@@ -433,8 +433,9 @@ impl Direct {
                 list,
                 fresh_list: list,
                 probe_depth: None,
-                grown: 1.0,
+                growth: Growth::NONE,
                 widest: 0,
+                before: f64::INFINITY,
                 candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,
