@@ -189,9 +189,29 @@ def test_options_of_another_build_are_refused(tmp_path):
         ({"degree": 32}, "its degree is 64, not 32"),
         ({"alpha": 1.2}, "its alpha is 1.3, not 1.2"),
         ({"code_bytes": 4}, "its code_bytes is 2, not 4"),
+        ({"compression": "raw"}, "compression is 'raw'; the index was built without it .preset 'decouplevs'.. Leave it out"),
+        ({"low_codes": "nested"}, "low_codes is 'nested'; the index was built without it"),
+        ({"replicas": 2}, "replicas is 2; the index was built without it"),
     ]:
         with pytest.raises(ValueError, match=words):
             Documents(path, **options)
+    path = tmp_path / "b.idx"
+    with Documents(path, preset="spann", compression="raw") as documents:
+        documents.put([document(1)])
+        Documents(path, preset="spann", compression="raw")
+    for options, words in [
+        ({"degree": 32}, "degree is 32; the index was built without it .preset 'spann'"),
+        ({"code_bytes": 4}, "code_bytes is 4; the index was built without it"),
+        ({"compression": "best"}, "compression is 'best'; the index was built without it"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            Documents(path, **options)
+    path = tmp_path / "c.idx"
+    with Documents(path, preset="decouplevs", compression="best") as documents:
+        documents.put([document(1)])
+        Documents(path, compression="best")
+        with pytest.raises(ValueError, match="its compression is 'best', not 'raw'"):
+            Documents(path, compression="raw")
 
 
 def test_options_stay_when_no_document_has_a_vector(tmp_path):
