@@ -621,7 +621,7 @@ def test_a_dict_goes_wherever_a_filter_goes(index, small, queries):
         ({"$not": [1]}, TypeError, "filter['$not'] is [1]"),
         ({"a": {"$not": 1}}, TypeError, "filter['a'] has $not with 1; it negates operators"),
         ({"a": [1, 2]}, TypeError, "filter['a'] is [1, 2]; a list can mean several things"),
-        ({"a": {"$in": "xy"}}, TypeError, "$in('xy') would ask for each character"),
+        ({"a": {"$in": "xy"}}, TypeError, "filter['a']: $in('xy') would ask for each character"),
         ({"a": {"$exists": 1}}, TypeError, "filter['a'] has $exists with 1; it takes a bool"),
         ({"a": {"$lt": None}}, TypeError, "filter['a'] has $lt with None"),
         ({"a": object}, TypeError, "of a filter"),
@@ -761,3 +761,20 @@ def test_tables_and_lists_take_all_parts_of_a_result(tmp_path, small, queries):
     assert stratann.recall(best, truth) == stratann.recall(best[:2], truth) == 1.0
     with pytest.raises(TypeError, match="found is of type list; it is no tuple of ids and distances"):
         stratann.recall([ids, distances], truth)
+
+
+def test_dicts_ask_for_ranges_and_for_several_items(small, tmp_path):
+    rows = [{"year": 2000 + n, "tags": [f"t{n % 3}", f"u{n % 2}"]} for n in range(12)]
+    index = stratann.build(small[:12], tmp_path / "a.idx", attributes=rows)
+    for filter, expected in [
+        ({"year": {"$between": [2003, 2005]}}, [3, 4, 5]),
+        ({"tags": {"$contains_any": ["t1", "u1"]}}, [n for n in range(12) if n % 3 == 1 or n % 2]),
+        ({"tags": {"$contains_all": ["t1", "u1"]}}, [1, 7]),
+    ]:
+        assert index.ids(filter=filter).tolist() == expected
+    for wrong in (5, [1], [1, 2, 3], "ab", [None, 3]):
+        with pytest.raises(ValueError, match=r"filter\['year'\] has \$between.*smallest and the largest value"):
+            stratann.Filter({"year": {"$between": wrong}})
+    for operator in ("$in", "$contains_any", "$contains_all"):
+        with pytest.raises(TypeError, match=r"filter\['tags'\]: \$.*would ask for each character"):
+            stratann.Filter({"tags": {operator: "ab"}})

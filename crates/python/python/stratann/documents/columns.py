@@ -258,7 +258,10 @@ class Columns:
             "$gte": lambda key, value: self.order(key, ">=", value, moments),
             "$in": self.is_in,
             "$nin": lambda key, value: self.negated(lambda: self.is_in(key, value)),
+            "$between": lambda key, ends: self.order(key, ">=", ends[0], moments) & self.order(key, "<=", ends[1], moments),
             "$contains": lambda key, value: self.contains(key, [value], every=True),
+            "$contains_any": lambda key, values: self.contains(key, values, every=False),
+            "$contains_all": lambda key, values: self.contains(key, values, every=True),
             "$exists": lambda key, value: self.exists(key) if value else self.missing(key),
         }
         return lambda key, operator, value: ways[operator](key, value)
