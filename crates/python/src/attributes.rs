@@ -11,7 +11,7 @@ use stratann::{Cleared, ColumnType, DataError, Row, RowSource, Schema, Value};
 use crate::arguments::meant_of;
 use crate::errors::to_python;
 use crate::index::Index;
-use crate::progress::warn;
+use crate::progress::warn_first;
 
 /// Bytes that an allocator adds to an allocation.
 const ALLOCATION: usize = 16;
@@ -218,7 +218,9 @@ pub fn warn_of_new(index: &Bound<'_, Index>, names: Vec<String>) -> PyResult<()>
     let py = index.py();
     let schema = index.get().schema(py)?;
     let warnings = schema.misspelt(names.iter().map(String::as_str));
-    warnings.iter().try_for_each(|warning| warn(py, warning))
+    warnings
+        .iter()
+        .try_for_each(|warning| warn_first(py, warning))
 }
 
 /// The parts of rows that a search returns beside their ids.

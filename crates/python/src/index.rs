@@ -23,7 +23,7 @@ use crate::lookups;
 use crate::near;
 use crate::opening::Opening;
 use crate::process::Opened;
-use crate::progress::{Listener, note, run, run_rows, warn};
+use crate::progress::{Listener, note, run, run_rows, warn_first};
 use crate::searching::{Asked, OF_INDEX, WATCHED, answers_with, nothing};
 use crate::shape;
 use crate::writer::Changes;
@@ -141,7 +141,8 @@ impl Index {
             (Some(table), Some(schema)) => schema.misspelt(table.columns()),
             _ => Vec::new(),
         };
-        told.iter().try_for_each(|warning| warn(py, warning))?;
+        told.iter()
+            .try_for_each(|warning| warn_first(py, warning))?;
         Ok((table, told))
     }
 
