@@ -148,6 +148,24 @@ fn a_file_of_no_rows_is_built_of() {
 }
 
 #[test]
+fn an_index_is_created_with_columns() {
+    let place = Place::new();
+    let create = ["create", "index", "-d", "16", "--dtype", "u8", "--columns"];
+    let columns = "year=integer,tags=list of strings";
+    place.run(&[&create[..], &[columns]].concat()).done();
+    let filter = "year > 3 and tags contains 'a'";
+    let count = place.run(&["count", "index", "--filter", filter]).done();
+    assert_eq!(count.stdout.trim(), "0");
+    let again = |columns: &str| place.run(&[&create[..], &[columns, "--exist-ok"]].concat());
+    again(columns).done();
+    again("year=float").refused(2, &["column \"year\" is of type float", "of type integer"]);
+    again("yeer=float").refused(2, &["column \"yeer\"", "has no such column", "Leave"]);
+    for wrong in ["year", "year=int"] {
+        again(wrong).refused(2, &["NAME=TYPE", "boolean, integer, float"]);
+    }
+}
+
+#[test]
 fn what_cannot_be_created_is_refused() {
     let place = Place::new();
     place.run(&["create", "index"]).refused(2, &["--dimension"]);
