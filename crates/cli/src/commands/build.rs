@@ -23,7 +23,6 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         column: arguments.column.as_deref(),
         ids: arguments.ids.as_deref(),
         rows: &arguments.rows,
-        even_empty: true,
         index: &arguments.index,
         memory: arguments.shape.memory,
     };
