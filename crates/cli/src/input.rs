@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
 use stratann::{
     Error, JsonColumns, JsonRows, NoRows, Outline, Progress, RowSource, Silent, VectorFile,
@@ -33,8 +35,6 @@ pub struct Files<'a> {
     /// The file of ids, or the name of the column of ids if vectors come from a column.
     pub ids: Option<&'a Path>,
     pub rows: &'a RowArguments,
-    /// Whether the file of vectors may have no rows.
-    pub even_empty: bool,
     /// The index directory, and the cap on the memory of the process.
     pub index: &'a Path,
     pub memory: Option<u64>,
@@ -52,12 +52,7 @@ impl Files<'_> {
         progress: &dyn Progress,
         check: impl FnOnce(&NoRows) -> Result<(), Failure>,
     ) -> Result<Input, Failure> {
-        let target = Target {
-            index: self.index,
-            memory: self.memory,
-            has_memory: true,
-            progress,
-        };
+        let target = self.target(progress);
         let Some(column) = self.column else {
             return self.separate(target, check);
         };
@@ -105,6 +100,31 @@ impl Files<'_> {
         })
     }
 
+    /// Whether the vectors come from a Parquet file without rows, which would say their dimension.
+    ///
+    /// # Errors
+    /// The file cannot be read, or does not have the column.
+    pub fn are_an_empty_parquet(&self, progress: &dyn Progress) -> Result<bool, Failure> {
+        let Some(column) = self.column.filter(|_| parquet::is_one(self.vectors)) else {
+            return Ok(false);
+        };
+        let wanted = Wanted {
+            vectors: Some(column),
+            ..Wanted::default()
+        };
+        let target = self.target(progress);
+        Ok(parquet::shape(self.vectors, &wanted, target)?.is_none())
+    }
+
+    fn target<'a>(&'a self, progress: &'a dyn Progress) -> Target<'a> {
+        Target {
+            index: self.index,
+            memory: self.memory,
+            has_memory: true,
+            progress,
+        }
+    }
+
     /// Opens a file of vectors that is no Parquet file, and separate files of ids and attributes.
     fn separate(
         &self,
@@ -114,10 +134,7 @@ impl Files<'_> {
         if parquet::is_named(self.vectors) {
             return Err(without_column(self.vectors));
         }
-        let vectors = match self.even_empty {
-            true => VectorFile::open_even_empty(self.vectors)?,
-            false => VectorFile::open(self.vectors)?,
-        };
+        let vectors = VectorFile::open_even_empty(self.vectors)?;
         let columns = self.rows.columns();
         let rows = self.rows.attributes.as_deref();
         if rows.is_some_and(parquet::is_one) {
@@ -384,12 +401,11 @@ fn json_lines(
     columns: &JsonColumns,
     target: Target,
 ) -> Result<(JsonRows, u64), Failure> {
-    let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
-    let kind = file.metadata();
-    let kind = kind.map_err(|error| Failure::file("read", path, &error))?;
+    let failed = |error| Failure::file("open", path, &error);
+    let kind = std::fs::metadata(path).map_err(failed)?;
     let (file, copied) = match kind.is_file() || kind.is_dir() {
-        true => (file, 0),
-        false => copied(path, file, target)?,
+        true => (File::open(path).map_err(failed)?, 0),
+        false => copied(path, target)?,
     };
     let name = path.display().to_string();
     let rows = JsonRows::of_file(file, name, columns, target.progress)?;
@@ -397,10 +413,43 @@ fn json_lines(
     Ok((rows, copied))
 }
 
-/// Copies a pipe to a temporary file, since rows are read more than once. Returns the temporary
-/// file and its size in bytes.
-fn copied(path: &Path, mut pipe: File, target: Target) -> Result<(File, u64), Failure> {
-    let failed = |action: &'static str| move |error| Failure::file(action, path, &error);
+/// How often a command that waits for a pipe checks whether it was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A part of a pipe, empty at its end; or the action that failed, and its error.
+type Part = Result<Vec<u8>, (&'static str, std::io::Error)>;
+
+/// Opens a pipe, and sends its parts. Both may wait for the program at the other end.
+fn send_parts(path: &Path, parts: &SyncSender<Part>) {
+    let mut pipe = match File::open(path) {
+        Ok(pipe) => pipe,
+        Err(error) => {
+            // If nothing receives it, the command has ended.
+            let _ = parts.send(Err(("open", error)));
+            return;
+        }
+    };
+    loop {
+        let mut part = vec![0; 1 << 16];
+        let part = match pipe.read(&mut part) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(("read", error)),
+            Ok(bytes) => {
+                part.truncate(bytes);
+                Ok(part)
+            }
+        };
+        let is_last = part.as_ref().map_or(true, Vec::is_empty);
+        if parts.send(part).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// Copies a pipe to a temporary file, since rows are read more than once. A thread reads the pipe,
+/// so that Ctrl-C ends the command while the pipe is silent.
+fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
+    let failed = |action: &str, error| Failure::file(action, path, &error);
     let folder = parquet::folder_of(target.index);
     let cannot_write = |error: std::io::Error| {
         Failure::Failed(format!(
@@ -410,26 +459,32 @@ fn copied(path: &Path, mut pipe: File, target: Target) -> Result<(File, u64), Fa
         ))
     };
     let mut copy = tempfile::tempfile_in(&folder).map_err(cannot_write)?;
-    let (mut buffer, mut bytes) = (vec![0; 1 << 16], 0);
+    let (sender, parts) = sync_channel(1);
+    let pipe = path.to_owned();
+    std::thread::Builder::new()
+        .spawn(move || send_parts(&pipe, &sender))
+        .map_err(|error| failed("read", error))?;
+    let mut bytes = 0;
     loop {
         if target.progress.interrupted() {
             return Err(Error::Interrupted.into());
         }
-        let read = match pipe.read(&mut buffer) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            read => read.map_err(failed("read"))?,
+        let part = match parts.recv_timeout(LOOK) {
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(ended) => return Err(failed("read", std::io::Error::other(ended))),
+            Ok(part) => part.map_err(|(action, error)| failed(action, error))?,
         };
-        if read == 0 {
+        if part.is_empty() {
             return Ok((copy, bytes));
         }
-        if bytes == 0 && buffer[..read].starts_with(parquet::MAGIC) {
+        if bytes == 0 && part.starts_with(parquet::MAGIC) {
             return Err(Failure::Wrong(format!(
                 "{} is a pipe with a Parquet file; such a file cannot be read from front to back. Write it to a file, and name that file",
                 path.display()
             )));
         }
-        copy.write_all(&buffer[..read]).map_err(cannot_write)?;
-        bytes += read as u64;
+        copy.write_all(&part).map_err(cannot_write)?;
+        bytes += part.len() as u64;
     }
 }
 

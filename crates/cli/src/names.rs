@@ -8,7 +8,8 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use stratann::{
-    Compression, Element, Layout, LowCodes, Metric, Order, Preset, Strategy, Update, Way,
+    ColumnType, Compression, Element, Layout, LowCodes, Metric, Order, Preset, Strategy, Update,
+    Way,
 };
 
 /// Parses one of `all` by its name. `of` returns the name of a value and one line about the value.
@@ -94,6 +95,23 @@ pub fn element() -> impl TypedValueParser<Value = Element> {
     let names = names
         .map(|(element, alias, about)| PossibleValue::new(element.name()).help(about).alias(alias));
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Element>().map_err(Box::new))
+}
+
+/// A column of attributes and its type, as NAME=TYPE.
+pub fn column(text: &str) -> Result<(String, ColumnType), String> {
+    let types = ColumnType::ALL.map(|kind| kind.to_string());
+    let (name, asked) = text.split_once('=').unwrap_or((text, ""));
+    match ColumnType::ALL
+        .into_iter()
+        .zip(&types)
+        .find(|(_, kind)| *kind == asked)
+    {
+        Some((kind, _)) => Ok((name.to_owned(), kind)),
+        None => Err(format!(
+            "a column is NAME=TYPE. Use one of these types: {}",
+            types.join(", ")
+        )),
+    }
 }
 
 /// The condition that ends re-ranking, by name.

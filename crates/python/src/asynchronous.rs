@@ -13,8 +13,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use stratann::{Error, SearchOptions, SearchResults, SubmittedSearch};
 
+use crate::attributes::Beside;
 use crate::errors::{StratannError, to_python};
-use crate::searching::answers;
+use crate::index::Index;
+use crate::searching::answers_with;
 
 /// The deadline of a search with a timeout in seconds.
 pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
@@ -101,11 +103,13 @@ enum State {
     Taken,
 }
 
-#[derive(Clone, Copy)]
-struct Shape {
-    options: SearchOptions,
-    single: bool,
-    return_stats: bool,
+/// The form of a search's answers.
+pub struct Shape {
+    pub options: SearchOptions,
+    pub single: bool,
+    pub return_stats: bool,
+    /// The index, and the parts of its rows to return beside ids and distances.
+    pub beside: Option<(Py<Index>, Beside)>,
 }
 
 impl Search {
@@ -146,18 +150,8 @@ impl Search {
     }
 
     /// The coroutine that returns its answers.
-    pub fn answered(
-        self,
-        py: Python<'_>,
-        options: SearchOptions,
-        single: bool,
-        return_stats: bool,
-    ) -> PyResult<Bound<'_, PyAny>> {
-        *self.shape.lock() = Some(Shape {
-            options,
-            single,
-            return_stats,
-        });
+    pub fn answered(self, py: Python<'_>, shape: Shape) -> PyResult<Bound<'_, PyAny>> {
+        *self.shape.lock() = Some(shape);
         let search = Bound::new(py, self)?;
         let asynchronous = py.import("stratann.asynchronous")?;
         asynchronous.call_method1("answers", (search,))
@@ -186,8 +180,15 @@ impl Search {
         }
     }
 
-    /// The result of the search: ids, distances, and stats if they were asked for. Waits until the
-    /// search has ended. A second call is an error.
+    /// Whether `result` reads attributes or payloads, and so may wait for storage.
+    fn reads(&self) -> PyResult<bool> {
+        self.check_process()?;
+        let shape = self.shape.lock();
+        Ok(shape.as_ref().is_some_and(|shape| shape.beside.is_some()))
+    }
+
+    /// The result of the search: ids, distances, and the parts and stats that were asked for. Waits
+    /// until the search has ended. A second call is an error.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.check_process()?;
         let state = std::mem::replace(&mut *self.state.lock(), State::Taken);
@@ -208,18 +209,26 @@ impl Search {
                 ));
             }
         };
-        let shape = *self.shape.lock();
+        let shape = self.shape.lock().take();
         let Some(shape) = shape else {
             return Err(PyRuntimeError::new_err(
                 "search_async did not begin this search. Await the result of search_async",
             ));
         };
-        answers(
+        let parts = match shape.beside {
+            Some((index, beside)) => {
+                let rows = index.get().beside(py, &results.ids)?;
+                beside.parts(py, rows, results.k, shape.single)?
+            }
+            None => Vec::new(),
+        };
+        answers_with(
             py,
             results,
             &shape.options,
             shape.single,
             shape.return_stats,
+            parts,
         )
     }
 }

@@ -11,7 +11,7 @@ use stratann::{Cleared, ColumnType, DataError, Row, RowSource, Schema, Value};
 use crate::arguments::meant_of;
 use crate::errors::to_python;
 use crate::index::Index;
-use crate::progress::warn;
+use crate::progress::warn_first;
 
 /// Bytes that an allocator adds to an allocation.
 const ALLOCATION: usize = 16;
@@ -218,7 +218,9 @@ pub fn warn_of_new(index: &Bound<'_, Index>, names: Vec<String>) -> PyResult<()>
     let py = index.py();
     let schema = index.get().schema(py)?;
     let warnings = schema.misspelt(names.iter().map(String::as_str));
-    warnings.iter().try_for_each(|warning| warn(py, warning))
+    warnings
+        .iter()
+        .try_for_each(|warning| warn_first(py, warning))
 }
 
 /// The parts of rows that a search returns beside their ids.
@@ -234,27 +236,35 @@ enum Wanted {
 }
 
 impl Beside {
-    /// Reads the arguments `attributes` and `payload` of a search. `None` if the user wants
-    /// neither.
+    /// Reads the arguments `attributes` and `payload` of a search in indexes with these `columns`.
+    /// `None` if the user wants neither.
     ///
     /// # Errors
     /// `attributes` is neither a bool nor a list of columns, or the index lacks a column.
     pub fn of(
         attributes: Option<&Bound<'_, PyAny>>,
         payload: bool,
-        schema: impl FnOnce() -> PyResult<Schema>,
+        columns: impl FnOnce() -> PyResult<BTreeSet<String>>,
     ) -> PyResult<Option<Self>> {
         let attributes = match attributes {
             None => None,
             Some(given) => match given.extract::<bool>() {
                 Ok(flag) => flag.then_some(Wanted::All),
-                Err(_) => Some(Wanted::Named(wanted(given, &schema()?)?)),
+                Err(_) => Some(Wanted::Named(wanted(given, &columns()?)?)),
             },
         };
         Ok((attributes.is_some() || payload).then_some(Self {
             attributes,
             payload,
         }))
+    }
+
+    /// The names of the wanted parts, in the order of [`parts`](Self::parts).
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        let attributes = self.attributes.as_ref().map(|_| "attributes");
+        attributes
+            .into_iter()
+            .chain(self.payload.then_some("payload"))
     }
 
     /// The wanted parts of the results of a search: a list of `k` for each query, or the only list
@@ -297,15 +307,14 @@ impl Beside {
 }
 
 /// The columns that a search was asked to return.
-fn wanted(given: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<BTreeSet<String>> {
+fn wanted(given: &Bound<'_, PyAny>, columns: &BTreeSet<String>) -> PyResult<BTreeSet<String>> {
     let module = given.py().import("stratann.attributes")?;
     let names = module.call_method1("several", (given, "attributes"))?;
     let mut wanted = BTreeSet::new();
     for name in names.try_iter()? {
         let name = text_of(&name?, "a name in attributes")?;
-        if schema.get(&name).is_none() {
-            let names: Vec<&str> = schema.iter().map(|(name, _)| name).collect();
-            let meant = meant_of(&name, names.iter().copied());
+        if !columns.contains(&name) {
+            let meant = meant_of(&name, columns.iter().map(String::as_str));
             let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant:?}?)"));
             return Err(PyValueError::new_err(format!(
                 "attributes has {name:?}; the index has no such column{meant}. Pass names of `Index.columns`, or True for all columns"
@@ -314,6 +323,11 @@ fn wanted(given: &Bound<'_, PyAny>, schema: &Schema) -> PyResult<BTreeSet<String
         wanted.insert(name);
     }
     Ok(wanted)
+}
+
+/// The names of the columns of a schema.
+pub fn names(schema: &Schema) -> impl Iterator<Item = String> {
+    schema.iter().map(|(name, _)| name.to_owned())
 }
 
 /// Columns and their types, as a dict.

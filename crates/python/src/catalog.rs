@@ -1,20 +1,21 @@
 //! `stratann.Catalog`: many indexes within one memory budget, as a mapping from names to indexes.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyString, PyTuple};
-use stratann::{CacheSize, CatalogOptions, Element, OpenOptions, Progress, bounds};
+use stratann::{CacheSize, CatalogOptions, Element, OpenOptions, Progress, Row, bounds};
 
 use crate::arguments::{existing, memory as bytes, named, places, shown, size};
 use crate::arrays::Rows;
-use crate::attributes;
+use crate::attributes::{self, Beside};
 use crate::errors::to_python;
 use crate::index::Index;
 use crate::process::Opened;
 use crate::progress::{Listener, run, waited};
-use crate::searching::{Asked, WATCHED, answers, nothing};
+use crate::searching::{Asked, WATCHED, answers_with, nothing};
 use crate::writer::closes;
 
 /// A folder of indexes that share one memory budget, their threads, and equal codebooks.
@@ -125,14 +126,16 @@ impl Catalog {
     ///     `k` results. If an index lacks a column, its vectors have no value in this column. A
     ///     column that all indexes lack is an error. In the stats, `indexes` under `filter` counts
     ///     the indexes that were searched with each filter strategy.
+    /// attributes, payload : optional
+    ///     As in `Index.search`. A column may be in any of the indexes.
     ///
     /// Returns
     /// -------
-    /// ids, distances, stats
+    /// ids, distances, attributes, payload, stats
     ///     As in `Index.search`, where missing results are filled the same way. At equal distances,
     ///     the smaller id comes first.
     #[pyo3(signature = (queries, k=10, **options),
-        text_signature = "($self, queries, k=10, *, names=None, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False)")]
+        text_signature = "($self, queries, k=10, *, names=None, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, exact=True, stop_early=False, recall=None, filter=None, attributes=None, payload=False, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
         &self,
         py: Python<'py>,
@@ -140,7 +143,8 @@ impl Catalog {
         #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyTuple>> {
-        let asked = Asked::read("Catalog.search", &[&["names", "filter"]], options)?;
+        let more: &[&str] = &["names", "filter", "attributes", "payload"];
+        let asked = Asked::read("Catalog.search", &[more], options)?;
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
         let names = match &asked.names {
             None => self.names(py)?,
@@ -156,6 +160,13 @@ impl Catalog {
         };
         let rows = Rows::matrix_or_row(queries, "queries", element)?;
         let options = asked.options(k, None)?;
+        let beside = Beside::of(asked.attributes.as_ref(), asked.payload, || {
+            let mut columns = BTreeSet::new();
+            for name in &names {
+                columns.extend(attributes::names(&self.__getitem__(py, name)?.schema(py)?));
+            }
+            Ok(columns)
+        })?;
         let results = if rows.rows() == 0 {
             bounds::search(
                 &options,
@@ -178,7 +189,12 @@ impl Catalog {
                 run(py, &Listener::new(None)?, search)?
             }
         };
-        answers(py, results, &options, rows.is_single(), asked.return_stats)
+        let single = rows.is_single();
+        let parts = match beside {
+            Some(beside) => beside.parts(py, self.beside(py, &names, &results.ids)?, k, single)?,
+            None => Vec::new(),
+        };
+        answers_with(py, results, &options, single, asked.return_stats, parts)
     }
 
     /// The bytes that the catalog has reserved now: for the program, for codebooks, and for each
@@ -248,6 +264,20 @@ impl Catalog {
 impl Catalog {
     fn at_home(&self) -> PyResult<&stratann::Catalog> {
         self.inner.at_home(&self.path, "stratann.Catalog")
+    }
+
+    /// Attributes and payloads of ids that are in one of these indexes each.
+    fn beside(&self, py: Python<'_>, names: &[String], ids: &[u64]) -> PyResult<Vec<Option<Row>>> {
+        let mut found = vec![None; ids.len()];
+        for name in names {
+            let missing: Vec<usize> = (0..ids.len()).filter(|&at| found[at].is_none()).collect();
+            let asked: Vec<u64> = missing.iter().map(|&at| ids[at]).collect();
+            let rows = self.__getitem__(py, name)?.beside(py, &asked)?;
+            for (at, row) in missing.into_iter().zip(rows) {
+                found[at] = row;
+            }
+        }
+        Ok(found)
     }
 }
 

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBool;
 use stratann::{BuildOptions, ColumnType, Element, OpenOptions, Places, Schema, Silent};
 
-use crate::arguments::{meant_of, memory as bytes, named_path, shown};
+use crate::arguments::{meant_of, memory as bytes, named_path};
 use crate::arrays::dtype_name;
 use crate::errors::to_python;
 use crate::index::{Index, to_dict};
@@ -20,16 +20,6 @@ use crate::shape::Shape;
 const MANIFEST: &str = "MANIFEST";
 /// The largest dimension.
 const MOST: usize = u16::MAX as usize;
-/// The types of columns.
-const TYPES: [ColumnType; 7] = [
-    ColumnType::Boolean,
-    ColumnType::Integer,
-    ColumnType::Float,
-    ColumnType::String,
-    ColumnType::Timestamp,
-    ColumnType::Strings,
-    ColumnType::Integers,
-];
 const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element::I8];
 
 /// Creates an index without vectors in the new folder `path`, and opens it. `Index.insert` and
@@ -184,17 +174,7 @@ pub fn create<'py>(
     let report = report.map(Bound::unbind);
     let index = opening.open(py, path, report)?;
     let there = index.schema(py)?;
-    for (name, kind) in columns.iter() {
-        let found = match there.get(name) {
-            Some(found) if found == kind => continue,
-            Some(found) => format!("is of type {found}"),
-            None => "is missing".to_owned(),
-        };
-        return Err(PyValueError::new_err(format!(
-            "columns has {name:?} of type {kind}; in the existing index {} this column {found}. Pass its columns, or another path",
-            shown(&index.path)
-        )));
-    }
+    there.check_has(&columns, &index.path).map_err(to_python)?;
     Ok(index)
 }
 
@@ -213,10 +193,13 @@ fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<Schema> {
             .extract::<String>()
             .or_else(|_| kind.getattr("__name__")?.extract());
         let asked: Option<String> = asked.ok();
-        let found = (asked.as_ref())
-            .and_then(|asked| TYPES.into_iter().find(|kind| kind.to_string() == *asked));
+        let found = (asked.as_ref()).and_then(|asked| {
+            ColumnType::ALL
+                .into_iter()
+                .find(|kind| kind.to_string() == *asked)
+        });
         let Some(found) = found else {
-            let names = TYPES.map(|kind| kind.to_string());
+            let names = ColumnType::ALL.map(|kind| kind.to_string());
             let meant = asked.and_then(|asked| {
                 meant_of(&asked, names.iter().map(String::as_str)).map(str::to_owned)
             });

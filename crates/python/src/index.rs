@@ -23,7 +23,7 @@ use crate::lookups;
 use crate::near;
 use crate::opening::Opening;
 use crate::process::Opened;
-use crate::progress::{Listener, note, run, run_rows, warn};
+use crate::progress::{Listener, note, run, run_rows, warn_first};
 use crate::searching::{Asked, OF_INDEX, WATCHED, answers_with, nothing};
 use crate::shape;
 use crate::writer::Changes;
@@ -107,7 +107,9 @@ impl Index {
         attributes: Option<&Bound<'_, PyAny>>,
         payload: bool,
     ) -> PyResult<Option<Beside>> {
-        Beside::of(attributes, payload, || self.schema(py))
+        Beside::of(attributes, payload, || {
+            Ok(attributes::names(&self.schema(py)?).collect())
+        })
     }
 
     /// The columns of the index now.
@@ -139,7 +141,8 @@ impl Index {
             (Some(table), Some(schema)) => schema.misspelt(table.columns()),
             _ => Vec::new(),
         };
-        told.iter().try_for_each(|warning| warn(py, warning))?;
+        told.iter()
+            .try_for_each(|warning| warn_first(py, warning))?;
         Ok((table, told))
     }
 
@@ -376,6 +379,9 @@ impl Index {
     /// is a `filter`, a background thread evaluates it before the search begins. Everything else is
     /// as in `search`.
     ///
+    /// With `attributes` or `payload`, a thread of the loop's default executor reads these after
+    /// the search.
+    ///
     /// Parameters
     /// ----------
     /// timeout : float, optional
@@ -386,22 +392,24 @@ impl Index {
     /// awaitable
     ///     An awaitable of the running event loop, which returns the same as `search`.
     #[pyo3(signature = (queries, k=10, **options),
-        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, threads=None, in_flight=None, return_stats=False, timeout=None)")]
+        text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, attributes=None, payload=False, threads=None, in_flight=None, return_stats=False, timeout=None)")]
     fn search_async<'py>(
-        &self,
+        slf: &Bound<'py, Self>,
         py: Python<'py>,
         queries: &Bound<'py, PyAny>,
         #[pyo3(from_py_with = crate::arguments::count::k)] k: usize,
         options: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let more = [OF_INDEX, &["filter", "timeout"]];
+        let this = slf.get();
+        let more = [OF_INDEX, &["filter", "attributes", "payload", "timeout"]];
         let asked = Asked::read("Index.search_async", &more, options)?;
         let filter = asked.filter.as_ref().map(attributes::filter).transpose()?;
-        let rows = self.rows(queries, "queries")?;
+        let rows = this.rows(queries, "queries")?;
         let deadline = asynchronous::deadline(asked.timeout)?;
-        let (inner, live) = self.now(py)?;
-        let index = inner.at_home(&self.path, "stratann.open")?;
+        let (inner, live) = this.now(py)?;
+        let index = inner.at_home(&this.path, "stratann.open")?;
         let options = asked.options(k, Some(index))?;
+        let beside = this.wanted(py, asked.attributes.as_ref(), asked.payload)?;
         let search = if rows.rows() == 0 {
             match &*live {
                 Some(live) => live.check_search(&options),
@@ -418,7 +426,7 @@ impl Index {
             asynchronous::Search::ended(nothing(k))
         } else {
             let queries = Matrix::read(&rows.source()?).map_err(to_python)?;
-            let handle = &self.handle;
+            let handle = &this.handle;
             handle.has_served(&queries, &options, filter.as_ref());
             let submitted = py.detach(|| match (&*live, &filter) {
                 (Some(live), None) => live.submit(queries, &options, deadline),
@@ -433,7 +441,15 @@ impl Index {
             });
             asynchronous::Search::begun(submitted.map_err(to_python)?)
         };
-        search.answered(py, options, rows.is_single(), asked.return_stats)
+        search.answered(
+            py,
+            asynchronous::Shape {
+                options,
+                single: rows.is_single(),
+                return_stats: asked.return_stats,
+                beside: beside.map(|beside| (slf.clone().unbind(), beside)),
+            },
+        )
     }
 
     /// Finds all vectors within a distance of one query, and returns them in pages, nearest first.
@@ -453,7 +469,7 @@ impl Index {
     /// without : int, optional
     ///     An id to leave out of the results, such as the id of the query itself if it is in the
     ///     index.
-    /// list_size, probes, filter, threads : optional
+    /// list_size, probes, filter, attributes, payload, threads : optional
     ///     As in `search`. Whatever `list_size` is, a search keeps at least twice as many
     ///     candidates as it has found results.
     ///
@@ -463,8 +479,10 @@ impl Index {
     ///     `ids` (uint64) and exact `distances` (float32), both (n,). `next` is the value to pass
     ///     as `after` for the next page, or None after the last page. `complete` is True if
     ///     certainly no result is missing. Otherwise some may be missing, as in any approximate
-    ///     search.
-    #[pyo3(signature = (query, distance, *, most=1000, after=None, without=None, list_size=None, probes=None, filter=None, threads=None))]
+    ///     search. `attributes` and `payload` are lists in the order of the ids, if the call asked
+    ///     for them, else None.
+    #[pyo3(signature = (query, distance, *, most=1000, after=None, without=None, list_size=None, probes=None, filter=None, attributes=None,
+        payload=false, threads=None))]
     #[expect(
         clippy::too_many_arguments,
         reason = "keyword arguments of the Python method"
@@ -480,8 +498,11 @@ impl Index {
         #[pyo3(from_py_with = crate::arguments::count_or_none::list_size)] list_size: Option<usize>,
         #[pyo3(from_py_with = crate::arguments::count_or_none::probes)] probes: Option<usize>,
         filter: Option<&Bound<'py, PyAny>>,
+        attributes: Option<&Bound<'py, PyAny>>,
+        payload: bool,
         #[pyo3(from_py_with = crate::arguments::count_or_none::threads)] threads: Option<usize>,
     ) -> PyResult<Bound<'py, PyAny>> {
+        let beside = self.wanted(py, attributes, payload)?;
         let told = near::Told {
             list_size,
             probes,
@@ -494,7 +515,7 @@ impl Index {
             after: near::place(after)?,
             without,
         };
-        near::range(py, self, query, range, &told)
+        near::range(py, self, query, range, beside, &told)
     }
 
     /// Finds the vectors nearest to vectors of the index, which are named by their ids ("more like

@@ -44,6 +44,7 @@ pub fn range<'py>(
     index: &Index,
     query: &Bound<'py, PyAny>,
     range: Range,
+    beside: Option<Beside>,
     told: &Told<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let rows = index.rows(query, "query")?;
@@ -58,6 +59,12 @@ pub fn range<'py>(
         None => stored.search_range(&source, &range, &options, filter, progress),
     })?;
     let arguments = PyDict::new(py);
+    if let Some(beside) = beside {
+        let parts = beside.parts(py, index.beside(py, &page.ids)?, 1, true)?;
+        for (name, part) in beside.names().zip(parts) {
+            arguments.set_item(name, part)?;
+        }
+    }
     arguments.set_item("ids", table(py, page.ids, 1, true)?)?;
     arguments.set_item("distances", table(py, page.distances, 1, true)?)?;
     let next = page.next.map(|next| (next.distance, next.id, next.rank));

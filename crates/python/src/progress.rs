@@ -91,6 +91,12 @@ pub fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
     Ok(())
 }
 
+/// Shows a warning before a call writes anything. If the user has turned warnings into exceptions,
+/// the exception says that nothing was written.
+pub fn warn_first(py: Python<'_>, message: &str) -> PyResult<()> {
+    warn(py, message).inspect_err(|raised| note(py, raised, "Nothing was written"))
+}
+
 /// Adds a note to an exception. Python before 3.11 has no notes, so the text of a warning gets
 /// longer there. Other exceptions are the user's own and stay unchanged.
 pub fn note(py: Python<'_>, raised: &PyErr, note: &str) {

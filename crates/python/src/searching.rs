@@ -179,17 +179,6 @@ impl<'py> Asked<'py> {
     }
 }
 
-/// Results for Python: ids, distances, and the costs if requested.
-pub fn answers<'py>(
-    py: Python<'py>,
-    results: SearchResults,
-    options: &SearchOptions,
-    single: bool,
-    return_stats: bool,
-) -> PyResult<Bound<'py, PyTuple>> {
-    answers_with(py, results, options, single, return_stats, Vec::new())
-}
-
 /// Results for Python: ids, distances, these `parts` of their rows, and the costs if requested.
 pub fn answers_with<'py>(
     py: Python<'py>,

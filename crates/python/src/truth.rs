@@ -4,6 +4,7 @@
 use numpy::{PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use stratann::{GroundTruth, Metric};
 
 use crate::arguments::{named, threads as thread_count};
@@ -52,8 +53,9 @@ pub fn truth<'py>(
 /// Recall@k: the share of the exact `k` nearest that was found, from 0 to 1.
 ///
 /// `found` is the result of `Index.search`. `truth` is the result of `stratann.truth`, or of
-/// reading a truth file (`stratann.read`). Both are pairs of ids and distances. A vector at the
-/// distance of the k-th exact one, or nearer, counts as found, whichever id it has. So distances
+/// reading a truth file (`stratann.read`). Both are tuples of ids and distances; further parts of a
+/// result, such as attributes, do not matter. A vector at the distance of the k-th exact one, or
+/// nearer, counts as found, whichever id it has. So distances
 /// must be exact, and not the estimates of `exact=False`. If `truth` has no distances (None), only
 /// ids count. By default `k` is the width of `found`. A missing result in `found` (the id 2^64 - 1)
 /// counts as not found.
@@ -61,21 +63,23 @@ pub fn truth<'py>(
 #[pyo3(signature = (found, truth, k=None))]
 pub fn recall<'py>(
     py: Python<'py>,
-    found: (Bound<'py, PyAny>, Bound<'py, PyAny>),
-    truth: (Bound<'py, PyAny>, Option<Bound<'py, PyAny>>),
+    found: &Bound<'py, PyAny>,
+    truth: &Bound<'py, PyAny>,
     #[pyo3(from_py_with = crate::arguments::count_or_none::k)] k: Option<usize>,
 ) -> PyResult<f64> {
+    let found = (part(found, 0, "found")?, part(found, 1, "found")?);
+    let truth = (part(truth, 0, "truth")?, part(truth, 1, "truth")?);
     let ids = Table::<u64>::new(&found.0, "uint64", "found[0]")?;
     let distances = Table::<f32>::new(&found.1, "float32", "found[1]")?;
     ids.same_shape(&distances)?;
     let exact = Table::<u64>::new(&truth.0, "uint64", "truth[0]")?;
-    let exact_distances = match truth.1 {
-        Some(distances) => {
-            let distances = Table::<f32>::new(&distances, "float32", "truth[1]")?;
+    let exact_distances = match truth.1.is_none() {
+        true => None,
+        false => {
+            let distances = Table::<f32>::new(&truth.1, "float32", "truth[1]")?;
             exact.same_shape(&distances)?;
             Some(distances.values)
         }
-        None => None,
     };
     let k = k.unwrap_or(ids.columns);
     if ids.rows != exact.rows {
@@ -99,6 +103,17 @@ pub fn recall<'py>(
     let (ids, distances) = (ids.first(k), distances.first(k));
     py.detach(|| truth.recall(&ids, &distances, k))
         .map_err(to_python)
+}
+
+/// A part of the results of a search. `name` is the argument that has them.
+fn part<'py>(results: &Bound<'py, PyAny>, at: usize, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    match results.cast::<PyTuple>() {
+        Ok(parts) if parts.len() >= 2 => parts.get_item(at),
+        _ => Err(PyTypeError::new_err(format!(
+            "{name} is of type {}; it is no tuple of ids and distances. Pass the tuple that a search returned",
+            results.get_type().name()?
+        ))),
+    }
 }
 
 /// A table of numbers, `(rows, columns)`. A single row may be given as `(columns,)`.

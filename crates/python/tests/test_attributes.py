@@ -1,5 +1,6 @@
 """Attributes and payload beside vectors, filters, and what is read and changed by them."""
 
+import asyncio
 import datetime
 import json
 import pickle
@@ -544,8 +545,10 @@ def test_nothing_is_written_if_the_warning_of_a_column_is_an_error(small, tmp_pa
         ):
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                with pytest.raises(RuntimeWarning, match='column "color" is new'):
+                with pytest.raises(RuntimeWarning, match='column "color" is new') as caught:
                     change()
+            # Python before 3.11 has no notes.
+            assert "Nothing was written" in [*getattr(caught.value, "__notes__", []), str(caught.value)][0]
             assert len(index) == 50 and list(index.columns) == ["colour"]
         assert [row.tolist() for row in index.get(range(50)).vectors] == before
         assert index.attributes(range(50)) == rows
@@ -620,7 +623,7 @@ def test_a_dict_goes_wherever_a_filter_goes(index, small, queries):
         ({"$not": [1]}, TypeError, "filter['$not'] is [1]"),
         ({"a": {"$not": 1}}, TypeError, "filter['a'] has $not with 1; it negates operators"),
         ({"a": [1, 2]}, TypeError, "filter['a'] is [1, 2]; a list can mean several things"),
-        ({"a": {"$in": "xy"}}, TypeError, "$in('xy') would ask for each character"),
+        ({"a": {"$in": "xy"}}, TypeError, "filter['a']: $in('xy') would ask for each character"),
         ({"a": {"$exists": 1}}, TypeError, "filter['a'] has $exists with 1; it takes a bool"),
         ({"a": {"$lt": None}}, TypeError, "filter['a'] has $lt with None"),
         ({"a": object}, TypeError, "of a filter"),
@@ -689,3 +692,91 @@ def test_an_update_keeps_what_it_is_not_given(small, tmp_path):
         index.update_attributes([9], {"colour": [None], "never": [None]})
         assert index.attributes([9]) == [{"stock": 9}] and "never" not in index.columns
     assert stratann.open(tmp_path / "a.idx").attributes([4, 5, 9]) == [{"stock": 4, "price": 1.5}, {"stock": 5}, {"stock": 9}]
+
+
+def test_every_search_returns_attributes_and_payloads(tmp_path, small, queries):
+    rows = attributes(range(60))
+    payload = [None if id % 3 else {"id": id} for id in range(60)]
+    for name, ids in [("a", range(40)), ("b", range(40, 60))]:
+        stratann.build(
+            small[ids[0] : ids[-1] + 1], tmp_path / name, degree=8, build_list=16, ids=list(ids),
+            attributes=[{"both": id, **({"only": "b"} if name == "b" else {})} for id in ids], payload=[payload[id] for id in ids],
+        )
+    index = stratann.open(tmp_path / "a")
+
+    async def awaited():
+        found = await index.search_async(queries[:2], 3, attributes=True, payload=True, return_stats=True, strategy="best-first")
+        return found, await index.search_async(queries[0], 3, attributes=["both"]), await index.search_async(queries[:0], 3, payload=True)
+
+    (ids, distances, held, bodies, stats), one, none = asyncio.run(awaited())
+    expected = index.search(queries[:2], 3, attributes=True, payload=True, strategy="best-first")
+    numpy.testing.assert_array_equal(ids, expected[0])
+    assert [held, bodies] == list(expected[2:]) and stats["queries"] == 2
+    assert one[2] == [{"both": int(id)} for id in one[0]] and none[2] == []
+
+    page = index.search_range(queries[0], 1e12, most=5, attributes=["both"], payload=True)
+    assert page.attributes == [{"both": int(id)} for id in page.ids] and page.payload == [payload[id] for id in page.ids]
+    bare = index.search_range(queries[0], 1e12, most=5)
+    assert bare.attributes is None and bare.payload is None
+
+    catalog = stratann.Catalog(tmp_path)
+    ids, _, held, bodies, stats = catalog.search(queries[:2], 60, attributes=True, payload=True, return_stats=True)
+    assert sorted(ids[0].tolist()) == list(range(60)) and stats["queries"] == 2
+    assert held == [[{"both": id, "only": "b"} if id >= 40 else {"both": id} for id in row] for row in ids.tolist()]
+    assert bodies == [[payload[id] for id in row] for row in ids.tolist()]
+    assert [row.get("only") for row in catalog.search(small[50], 1, attributes=["only"])[2]] == ["b"]
+    for call in (lambda **more: catalog.search(queries, **more), lambda **more: index.search_range(queries[0], 1, **more), lambda **more: index.search_async(queries, **more)):
+        with pytest.raises(ValueError, match='attributes has "bothh"'):
+            call(attributes=["bothh"])
+
+
+def test_tables_and_lists_take_all_parts_of_a_result(tmp_path, small, queries):
+    pandas = pytest.importorskip("pandas")
+    rows = [{"year": id, "id": f"text {id}"} if id else None for id in range(3)]
+    index = stratann.build(small[:3], tmp_path / "a.idx", attributes=rows, payload=[[id] for id in range(3)])
+    found = index.search(small[:2], k=4, attributes=True, payload=True, return_stats=True)
+    ids, distances = found[:2]
+
+    lists = stratann.to_lists(*found)
+    assert lists[1][0] == (1, 0.0, {"year": 1, "id": "text 1"}, [1]) and [len(row) for row in lists] == [3, 3]
+    assert stratann.to_lists(*index.search(small[0], k=1, attributes=True, return_stats=True)) == [(0, 0.0, {})]
+
+    frame = stratann.to_pandas(*found)
+    assert list(frame.columns) == ["query", "rank", "id", "distance", "payload", "attribute_id", "year"] and len(frame) == 6
+    of_one = frame[frame["id"] == 1]
+    assert of_one["year"].tolist() == [1, 1] and of_one["attribute_id"].tolist() == ["text 1"] * 2 and of_one["payload"].tolist() == [[1]] * 2
+    assert pandas.isna(frame[frame["id"] == 0]["year"]).all()
+    with_stats = stratann.to_pandas(*index.search(small[0], k=4, attributes=["year"], return_stats=True))
+    assert list(with_stats.columns) == ["query", "rank", "id", "distance", "year"]
+    assert list(stratann.to_pandas(*index.search(small[0], return_stats=True)).columns) == ["query", "rank", "id", "distance"]
+    bodies = index.search(small[0], k=4, payload=True)
+    with pytest.raises(TypeError, match="pass them as payload="):
+        stratann.to_pandas(*bodies)
+    assert stratann.to_pandas(*bodies[:2], payload=bodies[2])["payload"].tolist()[0] == [0]
+
+    pytest.importorskip("pyarrow")
+    table = stratann.to_arrow(*found)
+    assert table["payload"].to_pylist()[:1] == ["[0]"] and table["year"].null_count == 2
+
+    truth = stratann.truth(small[:3], small[:2], 3)
+    best = index.search(small[:2], k=3, attributes=True, return_stats=True)
+    assert stratann.recall(best, truth) == stratann.recall(best[:2], truth) == 1.0
+    with pytest.raises(TypeError, match="found is of type list; it is no tuple of ids and distances"):
+        stratann.recall([ids, distances], truth)
+
+
+def test_dicts_ask_for_ranges_and_for_several_items(small, tmp_path):
+    rows = [{"year": 2000 + n, "tags": [f"t{n % 3}", f"u{n % 2}"]} for n in range(12)]
+    index = stratann.build(small[:12], tmp_path / "a.idx", attributes=rows)
+    for filter, expected in [
+        ({"year": {"$between": [2003, 2005]}}, [3, 4, 5]),
+        ({"tags": {"$contains_any": ["t1", "u1"]}}, [n for n in range(12) if n % 3 == 1 or n % 2]),
+        ({"tags": {"$contains_all": ["t1", "u1"]}}, [1, 7]),
+    ]:
+        assert index.ids(filter=filter).tolist() == expected
+    for wrong in (5, [1], [1, 2, 3], "ab", [None, 3]):
+        with pytest.raises(ValueError, match=r"filter\['year'\] has \$between.*smallest and the largest value"):
+            stratann.Filter({"year": {"$between": wrong}})
+    for operator in ("$in", "$contains_any", "$contains_all"):
+        with pytest.raises(TypeError, match=r"filter\['tags'\]: \$.*would ask for each character"):
+            stratann.Filter({"tags": {operator: "ab"}})

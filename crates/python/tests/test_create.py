@@ -196,7 +196,7 @@ def test_columns_are_there_before_the_first_row(tmp_path):
         assert index.columns == {**columns, "new": "string"} and index.count("tags contains 'x'") == 0
     again = stratann.create(path, dimension=4, columns=columns, exist_ok=True)
     assert len(again) == 4
-    for other, words in [({"year": "float"}, "of type float; in the existing index .* is of type integer"), ({"yeer": "float"}, "is missing")]:
+    for other, words in [({"year": "float"}, "of type float; in the existing index .* is of type integer"), ({"yeer": "float"}, "has no such column. Leave the column out: its first value will add it")]:
         with pytest.raises(ValueError, match=words):
             stratann.create(path, dimension=4, columns=other, exist_ok=True)
     assert stratann.create(tmp_path / "b.idx", dimension=4, columns=again.columns, preset="spann").columns == again.columns

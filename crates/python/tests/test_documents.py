@@ -19,6 +19,7 @@ import stratann
 from stratann.documents import Document, Documents, DuplicateError, IdCollisionError, store
 
 UTC = datetime.timezone.utc
+DAY = datetime.datetime(2024, 1, 1, tzinfo=UTC)
 D = 8
 
 
@@ -189,9 +190,29 @@ def test_options_of_another_build_are_refused(tmp_path):
         ({"degree": 32}, "its degree is 64, not 32"),
         ({"alpha": 1.2}, "its alpha is 1.3, not 1.2"),
         ({"code_bytes": 4}, "its code_bytes is 2, not 4"),
+        ({"compression": "raw"}, "compression is 'raw'; the index was built without it .preset 'decouplevs'.. Leave it out"),
+        ({"low_codes": "nested"}, "low_codes is 'nested'; the index was built without it"),
+        ({"replicas": 2}, "replicas is 2; the index was built without it"),
     ]:
         with pytest.raises(ValueError, match=words):
             Documents(path, **options)
+    path = tmp_path / "b.idx"
+    with Documents(path, preset="spann", compression="raw") as documents:
+        documents.put([document(1)])
+        Documents(path, preset="spann", compression="raw")
+    for options, words in [
+        ({"degree": 32}, "degree is 32; the index was built without it .preset 'spann'"),
+        ({"code_bytes": 4}, "code_bytes is 4; the index was built without it"),
+        ({"compression": "best"}, "compression is 'best'; the index was built without it"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            Documents(path, **options)
+    path = tmp_path / "c.idx"
+    with Documents(path, preset="decouplevs", compression="best") as documents:
+        documents.put([document(1)])
+        Documents(path, compression="best")
+        with pytest.raises(ValueError, match="its compression is 'best', not 'raw'"):
+            Documents(path, compression="raw")
 
 
 def test_options_stay_when_no_document_has_a_vector(tmp_path):
@@ -382,9 +403,11 @@ def test_a_key_has_values_of_many_kinds(documents):
         return [n for n in range(len(given)) if f"id {n}" in found(documents, filter)]
 
     columns = documents.columns()
-    for n in (0, 1, 2, 3, 4, 5, 11, 12):
+    for n in (1, 2, 3, 4, 5, 11, 12):
         assert matches(columns.equal("x", given[n])) == [n]
-    assert matches(columns.is_in("x", [1.0, "one", 2**60, None, "none"])) == [0, 2, 4, 10]
+    # A list with the value matches too.
+    assert matches(columns.equal("x", 1)) == [0, 7] and matches(columns.equal("x", "b")) == [6]
+    assert matches(columns.is_in("x", [1.0, "one", 2**60, None, "none"])) == [0, 2, 4, 7, 10]
     assert matches(columns.order("x", ">", 1)) == [1, 2] and matches(columns.order("x", "<=", 2.5)) == [0, 1, 11]
     assert matches(columns.order("x", ">=", 2**60)) == [2] and matches(columns.order("x", "<", 2.0**60)) == [0, 1, 11]
     assert matches(columns.order("x", "<", float("inf"))) == [0, 1, 2, 11] and matches(columns.order("x", "<", -(10.0**30))) == []
@@ -526,18 +549,47 @@ def test_a_deletion_does_not_deny_values_of_a_kind_that_no_document_has(document
         {"year": {"$ne": "2005"}},
         {"year": {"$nin": [2001, "2005"]}},
         {"year": {"$not": {"$eq": "2005"}}},
-        {"tags": {"$ne": "a"}},
-        {"$not": {"tags": "a"}},
+        {"tags": {"$ne": 3}},
+        {"$not": {"tags": 2.5}},
         {"$not": {"tags": {"$gt": 3}}},
         {"$not": {"year": {"$contains": "a"}}},
+        {"year": {"$ne": 2**60}},
     ):
-        with pytest.raises(ValueError, match="values of other kinds.*matches every document"):
+        with pytest.raises(ValueError, match="have another type"):
             documents.delete_matching(filter)
         assert len(documents) == 5
-    # Without a negation, or without a deletion, such a value just matches nothing.
-    assert documents.delete_matching({"year": "2005"}) == 0
-    assert documents.count({"year": {"$ne": "2005"}}) == 5
+    assert documents.count({"year": {"$ne": 2**60}}) == 5
     assert documents.delete_matching({"year": {"$nin": [2001, 2002]}}) == 3
+
+
+def test_a_value_of_the_wrong_type_is_refused_and_one_of_a_list_is_found(documents):
+    documents.put([document(at, year=2000 + at, tags=["a", f"t{at}"], marks=[at, 9], name="n", day=DAY) for at in range(1, 4)])
+    for filter, expected in [
+        ({"tags": "a"}, [1, 2, 3]),
+        ({"tags": "t2"}, [2]),
+        ({"tags": "t9"}, []),
+        ({"tags": {"$in": ["t1", "t3"]}}, [1, 3]),
+        ({"tags": {"$ne": "t1"}}, [2, 3]),
+        ({"tags": {"$nin": ["t1", "t2"]}}, [3]),
+        ({"marks": 2}, [2]),
+        ({"marks": {"$in": [1, 3.0]}}, [1, 3]),
+        ({"year": 2**60}, []),
+    ]:
+        assert found(documents, filter) == [f"id {n}" for n in expected], filter
+    for filter, said in [
+        ({"year": "2005"}, r"the key 'year' with '2005'; its values in the documents have another type \(float\)\. Pass a value of that type"),
+        ({"year": {"$in": [2001, "2002"]}}, r"'2002'.*\(float\)"),
+        ({"year": True}, r"\(float\)"),
+        ({"year": {"$gt": DAY}}, r"\(float\)"),
+        ({"year": {"$contains": 2001}}, r"\(float\)"),
+        ({"name": 5}, r"\(string\)"),
+        ({"name": {"$lt": 5}}, r"\(string\)"),
+        ({"tags": 5}, r"\(list of strings\)"),
+        ({"day": "2024-01-01"}, r"\(timestamp\)"),
+    ]:
+        for call in (documents.count, lambda filter: documents.search(vector(1), 3, filter=filter), lambda filter: list(documents.scan(filter))):
+            with pytest.raises(ValueError, match=said):
+                call(filter)
 
 
 def _denied(columns, key):

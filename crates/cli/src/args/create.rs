@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use stratann::Element;
+use stratann::{ColumnType, Element};
 
 use super::{PlaceArguments, SIZES, ShapeArguments, at_least_one};
 use crate::names;
@@ -24,6 +24,11 @@ pub struct CreateArguments {
           visible_aliases = ["element", "data-type"])]
     pub dtype: Element,
 
+    /// Columns of attributes, in which no vector has a value yet: "year=integer,tags=list of
+    /// strings". Other types: float, string, boolean, timestamp, list of integers
+    #[arg(long, value_name = "NAME=TYPE,..", value_delimiter = ',', value_parser = names::column)]
+    pub columns: Vec<(String, ColumnType)>,
+
     #[command(flatten)]
     pub shape: ShapeArguments,
 
@@ -34,8 +39,8 @@ pub struct CreateArguments {
     #[arg(long)]
     pub overwrite: bool,
 
-    /// If the index exists and has this dimension, element type and metric, leaves it unchanged
-    /// instead of failing
+    /// If the index exists and has this dimension, element type and metric, and these columns,
+    /// leaves it unchanged instead of failing
     #[arg(long, conflicts_with = "overwrite")]
     pub exist_ok: bool,
 

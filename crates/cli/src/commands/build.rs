@@ -1,7 +1,10 @@
 //! `stratann build BASE INDEX`, and `stratann create INDEX`, which is a build without rows.
 
 use serde::Serialize;
-use stratann::{BuildOptions, BuildReport, Codebook, NoRows, Schema, SpaceChoice, VectorSource};
+use stratann::{
+    BuildOptions, BuildReport, Codebook, Index, NoRows, OpenOptions, Schema, SpaceChoice,
+    VectorSource,
+};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
 use stratann_terminal::progress::Shown;
@@ -20,7 +23,6 @@ pub fn run(arguments: &BuildArguments, quiet: bool) -> Result<(), Failure> {
         column: arguments.column.as_deref(),
         ids: arguments.ids.as_deref(),
         rows: &arguments.rows,
-        even_empty: true,
         index: &arguments.index,
         memory: arguments.shape.memory,
     };
@@ -96,14 +98,21 @@ pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
         ..options(&arguments.shape, &none)?
     };
     let (progress, path) = (Shown::new(quiet), &arguments.index);
+    let columns = arguments.columns.iter();
+    let columns = Schema::of(columns.map(|(name, kind)| (name.as_str(), *kind)))?;
+    let (element, dim) = (arguments.dtype, arguments.dimension);
     let report = match arguments.exist_ok {
-        true => {
-            let (element, dim) = (arguments.dtype, arguments.dimension);
-            let columns = Schema::default();
-            stratann::create_if_absent(path, element, dim, &columns, &options, &progress)?
+        true => stratann::create_if_absent(path, element, dim, &columns, &options, &progress)?,
+        false => {
+            let created =
+                stratann::create_with_columns(path, element, dim, &columns, &options, &progress);
+            Some(created?)
         }
-        false => Some(stratann::build(&none, path, &options, &progress)?),
     };
+    if report.is_none() && !columns.is_empty() {
+        let there = Index::open(path, &OpenOptions::default())?.schema();
+        there.check_has(&columns, path)?;
+    }
     let mut output = Output::lock();
     let index = path.display().to_string();
     match &report {

@@ -27,7 +27,6 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         column: arguments.column.as_deref(),
         ids: arguments.ids.as_deref(),
         rows: &arguments.rows,
-        even_empty: false,
         index: &arguments.index,
         memory: arguments.write.memory,
     };
@@ -37,10 +36,19 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         let live = open(&arguments.index, &arguments.write)?;
         Ok(live.check_shape(shape.element(), shape.dim())?)
     };
-    let input = files.open(&shown, check)?;
+    let input = match files.are_an_empty_parquet(&shown)? {
+        true => None,
+        false => Some(files.open(&shown, check)?),
+    };
+    let live = open(&arguments.index, &arguments.write)?;
+    let Some(input) = input.filter(|input| input.vectors.rows() > 0) else {
+        let file = arguments.vectors.display();
+        shown.warn(&format!("{file} has no rows; nothing was inserted"));
+        let none = Changed::by_insert(0, None, 0.0);
+        return finish(&live, none, arguments.compact, arguments.json, &shown);
+    };
     let (vectors, ids) = (&*input.vectors, &input.ids);
     let rows = input.rows.as_ref().map(|rows| rows as &dyn RowSource);
-    let live = open(&arguments.index, &arguments.write)?;
     let start = Instant::now();
     let put = match (ids, arguments.upsert) {
         (Some(ids), true) => upsert(&live, vectors, rows, ids, &shown),

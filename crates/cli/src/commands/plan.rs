@@ -20,7 +20,6 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
         column: arguments.column.as_deref(),
         ids: arguments.ids.as_deref(),
         rows: &arguments.rows,
-        even_empty: true,
         // There is no index yet.
         index: &std::env::temp_dir(),
         memory: cap,

@@ -33,8 +33,26 @@ struct Searcher<'a> {
     options: SearchOptions,
 }
 
+/// Refuses `--attributes NAMES` without `=`, whose names were read as a file.
+fn check_names_joined(arguments: &SearchArguments) -> Result<(), Failure> {
+    let is_names = |path: &&PathBuf| {
+        let text = path.to_str();
+        text.is_some_and(|text| !text.contains(['/', '.'])) && !path.exists()
+    };
+    let without_names = arguments.attributes.as_deref() == Some("");
+    match arguments.files.iter().find(is_names) {
+        Some(names) if without_names => Err(Failure::Wrong(format!(
+            "{names} is no file and no index; names of attributes follow --attributes after a =. \
+             Give --attributes={names}, or the right path",
+            names = names.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Searches at each list size, or finds the list size for a recall.
 pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
+    check_names_joined(arguments)?;
     if arguments.within.is_some() || !arguments.like.is_empty() {
         return near::run(arguments);
     }

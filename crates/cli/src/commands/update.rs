@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use serde::Serialize;
 use stratann::{
-    CodebookFate, CompactReport, DirectCounts, DirectOptions, Error, ErrorKind, Filter, Index,
-    LiveIndex, MergeWhen, OpenOptions, Strategy, WriteOptions,
+    CodebookFate, CompactReport, DirectCounts, DirectOptions, Error, ErrorKind, Filter, LiveIndex,
+    MergeWhen, OpenOptions, Strategy, WriteOptions,
 };
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
@@ -118,9 +118,9 @@ pub fn delete(arguments: &DeleteArguments, quiet: bool) -> Result<(), Failure> {
 /// Sets attributes of vectors, makes the changes durable, and merges if requested.
 pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result<(), Failure> {
     let shown = Shown::new(quiet);
-    // The file may be long, so the index is tried first. Reading the file may take as much memory
-    // as the open index.
-    drop(Index::open(&arguments.index, &OpenOptions::default()).map_err(changing)?);
+    // The file may be long, so a path without an index is refused first. The index is opened later,
+    // since reading the file may take as much memory as the open index.
+    stratann::vectors_in(&arguments.index).map_err(changing)?;
     let (rows, ids) = input::attributes(arguments, &shown)?;
     let live = open(&arguments.index, &arguments.write)?;
     let before = live.schema();

@@ -158,6 +158,21 @@ fn results_are_printed_with_their_attributes() {
     let said =
         "--attributes names \"prize\", which is no column of the index; did you mean \"price\"?";
     printed(&["--attributes=prize"]).refused(2, &[said]);
+    for words in [
+        &[
+            "search",
+            "index",
+            "queries.u8bin",
+            "--print",
+            "--attributes",
+            "price",
+        ][..],
+        &["search", "index", "--like", "3", "--attributes", "price"],
+    ] {
+        place
+            .run(words)
+            .refused(2, &["price is no file", "Give --attributes=price"]);
+    }
     let alone = ["search", "index", "queries.u8bin", "--attributes"];
     place
         .run(&alone)
@@ -195,6 +210,49 @@ fn lines_of_attributes_come_from_a_pipe_too() {
     let (status, said) = piped(&set, b"PAR1 and more");
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("is a pipe with a Parquet file"), "{said}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_that_is_silent_is_left_at_a_signal() {
+    let place = Place::with_index();
+    let set = ["set-attributes", "index", "/dev/stdin"];
+    let mut command = place.command(&set);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    // The pipe has no room for all of this, so the command has begun to read it.
+    pipe.write_all(&[b' '; 1 << 20]).unwrap();
+    let kill = format!("kill -TERM {}", child.id());
+    let killed = std::process::Command::new("sh")
+        .args(["-c", &kill])
+        .status();
+    assert!(killed.unwrap().success());
+    wait(&mut child, || false);
+    let has_ended = child.try_wait().unwrap().is_some();
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(has_ended && said.contains("interrupted"), "{said}");
+}
+
+#[test]
+fn set_attributes_opens_the_index_once() {
+    let place = Place::with_index();
+    place.write("rows.jsonl", b"{\"id\": 1, \"price\": 1}\n");
+    let mut command = place.command(&["set-attributes", "index", "rows.jsonl"]);
+    let output = command.env("STRATANN_LOG", "debug").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("opened; its memory").count(), 1, "{said}");
+    // A path without an index is refused before the file is looked for.
+    place
+        .run(&["set-attributes", "none", "gone.jsonl"])
+        .refused(1, &["none"]);
 }
 
 #[test]

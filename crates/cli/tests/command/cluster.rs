@@ -458,7 +458,11 @@ fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     // The servers notice the merge, and answer with the old checkpoint.
     health(
         &http,
-        &["HTTP/1.1 200", "storage: a.idx was merged", "restart this server"],
+        &[
+            "HTTP/1.1 200",
+            "storage: a.idx was merged",
+            "restart this server",
+        ],
     );
     assert_eq!(nearest(&place, &at), all);
 }

@@ -141,10 +141,32 @@ fn a_file_of_no_rows_is_built_of() {
     place
         .run(&["build", "none.fvecs", "other"])
         .refused(1, &["none.fvecs", "the number of rows is 0"]);
-    // A search or an insert needs at least one vector.
+    // A search needs at least one vector. An insert that runs every night may have none.
     place
         .run(&["search", "index", "none.u8bin"])
         .refused(1, &["none.u8bin", "the number of rows is 0"]);
+    let nightly = place.run(&["insert", "index", "none.u8bin"]).done();
+    let said = "none.u8bin has no rows; nothing was inserted";
+    assert!(nightly.stderr.contains(said), "{}", nightly.stderr);
+    assert_eq!(count(&place), ROWS);
+}
+
+#[test]
+fn an_index_is_created_with_columns() {
+    let place = Place::new();
+    let create = ["create", "index", "-d", "16", "--dtype", "u8", "--columns"];
+    let columns = "year=integer,tags=list of strings";
+    place.run(&[&create[..], &[columns]].concat()).done();
+    let filter = "year > 3 and tags contains 'a'";
+    let count = place.run(&["count", "index", "--filter", filter]).done();
+    assert_eq!(count.stdout.trim(), "0");
+    let again = |columns: &str| place.run(&[&create[..], &[columns, "--exist-ok"]].concat());
+    again(columns).done();
+    again("year=float").refused(2, &["column \"year\" is of type float", "of type integer"]);
+    again("yeer=float").refused(2, &["column \"yeer\"", "has no such column", "Leave"]);
+    for wrong in ["year", "year=int"] {
+        again(wrong).refused(2, &["NAME=TYPE", "boolean, integer, float"]);
+    }
 }
 
 #[test]

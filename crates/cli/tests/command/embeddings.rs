@@ -298,6 +298,18 @@ fn a_row_that_is_no_vector_is_refused_by_its_number() {
     );
     build(&place, "some.parquet", "index", &["--vectors", "v"])
         .refused(1, &["no rows", "stratann create"]);
+    // An insert that runs every night may have no rows.
+    let create = ["create", "index", "-d", "2"];
+    place.run(&create).done();
+    let insert = ["insert", "index", "some.parquet", "--vectors", "v"];
+    let nightly = place.run(&insert).done();
+    let said = "some.parquet has no rows; nothing was inserted";
+    assert!(nightly.stderr.contains(said), "{}", nightly.stderr);
+    let json = place
+        .run(&[&insert[..], &["--json"]].concat())
+        .done()
+        .json();
+    assert_eq!(json["inserted"], 0);
 }
 
 #[test]

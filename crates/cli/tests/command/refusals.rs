@@ -613,7 +613,9 @@ fn jobs() {
     place
         .run(&["bench", "missing.toml"])
         .refused(1, &["missing.toml"]);
-    place.run(&["bench", "base.u8bin"]).refused(2, &["not a text file"]);
+    place
+        .run(&["bench", "base.u8bin"])
+        .refused(2, &["not a text file"]);
     place.write("broken.toml", b"name = ");
     place
         .run(&["bench", "broken.toml"])

@@ -1,6 +1,7 @@
 //! The columns of an index.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use stratann_layout::attributes::{ColumnType, MOST_COLUMNS, Row, Value, float_of, name_fault};
 
@@ -55,6 +56,30 @@ impl Schema {
             schema.declare(name, kind)?;
         }
         Ok(schema)
+    }
+
+    /// Checks that these columns, of the index in the directory `path`, include all `wanted` ones.
+    ///
+    /// # Errors
+    /// A column is missing, or has another type ([`Error::Argument`]).
+    pub fn check_has(&self, wanted: &Schema, path: &Path) -> Result<(), Error> {
+        for (name, kind) in wanted.iter() {
+            let index = path.display();
+            let (reason, remedy) = match self.get(name) {
+                Some(found) if found == kind => continue,
+                Some(found) => (
+                    format!("in the existing index {index} it is of type {found}"),
+                    "Give its type, or another path",
+                ),
+                None => (
+                    format!("the existing index {index} has no such column"),
+                    "Leave the column out: its first value will add it, with the type of the value. Or give another path",
+                ),
+            };
+            let what = format!("column {name:?}");
+            return Err(Error::call(what, format!("of type {kind}"), reason, remedy));
+        }
+        Ok(())
     }
 
     /// Adds a column, unless it exists.

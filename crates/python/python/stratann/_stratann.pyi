@@ -115,6 +115,7 @@ class Bell:
 class Search:
     def ring(self, bell: Bell, number: int) -> None: ...
     def cancel(self) -> None: ...
+    def reads(self) -> bool: ...
     def result(self) -> Tuple[Any, ...]: ...
 
 @final
@@ -277,6 +278,8 @@ class Index:
         stop_early: bool = False,
         recall: Optional[float] = None,
         filter: _Filter = None,
+        attributes: Literal[False, None] = None,
+        payload: Literal[False] = False,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[False] = False,
@@ -305,11 +308,43 @@ class Index:
         stop_early: bool = False,
         recall: Optional[float] = None,
         filter: _Filter = None,
+        attributes: Literal[False, None] = None,
+        payload: Literal[False] = False,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[True],
         timeout: Optional[float] = None,
     ) -> Coroutine[Any, Any, Tuple[_Ids, _Distances, Dict[str, Any]]]: ...
+    @overload
+    def search_async(
+        self,
+        queries: _Vectors,
+        k: int = 10,
+        *,
+        list_size: Optional[int] = None,
+        probes: Optional[int] = None,
+        beam: Optional[int] = None,
+        strategy: Optional[str] = None,
+        navigation: Optional[bool] = None,
+        whole_page: Optional[bool] = None,
+        rerank_batch: Optional[int] = None,
+        benefit: Optional[float] = None,
+        rerank: Optional[str] = None,
+        rerank_ratio: Optional[float] = None,
+        low_list: Optional[float] = None,
+        refine: Optional[float] = None,
+        seeds: Optional[int] = None,
+        exact: bool = True,
+        stop_early: bool = False,
+        recall: Optional[float] = None,
+        filter: _Filter = None,
+        attributes: _Columns = None,
+        payload: bool = False,
+        threads: Optional[int] = None,
+        in_flight: Optional[int] = None,
+        return_stats: bool = False,
+        timeout: Optional[float] = None,
+    ) -> Coroutine[Any, Any, Tuple[Any, ...]]: ...
     def search_range(
         self,
         query: _Vectors,
@@ -321,6 +356,8 @@ class Index:
         list_size: Optional[int] = None,
         probes: Optional[int] = None,
         filter: _Filter = None,
+        attributes: _Columns = None,
+        payload: bool = False,
         threads: Optional[int] = None,
     ) -> Page: ...
     @overload
@@ -596,6 +633,8 @@ class Catalog:
         stop_early: bool = False,
         recall: Optional[float] = None,
         filter: _Filter = None,
+        attributes: Literal[False, None] = None,
+        payload: Literal[False] = False,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[False] = False,
@@ -617,10 +656,35 @@ class Catalog:
         stop_early: bool = False,
         recall: Optional[float] = None,
         filter: _Filter = None,
+        attributes: Literal[False, None] = None,
+        payload: Literal[False] = False,
         threads: Optional[int] = None,
         in_flight: Optional[int] = None,
         return_stats: Literal[True],
     ) -> Tuple[_Ids, _Distances, Dict[str, Any]]: ...
+    @overload
+    def search(
+        self,
+        queries: _Vectors,
+        k: int = 10,
+        *,
+        names: Optional[Iterable[str]] = None,
+        list_size: Optional[int] = None,
+        probes: Optional[int] = None,
+        beam: Optional[int] = None,
+        strategy: Optional[str] = None,
+        navigation: Optional[bool] = None,
+        whole_page: Optional[bool] = None,
+        exact: bool = True,
+        stop_early: bool = False,
+        recall: Optional[float] = None,
+        filter: _Filter = None,
+        attributes: _Columns = None,
+        payload: bool = False,
+        threads: Optional[int] = None,
+        in_flight: Optional[int] = None,
+        return_stats: bool = False,
+    ) -> Tuple[Any, ...]: ...
 
 def build(
     base: Union[_Path, _Vectors],
@@ -812,7 +876,7 @@ def truth(
     progress: _Progress = None,
 ) -> Tuple[_Ids, _Distances]: ...
 def recall(
-    found: Tuple[NDArray[Any], NDArray[Any]],
-    truth: Tuple[NDArray[Any], Optional[NDArray[Any]]],
+    found: Tuple[Any, ...],
+    truth: Tuple[Any, ...],
     k: Optional[int] = None,
 ) -> float: ...

@@ -51,4 +51,5 @@ async def answers(search: Search) -> Tuple[Any, ...]:
     except BaseException:
         search.cancel()
         raise
-    return search.result()
+    # Attributes are read from storage, for which the loop must not wait.
+    return await loop.run_in_executor(None, search.result) if search.reads() else search.result()

@@ -4,8 +4,10 @@
 
 ```text
 $eq $ne $lt $lte $gt $gte   comparisons; a value without an operator means $eq
+$between                    from the first to the second of two values
 $in $nin                    one of several values; none of them
 $contains                   a list with the value
+$contains_any $contains_all a list with one of several values; with all of them
 $exists                     True: any value; False: no value
 $and $or                    of a list of dicts
 $not                        of a dict of conditions, or of the operators of one key
@@ -30,12 +32,16 @@ _COMPARED: Dict[str, Callable[[Column, Any], Filter]] = {
     "$lte": lambda asked, value: asked <= value,
     "$gt": lambda asked, value: asked > value,
     "$gte": lambda asked, value: asked >= value,
+    "$between": lambda asked, value: asked.between(*value),
     "$in": lambda asked, value: asked.is_in(value),
     "$nin": lambda asked, value: asked.not_in(value),
     "$contains": lambda asked, value: asked.contains(value),
+    "$contains_any": lambda asked, value: asked.contains_any(value),
+    "$contains_all": lambda asked, value: asked.contains_all(value),
     "$exists": lambda asked, value: asked.exists() if value else asked.missing(),
 }
 _OPERATORS = [*_COMPARED, "$not"]
+_SEVERAL = ("$in", "$nin", "$contains_any", "$contains_all")
 _CONNECTED = ["$and", "$or", "$not"]
 
 Compare = Callable[[str, str, Any], Filter]
@@ -48,15 +54,19 @@ def filter_of(
     given: Mapping[Any, Any],
     compare: Compare = lambda key, operator, value: _COMPARED[operator](column(key), value),
     negate: Negate = lambda ask: ~ask(),
+    lists: bool = False,
 ) -> Filter:
-    """The filter for a dict of conditions, which must all match."""
-    return _Conditions(compare, negate).all_of(given, "filter")
+    """The filter for a dict of conditions, which must all match. With `lists`, a list without an
+    operator means `$in`.
+    """
+    return _Conditions(compare, negate, lists).all_of(given, "filter")
 
 
 class _Conditions:
-    def __init__(self, compare: Compare, negate: Negate) -> None:
+    def __init__(self, compare: Compare, negate: Negate, lists: bool) -> None:
         self._compare = compare
         self._negate = negate
+        self._lists = lists
 
     def all_of(self, given: Any, place: str) -> Filter:
         if not isinstance(given, collections.abc.Mapping):
@@ -82,6 +92,8 @@ class _Conditions:
 
     def _of_key(self, key: str, value: Any, place: str) -> Filter:
         inside = f"{place}[{key!r}]"
+        if self._lists and isinstance(value, (list, tuple)):
+            return self._operator(key, "$in", value, inside)
         if isinstance(value, (list, tuple, set, frozenset)):
             raise TypeError(
                 f'{inside} is {value!r}; a list can mean several things. Pass {{"$in": [..]}} for one of these values, or {{"$contains": ..}} for a list with a value'
@@ -99,8 +111,10 @@ class _Conditions:
             raise ValueError(
                 f"{place} has {operator!r}; there is no such operator{_did_you_mean(operator, _OPERATORS)}. Use one of {', '.join(_OPERATORS)}"
             )
-        if operator in ("$in", "$nin"):
-            value = several(value, operator)
+        if operator in _SEVERAL:
+            value = several(value, f"{place}: {operator}")
+        if operator == "$between" and not (isinstance(value, (list, tuple)) and len(value) == 2 and None not in value):
+            raise ValueError(f'{place} has $between with {value!r}; it takes two values. Pass a list of the smallest and the largest value, as in {{"$between": [2020, 2022]}}')
         if operator == "$exists" and not isinstance(value, bool):
             raise TypeError(f"{place} has $exists with {value!r}; it takes a bool. Pass True for any value, False for no value")
         if value is None and operator not in ("$eq", "$ne"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
 
@@ -65,30 +66,37 @@ class Page:
     """The argument `after` for the next page; None after the last one."""
     complete: bool
     """Whether certainly no result is missing."""
+    attributes: Optional[List[Any]] = None
+    """A dict for each id, if the call asked for attributes."""
+    payload: Optional[List[Any]] = None
+    """A payload for each id, if the call asked for payloads."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
-def to_lists(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> List[Any]:
+def to_lists(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], *parts: Any) -> List[Any]:
     """The results of a search as lists of pairs of an id (int) and its distance (float), nearest
     first. Several queries give a list of such lists, and a single query gives one list.
 
         for number, answers in enumerate(stratann.to_lists(*index.search(queries, k=10))):
             for id, distance in answers: ...
 
-    `ids` and `distances` are the arrays that `search` returned, (nq, k) or (k,). Missing results
-    are left out, so a list may be shorter than k.
+    `ids` and `distances` are the arrays that `search` returned, (nq, k) or (k,). If it also returned
+    attributes or payloads, these extend each pair: (id, distance, attributes). Stats are left out.
+    So are missing results, and a list may be shorter than k.
     """
     ids, distances = _same_shape(ids, distances)
+    lists = [part for part in parts if not isinstance(part, dict)]
     if ids.ndim == 1:
-        return _pairs(ids, distances)
-    return [_pairs(*row) for row in zip(ids, distances)]
+        return _tuples(ids, distances, *lists)
+    return [_tuples(*row) for row in zip(ids, distances, *lists)]
 
 
-def _pairs(ids: NDArray[Any], distances: NDArray[Any]) -> List[Tuple[int, float]]:
+def _tuples(ids: NDArray[Any], distances: NDArray[Any], *parts: List[Any]) -> List[Tuple[Any, ...]]:
     known = ids != NOTHING
-    return list(zip(ids[known].tolist(), distances[known].tolist()))
+    lists = [[one for one, is_known in zip(part, known) if is_known] for part in parts]
+    return list(zip(ids[known].tolist(), distances[known].tolist(), *lists))
 
 
 def _same_shape(ids: Any, distances: Any) -> Tuple[NDArray[Any], NDArray[Any]]:
@@ -98,29 +106,56 @@ def _same_shape(ids: Any, distances: Any) -> Tuple[NDArray[Any], NDArray[Any]]:
     return ids, distances
 
 
-def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> Any:
+def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], attributes: Any = None, payload: Any = None, stats: Any = None) -> Any:
     """The results of a search as a pandas.DataFrame. Each result is a row with `query` (the number
     of its query), `rank` (0 is the nearest), `id` and `distance`.
 
-    `ids` and `distances` are the arrays that `search` returned, (nq, k) or (k,). Missing results
-    are left out.
+    The arguments are the parts that `search` returned: `to_pandas(*index.search(..))`. Missing
+    results are left out, and so are stats. Each attribute is a column of its name, or
+    `attribute_id` if its name is taken, as `id` is. Payloads are the column `payload`. If `search`
+    returned payloads without attributes, pass them by name: `to_pandas(ids, distances,
+    payload=payload)`.
     """
     import pandas
 
-    return pandas.DataFrame(_columns(ids, distances))
+    return pandas.DataFrame(_columns(ids, distances, attributes, payload))
 
 
-def to_arrow(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> Any:
-    """The results of a search as a pyarrow.Table, with the columns of `to_pandas`."""
+def to_arrow(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], attributes: Any = None, payload: Any = None, stats: Any = None) -> Any:
+    """The results of a search as a pyarrow.Table, with the columns of `to_pandas`. Payloads are
+    texts of JSON, since a column has one type.
+    """
     import pyarrow
 
-    return pyarrow.table(_columns(ids, distances))
+    columns = _columns(ids, distances, attributes, payload)
+    if payload is not None and not isinstance(payload, dict):
+        columns["payload"] = [None if one is None else json.dumps(one, ensure_ascii=False) for one in columns["payload"]]
+    return pyarrow.table(columns)
 
 
-def _columns(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32]) -> Dict[str, NDArray[Any]]:
+def _columns(ids: Any, distances: Any, attributes: Any = None, payload: Any = None) -> Dict[str, Any]:
+    """The columns of a table of results. A dict in place of a list is the stats of a search."""
+    single = numpy.ndim(ids) == 1
     ids, distances = map(numpy.atleast_2d, _same_shape(ids, distances))
     query, rank = numpy.nonzero(ids != NOTHING)
-    return {"query": query, "rank": rank, "id": ids[query, rank], "distance": distances[query, rank]}
+
+    def of_results(part: Any) -> List[Any]:
+        rows = [part] if single else part
+        return [rows[number][place] for number, place in zip(query.tolist(), rank.tolist())]
+
+    columns: Dict[str, Any] = {"query": query, "rank": rank, "id": ids[query, rank], "distance": distances[query, rank]}
+    if payload is not None and not isinstance(payload, dict):
+        columns["payload"] = of_results(payload)
+    if attributes is None or isinstance(attributes, dict):
+        return columns
+    rows = [{} if row is None else row for row in of_results(attributes)]
+    for row in rows:
+        if not isinstance(row, dict):
+            raise TypeError(f"attributes has {row!r}; attributes of a result are a dict. If these are payloads, pass them as payload=")
+    taken = frozenset(columns)
+    for name in dict.fromkeys(name for row in rows for name in row):
+        columns[f"attribute_{name}" if name in taken else name] = [row.get(name) for row in rows]
+    return columns
 
 
 def batches(index: Index, size: int) -> Iterator[Rows]:

@@ -72,11 +72,13 @@ def _taken(given: dict[str, Any], name: str) -> Any:
 
 
 def _equal(columns: Columns, key: str, value: Any) -> stratann.Filter:
-    found = columns.equal(key, value)
     moment = columns.moment(value)
     if moment is None:
-        return found
-    return found | columns.order(key, ">=", moment, moments=True) & columns.order(key, "<=", moment, moments=True)
+        return columns.equal(key, value)
+    found = columns.order(key, ">=", moment, moments=True) & columns.order(key, "<=", moment, moments=True)
+    # Documents may have only times, or only texts, under the key.
+    kind = "string" if isinstance(value, str) else "time"
+    return found | columns.equal(key, value) if kind in columns.kinds(key) else found
 
 
 def _in(columns: Columns, key: str, value: Any) -> stratann.Filter:

@@ -90,8 +90,6 @@ impl ClusterStores {
         reads as f64 * all as f64 / counted.max(1) as f64
     }
 
-    /// The number of reads for these vectors. Their numbers ascend.
->>>>>>> part-15-k1
     /// The number of reads for some vectors. Their numbers must ascend.
     fn runs_of(&self, numbers: &[u32], places: &mut Vec<MemberAt>) -> usize {
         self.member_places(numbers, places);

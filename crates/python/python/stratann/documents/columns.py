@@ -258,7 +258,10 @@ class Columns:
             "$gte": lambda key, value: self.order(key, ">=", value, moments),
             "$in": self.is_in,
             "$nin": lambda key, value: self.negated(lambda: self.is_in(key, value)),
+            "$between": lambda key, ends: self.order(key, ">=", ends[0], moments) & self.order(key, "<=", ends[1], moments),
             "$contains": lambda key, value: self.contains(key, [value], every=True),
+            "$contains_any": lambda key, values: self.contains(key, values, every=False),
+            "$contains_all": lambda key, values: self.contains(key, values, every=True),
             "$exists": lambda key, value: self.exists(key) if value else self.missing(key),
         }
         return lambda key, operator, value: ways[operator](key, value)
@@ -269,8 +272,9 @@ class Columns:
         return moment_of(value)
 
     def equal(self, key: str, value: Any) -> Filter:
-        """Matches documents whose value equals `value`, a bool, number, text or time. A whole
-        number equals a float of the same value. None matches documents without a value.
+        """Matches documents whose value equals `value`, a bool, number, text or time, or is a list
+        with it. A whole number equals a float of the same value. None matches documents without a
+        value. Raises ValueError if the documents have only values of other types under the key.
         """
         if value is None:
             return self.missing(key)
@@ -278,28 +282,47 @@ class Columns:
         kind, held = kind_of(value)
         if kind in (None, "strings", "integers"):
             raise TypeError(f"{key!r} == {value!r}; no filter finds such a value. Pass a bool, a number, a text of at most {_MOST_STRING} bytes or a time")
-        name = self._find(kind, key)
-        return self._nothing(key, value) if name is None else column(name) == held
+        name, listed = self._find(kind, key), self._item(key, value)
+        found = NOTHING if name is None else column(name) == held
+        if listed is not None:
+            found = either(found, column(listed[0]).contains(listed[1]))
+        return self._nothing(key, value, kind) if found == NOTHING else found
 
-    def _nothing(self, key: str, value: Any) -> Filter:
-        """The filter for a value of a kind that no document has under the key. Raises ValueError
-        if a deletion negates this filter, since it would then match every document.
+    def _item(self, key: str, value: Any) -> Optional[Tuple[str, Any]]:
+        """The column with the lists of the key, and `value` as an item of such a list. None if no
+        list has such an item.
+        """
+        kind, held = kind_of(value)
+        if kind == "string":
+            name = self._find("strings", key)
+        elif kind == "integer" or kind == "number" and held.is_integer():
+            name, held = self._find("integers", key), int(held)
+        else:
+            return None
+        return None if name is None else (name, held)
+
+    def _nothing(self, key: str, value: Any, *fitting: Optional[str]) -> Filter:
+        """The filter for a value that no document has under the key. Raises ValueError if the
+        documents have only values of other kinds than the `fitting` ones under the key, since the
+        value is then of the wrong type. So it does if a deletion negates this filter, which would
+        then match every document.
         """
         kinds = self.kinds(key)
-        if self._deleting and self._negative and kinds:
-            raise ValueError(
-                f"the filter of a deletion excludes the value {value!r} of the key {key!r}; the documents have only values of other kinds "
-                f"({', '.join(kinds)}), so this condition matches every document. Pass a value of one of these kinds, or `$contains` for a list"
-            )
+        # Both are numbers, in columns of their own.
+        fits = {*fitting, "number", "integer"} if {"number", "integer"} & set(fitting) else set(fitting)
+        if kinds and (fits.isdisjoint(kinds) or self._deleting and self._negative):
+            types = ", ".join(dict.fromkeys(_TYPES[kind] for kind in kinds))
+            raise ValueError(f"a filter compares the key {key!r} with {value!r}; its values in the documents have another type ({types}). Pass a value of that type")
         return NOTHING
 
     def is_in(self, key: str, values: Iterable[Any]) -> Filter:
-        """Matches documents whose value is one of `values`, which may be of several kinds. If None
-        is one of `values`, documents without a value match too.
+        """Matches documents whose value is one of `values`, or a list with one of them. `values`
+        may be of several kinds. If None is one of them, documents without a value match too.
         """
         self._admit(key)
         found = NOTHING
         by_name: Dict[str, List[Any]] = {}
+        items: Dict[str, List[Any]] = {}
         for value in several(values, f"{key!r}: is_in"):
             if value is None:
                 found = either(found, self.missing(key))
@@ -307,13 +330,17 @@ class Columns:
             kind, held = kind_of(value)
             if kind in (None, "strings", "integers"):
                 raise TypeError(f"{key!r} in [.., {value!r}, ..]; no filter finds such a value. Pass bools, numbers, texts of at most {_MOST_STRING} bytes or times")
-            name = self._find(kind, key)
+            name, listed = self._find(kind, key), self._item(key, value)
             if name is not None:
                 by_name.setdefault(name, []).append(held)
-            else:
-                self._nothing(key, value)
+            if listed is not None:
+                items.setdefault(listed[0], []).append(listed[1])
+            if name is None and listed is None:
+                self._nothing(key, value, kind)
         for name, held in by_name.items():
             found = either(found, column(name).is_in(held))
+        for name, held in items.items():
+            found = either(found, column(name).contains_any(held))
         return found
 
     def order(self, key: str, operator: str, value: Any, moments: bool = False) -> Filter:
@@ -324,16 +351,18 @@ class Columns:
         moment = moment_of(value) if moments else None
         if moment is not None:
             names = [self._find("moment", key), self._find("time", key)]
-            return _any(_ordered(name, operator, moment) for name in names if name is not None)
+            found = _any(_ordered(name, operator, moment) for name in names if name is not None)
+            return self._nothing(key, value, "time", "string") if found == NOTHING else found
         kind, held = kind_of(value)
         if kind == "time":
             names = [self._find("time", key), self._find("moment", key) if moments else None]
-            return _any(_ordered(name, operator, held) for name in names if name is not None)
+            found = _any(_ordered(name, operator, held) for name in names if name is not None)
+            return self._nothing(key, value, "time", *["string"] * moments) if found == NOTHING else found
         if kind not in ("number", "integer"):
             raise TypeError(f"{key!r} {operator} {value!r}; only numbers and times can be compared so. Pass a number or a time")
         numbers, integers = self._find("number", key), self._find("integer", key)
         if numbers is None and integers is None:
-            return self._nothing(key, value)
+            return self._nothing(key, value, "number")
         found = NOTHING if numbers is None else _ordered(numbers, operator, held)
         return found if integers is None else either(found, _whole(integers, operator, value))
 
@@ -350,7 +379,7 @@ class Columns:
             name = self._find(kind, key) if kind is not None and whole else None
             if kind is None:
                 raise TypeError(f"{key!r} contains {value!r}; lists in filters have texts or whole numbers. Pass one of these")
-            one = self._nothing(key, value) if name is None else column(name).contains(int(value) if kind == "integers" else str.__str__(value))
+            one = self._nothing(key, value, kind) if name is None else column(name).contains(int(value) if kind == "integers" else str.__str__(value))
             found = one if found is None else (found & one if every else found | one)
         return (EVERYTHING if every else NOTHING) if found is None else found
 

@@ -48,6 +48,9 @@ _ENOUGH = 5_000
 _OWN = ("metric", "dimension", "memory", "filterable", "moments", "watch_recall")
 _OF_BUILD = [name for name in inspect.signature(build).parameters if name not in (*_OWN, "base", "path", "ids", "attributes", "payload", "overwrite")]
 
+# Presets whose indexes record no compression. A build of them takes "raw".
+_OF_CLUSTERS = ("spann", "tiered-cluster")
+
 # Arguments of `Index.search` that add to its results.
 _OF_TUPLE = ("attributes", "payload", "return_stats")
 
@@ -130,7 +133,7 @@ class Documents:
         Arguments of `stratann.build`: preset, degree, build_list, ... Names and values are checked
         immediately. Checks that need the dimension are made immediately if `dimension` is given,
         else by the first `put`. A store that exists keeps the options with which it was made, and
-        refuses others. Leave them out, or pass the same. The index does not record `search_memory`,
+        refuses others, also options that its preset does not have. Leave them out, or pass the same. The index does not record `search_memory`,
         `space`, `query_log`, `codebook`, `calibrate`, `threads`, and a `layout` that the preset can
         choose by itself: pass them again for later builds. The store builds its index again as it grows, up to 5,000 documents.
 
@@ -199,12 +202,17 @@ class Documents:
             # The options of a build leave out a layout that its preset could have chosen.
             built["layout"] = index.stats()["layout"]
         for name, asked in self._asked.items():
-            if built.get(name) not in (None, asked):
-                raise ValueError(f"{index.path}: its {name} is {built[name]!r}, not {asked!r}. Pass {name}={built[name]!r}, or leave it out")
+            here = built.get(name, asked)
+            if here == asked or (name == "compression" and asked == "raw" and index.preset in _OF_CLUSTERS):
+                continue
+            if here is None:
+                raise ValueError(f"{index.path}: {name} is {asked!r}; the index was built without it (preset {index.preset!r}). Leave it out")
+            raise ValueError(f"{index.path}: its {name} is {here!r}, not {asked!r}. Pass {name}={here!r}, or leave it out")
 
     def _built_with(self, index: Index) -> Dict[str, Any]:
-        """The options of the index's build that also apply to the next one."""
-        built = {name: value for name, value in index._built_with.items() if value is not None}
+        """The options of the index's build that also apply to the next one. None is an option that
+        it was built without.
+        """
         without = set()
         # The degree and the least list size follow from these, which were passed again.
         if "space" in self._options or "search_memory" in self._options:
@@ -212,7 +220,7 @@ class Documents:
         # Vectors of another dimension may come after documents without vectors.
         if "codebook" in self._options or not len(index) or not self._has_vectors(index):
             without.add("code_bytes")
-        return {name: value for name, value in built.items() if name not in without}
+        return {name: value for name, value in index._built_with.items() if name not in without}
 
     # A type checker would accept any name.
     if not TYPE_CHECKING:
@@ -478,7 +486,8 @@ class Documents:
         if index is None:
             return {"metric": self._metric, **self._options}
         self._check_options(index)
-        return {**self._built_with(index), **self._options, "metric": self._metric}
+        built = {name: value for name, value in self._built_with(index).items() if value is not None}
+        return {**built, **self._options, "metric": self._metric}
 
     def _has_vectors(self, index: Index) -> bool:
         return BARE not in index.columns or index.count(column(BARE).missing()) > 0
