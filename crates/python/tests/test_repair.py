@@ -85,3 +85,17 @@ def test_damage_has_an_error_of_its_own(path):
     flip(path, "codebook", 0.5)
     with pytest.raises(stratann.DamagedError, match="codebook"):
         stratann.open(path)
+
+
+def test_columns_without_a_value_are_told_if_they_are_lost(tmp_path, small):
+    path = tmp_path / "a.idx"
+    with stratann.create(path, dimension=128, dtype="uint8", columns={"year": "integer"}) as index:
+        index.insert(small[:200], attributes=[{"n": n} for n in range(200)])
+        index.compact()
+        assert list(index.columns) == ["n", "year"]
+    name = flip(path, "columns", 0)
+    report = stratann.repair(path)
+    said = [lost["what"] for lost in report["lost"] if os.path.basename(lost["file"]) == name]
+    assert len(said) == 1 and "columns in which no vector has a value" in said[0], report
+    again = stratann.open(path)
+    assert list(again.columns) == ["n"] and again.count("n >= 0") == 200

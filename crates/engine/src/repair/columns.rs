@@ -1,9 +1,9 @@
 //! Reads the attributes of vectors as far as possible: the newest row of each id, from the logs or
 //! from the segments.
 //!
-//! Index parts can be made from the rows, so they are not read, with one exception. If the header
-//! of a file of rows is damaged, the index part gives the number of rows, from which the places of
-//! the file's parts follow.
+//! Index parts can be made from the rows, except for columns in which no row has a value: only the
+//! directory of an index part has these. If the header of a file of rows is damaged, the index part
+//! also gives the number of rows, from which the places of the file's parts follow.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -105,6 +105,7 @@ impl<'a> Salvaged<'a> {
         progress: &dyn Progress,
     ) -> Result<(), Error> {
         let volume = self.volume;
+        let part_file = stored::name_of(volume, &part.name);
         let part = match PartReader::open(volume, part) {
             Ok(part) => Some(part),
             Err(error) if files::is_damage(&error) => None,
@@ -123,6 +124,13 @@ impl<'a> Salvaged<'a> {
             what,
             vectors: 0,
         };
+        if part.is_none() {
+            self.lost.push(Lost {
+                file: part_file,
+                what: "damaged; if it had columns in which no vector has a value, they are lost, and filters refuse them".to_owned(),
+                vectors: 0,
+            });
+        }
         let mut first = vec![0; BLOCK];
         let shape = match files::header(volume, entry, FileKind::Rows)? {
             Header::None(what) => {
