@@ -272,7 +272,8 @@ impl<'a> Prober<'a> {
         for &cluster in &self.nearest {
             spread.add(clusters, cluster, nodes);
         }
-        if is_even(spread.matched, share * spread.vectors as f64) {
+        // If the nearest groups have enough matches, the probe finds its end by their distances.
+        if spread.matched >= wanted || is_even(spread.matched, share * spread.vectors as f64) {
             return false;
         }
         let beyond = margin
