@@ -363,7 +363,7 @@ def peak_of(process):
 
 
 def read_answers(path):
-    """Ids and distances of each query, without padding."""
+    """Ids and distances of all queries, k for each query. Missing results have an infinite distance."""
     with open(path, "rb") as file:
         rows, k = struct.unpack("<II", file.read(8))
         ids, distances = array.array("I"), array.array("f")

@@ -851,7 +851,7 @@ impl Index {
                 "navigation",
                 "on",
                 "a search of clusters starts from the graph over their heads",
-                "Turn it off",
+                "Turn `navigation` off",
             )),
         }
     }

@@ -17,7 +17,8 @@ use crate::update::{DirectCounts, IndexHealth, Overlay, far_grown, found_badly};
 pub struct Stats {
     /// The preset with which the index was built.
     pub preset: String,
-    /// The number of vectors in the checkpoint, including vectors that were deleted later.
+    /// The number of vectors on storage, including vectors that were deleted. These are the vectors
+    /// of the checkpoint, and vectors that were inserted directly since.
     pub vectors: u64,
     /// The number of vectors that searches find, in the checkpoint and in the log.
     pub live: u64,

@@ -158,7 +158,7 @@ fn range(live: &LiveRun, rows: usize) -> (usize, usize) {
             let built = timeline.built;
             let least = match timeline.deletes {
                 Deletes::None | Deletes::Same => built,
-                // All other rows may be deleted before the first insert.
+                // All deletes of the run may happen before its first insert.
                 Deletes::Rows(a_second) => {
                     let gone = (a_second * timeline.seconds as f64).ceil() as usize;
                     built.saturating_sub(gone).max(built / 20)

@@ -219,7 +219,7 @@ impl GraphIndex {
                 "navigation",
                 "on",
                 "this index was built without a navigation graph",
-                "Turn it off, or build the index with `--navigation 0.01`",
+                "Turn `navigation` off, or build the index with `--navigation 0.01`",
             ));
         }
         let Some(opened) = self.navigation_file.as_deref() else {
@@ -227,7 +227,7 @@ impl GraphIndex {
                 "navigation",
                 "on",
                 "the memory budget cannot hold the navigation graph, or was divided without it",
-                "Turn it off, or open the index with `navigation` and enough memory",
+                "Turn `navigation` off, or open the index with `navigation` and enough memory",
             ));
         };
         let kind = FileKind::Navigation;

@@ -255,7 +255,8 @@ fn a_record_may_fill_a_page_to_the_last_byte() {
                 assert!(!builder.push(larger.0, &larger.1, &larger.2));
                 assert!(builder.is_empty());
                 assert!(builder.push(whole.0, &whole.1, &whole.2));
-                // Even an empty record does not fit, since its different length costs a byte.
+                // If lengths differ, the page stores each length. This page has no space for them,
+                // so even an empty record does not fit.
                 assert!(!builder.push(0, &[], &[]));
                 assert_eq!(builder.len(), 1);
                 let page = builder.finish(3);

@@ -116,7 +116,7 @@ class _Conditions:
         if operator == "$between" and not (isinstance(value, (list, tuple)) and len(value) == 2 and None not in value):
             raise ValueError(f'{place} has $between with {value!r}; it takes two values. Pass a list of the smallest and the largest value, as in {{"$between": [2020, 2022]}}')
         if operator == "$exists" and not isinstance(value, bool):
-            raise TypeError(f"{place} has $exists with {value!r}; it takes a bool. Pass True for any value, False for no value")
+            raise TypeError(f"{place} has $exists with {value!r}; it takes a bool. Pass True to find vectors with a value, or False to find vectors without one")
         if value is None and operator not in ("$eq", "$ne"):
             raise TypeError(f"{place} has {operator} with None, which is no value. Use {{\"$exists\": False}} for vectors without a value")
         return self._compare(key, operator, value)

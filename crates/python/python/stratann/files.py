@@ -52,7 +52,8 @@ def read(path: Path, *, mmap: bool = False) -> Any:
         return _read_truth(path, numpy.dtype("<u4"))
     if suffix == ".bin64":
         return _read_truth(path, numpy.dtype("<u8"))
-    raise ValueError(f"{path}: the ending {suffix or 'is missing and'} names no format; the ending must. Use one of {_KNOWN}")
+    has = f"has the ending {suffix}, which no format has" if suffix else "has no ending, so its format is unknown"
+    raise ValueError(f"{path}: the file name {has}. Use one of {_KNOWN}")
 
 
 def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
@@ -69,7 +70,8 @@ def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
         return
     name = _MATRICES.get(suffix) or _RECORDS.get(suffix)
     if name is None:
-        raise ValueError(f"{path}: the ending {suffix or 'is missing and'} names no format of vectors; the ending must. Give the file another name")
+        has = f"has the ending {suffix}, which no format of vectors has" if suffix else "has no ending, so its format is unknown"
+        raise ValueError(f"{path}: the file name {has}. Give the file another name")
     dtype = numpy.dtype(name)
     if array.dtype != dtype:
         raise TypeError(f"array is {array.dtype}, and {suffix} files hold {dtype}. Pass array.astype(numpy.{dtype})")

@@ -268,7 +268,8 @@ impl Added {
         let at = page - self.behind;
         let goes_on = self.goes_on(at);
         kept.push(page);
-        // If no vector starts on the page, the page has only the middle of a vector.
+        // If the page's last vector continues, and none starts on the page, then the page has only
+        // the middle of a vector.
         let starts = !goes_on || self.starts(at);
         let whole = match (starts, goes_on) {
             (true, true) => kept.len() - 1,
