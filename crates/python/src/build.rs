@@ -475,6 +475,7 @@ pub fn calibrate<'py>(
     let threads = thread_count(threads)?;
     let open = OpenOptions {
         memory: bytes(memory)?,
+        unpack: false,
         ..OpenOptions::default()
     };
     let element = stratann::Index::open(&path, &open)

@@ -37,7 +37,9 @@ pub(crate) fn turn(tell: impl FnOnce()) {
     let waits = WAITS.take();
     for then in waits.into_iter().flatten() {
         if catch_unwind(AssertUnwindSafe(then)).is_err() {
-            tracing::error!("a deferred action panicked, after the worker had reported all ended work");
+            tracing::error!(
+                "a deferred action panicked, after the worker had reported all ended work"
+            );
         }
     }
     if let Err(panic) = told {

@@ -29,6 +29,11 @@ pub struct OpenOptions {
     /// ([`Index::measure_recall`](crate::Index::measure_recall)). The memory of the sample counts
     /// towards `memory`. An index of a catalog cannot have such a sample.
     pub watch_recall: Option<RecallWatch>,
+    /// Whether an index of the preset `stratann` that is only searched is
+    /// [unpacked](crate::MemoryPlan::unpacked) if `memory` has space for it. Searches are then
+    /// faster, but the index opens more slowly. An index with a `cache` or with `places` is never
+    /// unpacked.
+    pub unpack: bool,
 }
 
 /// The approximate memory of a search thread: its stack, its ring and its first buffers. A budget
@@ -59,6 +64,7 @@ impl Default for OpenOptions {
             beside: 0,
             places: Places::default(),
             watch_recall: None,
+            unpack: true,
         }
     }
 }

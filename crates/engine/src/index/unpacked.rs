@@ -11,12 +11,13 @@
 //! ```
 //!
 //! The rows are the checkpoint as it was opened: its files, its placement and its pending changes.
-//! An index that is opened for changes, and an index of a catalog, keep pages in memory instead.
+//! Pages stay in memory instead if an index is opened for changes, belongs to a catalog, or is
+//! calibrated: list sizes of a measurement are those of pages.
 
 use stratann_layout::{CsrShape, Manifest};
 use stratann_tier::HugeBytes;
 
-use super::{Index, Kind, OpenOptions};
+use super::{CacheSize, Index, Kind, OpenOptions};
 use crate::progress::Silent;
 use crate::stores::composition::CodesAt;
 use crate::stores::resident::Resident;
@@ -37,9 +38,11 @@ pub(super) fn shape(
     };
     let stores = &graph.stores;
     let composition = stores.composition;
-    // Codes of two precisions are for searches that are divided among servers, which need pages.
-    let codes = composition.codes == CodesAt::Memory && preset.low_codes.is_none();
-    if !codes || !composition.is_encoded() || !options.places.is_empty() {
+    // The other presets search as their papers say, with the options of their papers.
+    let is_wanted = options.unpack && preset.whole_page;
+    let is_of_use = composition.codes == CodesAt::Memory && composition.is_encoded();
+    let is_free = options.places.is_empty() && options.cache == CacheSize::None;
+    if !(is_wanted && is_of_use && is_free) {
         return None;
     }
     let nodes = kind.nodes();

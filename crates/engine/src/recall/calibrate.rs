@@ -469,7 +469,12 @@ pub fn calibrate(
     let path = &*stored::home(path.as_ref())?;
     stored::manifest(&*volume)?;
     let _lock = volume.lock()?;
-    let index = Index::open(path, open)?;
+    // In an unpacked index, a list size has another meaning. The measurement is for any memory.
+    let open = OpenOptions {
+        unpack: false,
+        ..open.clone()
+    };
+    let index = Index::open(path, &open)?;
     let mut manifest = index.manifest().clone();
     manifest.check_writable(&stored::name_of(
         &*volume,

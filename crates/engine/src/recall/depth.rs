@@ -14,6 +14,8 @@ pub(crate) struct Depth {
     /// The points: ascending distances, each with its depth. The depth never falls.
     points: [(f32, f32); POINTS],
     count: usize,
+    /// The number of points that were measured, which are the first ones.
+    measured: usize,
 }
 
 impl Depth {
@@ -21,7 +23,11 @@ impl Depth {
     pub(crate) fn all(count: usize) -> Self {
         let mut points = [(0.0, 0.0); POINTS];
         points[0] = (0.0, count.max(1) as f32);
-        Self { points, count: 1 }
+        Self {
+            points,
+            count: 1,
+            measured: 1,
+        }
     }
 
     /// Returns a curve through points, for tests.
@@ -32,6 +38,7 @@ impl Depth {
         Self {
             points,
             count: of.len(),
+            measured: of.len(),
         }
     }
 
@@ -81,6 +88,7 @@ impl Depth {
         let mut depth = Self {
             points: [(0.0, 0.0); POINTS],
             count: 0,
+            measured: 0,
         };
         // If there are more buckets than points, every `step`-th bucket gives a point, and the last
         // bucket in any case. One point stays free for farther queries (`go_on`).
@@ -95,6 +103,7 @@ impl Depth {
             depth.points[depth.count] = (band.distance, deepest);
             depth.count += 1;
         }
+        depth.measured = depth.count;
         depth
     }
 
@@ -112,10 +121,10 @@ impl Depth {
         }
     }
 
-    /// About the mean depth of queries. Each point stands for as many measured queries, except the
-    /// last, which is for farther ones.
+    /// Returns the approximate mean depth of queries. Each measured point represents as many
+    /// queries.
     pub(crate) fn typical(&self) -> f64 {
-        let measured = &self.points[..self.count.saturating_sub(1).max(1)];
+        let measured = &self.points[..self.measured.max(1)];
         let sum: f64 = measured.iter().map(|&(_, depth)| f64::from(depth)).sum();
         (sum / measured.len() as f64).max(1.0)
     }
@@ -224,6 +233,18 @@ mod tests {
         let half = depth.times(0.5);
         let of = [1.0, 1.5, 2.0].map(|distance| half.of(distance));
         assert_eq!((of, half.most()), ([5, 8, 10], 10));
+    }
+
+    #[test]
+    fn the_typical_depth_is_of_measured_points() {
+        let lists = [10, 20, 40];
+        let bands: [(f32, &[f32]); 2] = [(1.0, &[0.95, 1.0, 1.0]), (2.0, &[0.9, 0.95, 1.0])];
+        // With queries of a user, no point is added for farther queries.
+        for depth in [Depth::measured, Depth::new] {
+            assert_eq!(depth(&lists, &table(&bands), 0.95, 10).typical(), 15.0);
+        }
+        assert_eq!(Depth::all(7).typical(), 7.0);
+        assert_eq!(Depth::all(7).times(2.0).typical(), 14.0);
     }
 
     #[test]

@@ -557,8 +557,10 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
         let none = live.search_filtered(&queries, &way, &filter).unwrap();
         assert!(none.ids.iter().all(|&id| id == u64::MAX), "{layout}");
         let (hops, dry) = (none.counters.hops, none.explained.unwrap().dry);
+        // If vectors are stored once, a query may continue with *before*, which finds no vector to
+        // read.
         assert!(
-            hops <= 200 * clusters && dry == 0,
+            hops <= 200 * clusters && (dry == 0 || layout != Layout::Replicated),
             "{layout}: {hops} probes, {dry} queries with too few results"
         );
     }

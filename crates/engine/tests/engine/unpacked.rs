@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use stratann::{
-    BuildOptions, Error, Filter, GroundTruth, Index, Layout, LiveIndex, Matrix, MemoryPlan, Metric,
-    OpenOptions, Row, RowTable, SearchOptions, SearchResults, Silent, Strategy, Update, Value,
-    VectorSource, WriteOptions, brute_force, build,
+    BuildOptions, CacheSize, Error, Filter, GroundTruth, Index, Layout, LiveIndex, Matrix,
+    MemoryPlan, Metric, OpenOptions, Preset, Row, RowTable, SearchOptions, SearchResults, Silent,
+    Strategy, Update, Value, VectorSource, WriteOptions, brute_force, build, calibrate,
 };
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows};
@@ -93,6 +93,61 @@ fn an_unpacked_graph_finds_as_much_without_a_read() {
             let all = found(&unpacked, &queries, ROWS);
             assert_eq!(recall_of(&all, &truth), 1.0, "{metric} {layout}");
         }
+    }
+}
+
+/// A measurement with much memory is also right for searches with little.
+#[test]
+fn an_index_is_calibrated_as_it_is_on_storage() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("index");
+    built(&head(SIFT_BASE, ROWS), Metric::L2, Layout::Packed, &path);
+    let measured = |memory| {
+        let open = OpenOptions {
+            memory,
+            ..OpenOptions::default()
+        };
+        let queries = head(SIFT_QUERIES, 100);
+        let calibration = calibrate(&path, &open, Some(&queries), 2, &Silent).unwrap();
+        calibration.recalls
+    };
+    let (on_storage, in_memory) = (measured(None), measured(Some(100 << 20)));
+    for (read, held) in on_storage.iter().zip(&in_memory) {
+        // Pages in memory change the order of a walk slightly.
+        assert!(
+            read.0 == held.0 && (read.1 - held.1).abs() < 0.03,
+            "{read:?} {held:?}"
+        );
+    }
+}
+
+/// Presets of papers search pages, whatever the memory, and so does an index with a cache.
+#[test]
+fn only_the_own_preset_is_unpacked_and_only_if_it_may_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = head(SIFT_BASE, 1_000);
+    for (preset, is_own) in [(Preset::STRATANN, true), (Preset::DECOUPLEVS, false)] {
+        let path = folder.path().join(preset.name);
+        let options = BuildOptions {
+            preset,
+            degree: Some(16),
+            build_list: 30,
+            threads: 2,
+            ..BuildOptions::default()
+        };
+        build(&base, &path, &options, &Silent).unwrap();
+        let unpacked = |unpack, cache| {
+            let options = OpenOptions {
+                memory: Some(100 << 20),
+                unpack,
+                cache,
+                ..OpenOptions::default()
+            };
+            Index::open(&path, &options).unwrap().memory().unpacked > 0
+        };
+        assert_eq!(unpacked(true, CacheSize::None), is_own);
+        assert!(!unpacked(false, CacheSize::None));
+        assert!(!unpacked(true, CacheSize::Entries(100)));
     }
 }
 

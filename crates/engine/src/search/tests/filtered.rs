@@ -363,6 +363,35 @@ fn far_matches_in_groups_are_read_at_once() {
 }
 
 #[test]
+fn even_matches_in_groups_are_probed() {
+    let (base, queries) = photos();
+    let folder = tempfile::tempdir().unwrap();
+    let index = of_clusters(folder.path(), &base, Layout::Grouped);
+    let ids = ids(&index);
+    for share in [0.2, 0.1, 0.05] {
+        let matches = drawn(share);
+        let nodes = (0..).zip(&ids).filter(|&(_, &id)| matches(id));
+        let set: NodeSet = nodes.map(|(node, _)| node).collect();
+        let with = |way| {
+            let options = SearchOptions {
+                probes: Some(4),
+                way,
+                ..SearchOptions::default()
+            };
+            among(&index, &queries, &options, &set)
+        };
+        let (chosen, within) = (with(None), with(Some(Way::Within)));
+        let explained = chosen.explained.unwrap();
+        let counts = (reads(&chosen), reads(&within));
+        assert_eq!(explained.way, Way::Within, "{share}: {explained:?}");
+        assert!(
+            10 * counts.0 <= 11 * counts.1,
+            "{share}: {counts:?}, {explained:?}"
+        );
+    }
+}
+
+#[test]
 fn both_ways_are_right_by_themselves() {
     // Both strategies run for each filter. So each strategy is also tested with filters for which
     // it is expensive.
