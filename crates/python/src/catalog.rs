@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyIterator, PyList, PyString, PyTuple};
 use stratann::{CacheSize, CatalogOptions, Element, OpenOptions, Progress, Row, bounds};
@@ -266,15 +267,20 @@ impl Catalog {
         self.inner.at_home(&self.path, "stratann.Catalog")
     }
 
-    /// Attributes and payloads of ids that are in one of these indexes each.
+    /// Returns the attributes and payloads of ids. An id that two of the indexes have is an error,
+    /// since a result does not say which index it is from.
     fn beside(&self, py: Python<'_>, names: &[String], ids: &[u64]) -> PyResult<Vec<Option<Row>>> {
         let mut found = vec![None; ids.len()];
         for name in names {
-            let missing: Vec<usize> = (0..ids.len()).filter(|&at| found[at].is_none()).collect();
-            let asked: Vec<u64> = missing.iter().map(|&at| ids[at]).collect();
-            let rows = self.__getitem__(py, name)?.beside(py, &asked)?;
-            for (at, row) in missing.into_iter().zip(rows) {
-                found[at] = row;
+            let rows = self.__getitem__(py, name)?.beside(py, ids)?;
+            for (at, row) in rows.into_iter().enumerate() {
+                if found[at].is_some() && row.is_some() {
+                    return Err(PyValueError::new_err(format!(
+                        "attributes and payload are given for several indexes, and {} is an id in two of them; a result does not say which index it is from. Search one index, or leave them out",
+                        ids[at]
+                    )));
+                }
+                found[at] = found[at].take().or(row);
             }
         }
         Ok(found)

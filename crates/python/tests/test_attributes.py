@@ -754,6 +754,13 @@ def test_tables_and_lists_take_all_parts_of_a_result(tmp_path, small, queries):
         stratann.to_pandas(*bodies)
     assert stratann.to_pandas(*bodies[:2], payload=bodies[2])["payload"].tolist()[0] == [0]
 
+    # Large integers stay exact beside a missing value, and no attribute replaces another.
+    large = [{"user": 2**60 + row, "id": row, "attribute_id": -row} for row in range(2)] + [{}]
+    of_large = stratann.build(small[:3], tmp_path / "b.idx", attributes=large)
+    frame = stratann.to_pandas(*of_large.search(small[0], k=3, attributes=True)).set_index("id")
+    assert [int(frame["user"][row]) for row in range(2)] == [2**60, 2**60 + 1] and pandas.isna(frame["user"][2])
+    assert frame["attribute_id"][1] == -1 and frame["attribute_attribute_id"][1] == 1
+
     pytest.importorskip("pyarrow")
     table = stratann.to_arrow(*found)
     assert table["payload"].to_pylist()[:1] == ["[0]"] and table["year"].null_count == 2

@@ -430,3 +430,14 @@ def test_ctrl_c_ends_a_wait_for_memory(own, small):
     other.insert(small[1:2], ids=[9001])
     assert 9001 in other
     other.close()
+
+
+def test_a_result_that_two_indexes_may_have_given_has_no_attributes(small, tmp_path):
+    for name in ("a", "b"):
+        rows = small[:40] if name == "a" else small[40:80]
+        stratann.build(numpy.ascontiguousarray(rows), tmp_path / name, attributes=[{"of": name}] * 40)
+    catalog = stratann.Catalog(tmp_path)
+    with pytest.raises(ValueError, match="is an id in two of them"):
+        catalog.search(small[45], 1, filter="of == 'b'", attributes=True)
+    ids, _, attributes = catalog.search(small[45], 1, names="b", attributes=True)
+    assert (ids.tolist(), attributes) == ([5], [{"of": "b"}])

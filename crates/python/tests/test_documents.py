@@ -287,6 +287,8 @@ def test_a_dict_is_a_filter_over_values_of_all_kinds(documents):
     assert documents.update({"lang": "de"}, lambda one: one) == 1
     with pytest.raises(ValueError, match="the key 'lung'"):
         documents.delete_matching({"lung": {"$ne": "en"}})
+    with pytest.raises(ValueError, match="the key 'lung'"):
+        documents.update({"lung": {"$ne": "en"}}, lambda one: one)
     with pytest.raises(ValueError, match="filter is empty"):
         documents.delete_matching({})
     assert documents.delete_matching({"lang": {"$nin": ["en"]}}) == 1 and len(documents) == 3

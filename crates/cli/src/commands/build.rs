@@ -1,5 +1,7 @@
 //! `stratann build BASE INDEX`, and `stratann create INDEX`, which is a build without rows.
 
+use std::collections::HashSet;
+
 use serde::Serialize;
 use stratann::{
     BuildOptions, BuildReport, Codebook, Index, NoRows, OpenOptions, Schema, SpaceChoice,
@@ -98,6 +100,16 @@ pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
         ..options(&arguments.shape, &none)?
     };
     let (progress, path) = (Shown::new(quiet), &arguments.index);
+    let mut names = HashSet::new();
+    if let Some((name, _)) = arguments
+        .columns
+        .iter()
+        .find(|(name, _)| !names.insert(name))
+    {
+        return Err(Failure::Wrong(format!(
+            "--columns names {name:?} twice; a column has one type. Remove one of them"
+        )));
+    }
     let columns = arguments.columns.iter();
     let columns = Schema::of(columns.map(|(name, kind)| (name.as_str(), *kind)))?;
     let (element, dim) = (arguments.dtype, arguments.dimension);

@@ -11,7 +11,7 @@ use stratann_terminal::progress::Shown;
 
 use super::update::{Changed, changing, finish, open};
 use crate::args::InsertArguments;
-use crate::input::Files;
+use crate::input::{Files, Input};
 use crate::parquet;
 
 /// Inserts rows, makes them durable, and merges if requested.
@@ -41,7 +41,16 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         false => Some(files.open(&shown, check)?),
     };
     let live = open(&arguments.index, &arguments.write)?;
-    let Some(input) = input.filter(|input| input.vectors.rows() > 0) else {
+    if let Some(input) = &input {
+        live.check_shape(input.vectors.element(), input.vectors.dim())?;
+    }
+    // Ids without vectors are refused below, and so is a file that an interrupted insert does not
+    // know.
+    let is_empty = |input: &Input| {
+        let has_ids = input.ids.as_ref().is_some_and(|ids| !ids.is_empty());
+        input.vectors.rows() == 0 && !has_ids && !arguments.resume
+    };
+    let Some(input) = input.filter(|input| !is_empty(input)) else {
         let file = arguments.vectors.display();
         shown.warn(&format!("{file} has no rows; nothing was inserted"));
         let none = Changed::by_insert(0, None, 0.0);

@@ -149,6 +149,13 @@ fn a_file_of_no_rows_is_built_of() {
     let said = "none.u8bin has no rows; nothing was inserted";
     assert!(nightly.stderr.contains(said), "{}", nightly.stderr);
     assert_eq!(count(&place), ROWS);
+    // A file of another index, and ids without vectors, are mistakes.
+    place.write("other.u8bin", &[0, 0, 0, 0, 7, 0, 0, 0]);
+    place.write("ids.txt", b"1\n2\n");
+    let other = place.run(&["insert", "index", "other.u8bin"]);
+    other.refused(2, &["dimension", "7"]);
+    let ids = place.run(&["insert", "index", "none.u8bin", "--ids", "ids.txt"]);
+    assert_ne!(ids.status, Some(0), "{}", ids.stderr);
 }
 
 #[test]
@@ -164,6 +171,7 @@ fn an_index_is_created_with_columns() {
     again(columns).done();
     again("year=float").refused(2, &["column \"year\" is of type float", "of type integer"]);
     again("yeer=float").refused(2, &["column \"yeer\"", "has no such column", "Leave"]);
+    again("year=integer,year=float").refused(2, &["names \"year\" twice"]);
     for wrong in ["year", "year=int"] {
         again(wrong).refused(2, &["NAME=TYPE", "boolean, integer, float"]);
     }

@@ -638,7 +638,8 @@ impl Index {
                 },
             },
             navigation,
-            whole_page,
+            // A page of an unpacked graph has one node.
+            whole_page: whole_page && !self.is_unpacked(),
             rerank: options.rerank.unwrap_or(preset.rerank),
             // Vectors that wait for a merge change the boundary between results and other
             // candidates, so an estimate is not enough.
@@ -657,7 +658,7 @@ impl Index {
             drifted_from: self.drifted_from(vectors as u64),
             further: 0,
             further_uses: Uses {
-                whole_page: options.whole_page.unwrap_or(true),
+                whole_page: options.whole_page.unwrap_or(true) && !self.is_unpacked(),
                 rerank: options.rerank.unwrap_or(Rerank::ALL),
             },
             hold: false,

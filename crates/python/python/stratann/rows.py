@@ -118,7 +118,12 @@ def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], att
     """
     import pandas
 
-    return pandas.DataFrame(_columns(ids, distances, attributes, payload))
+    columns = _columns(ids, distances, attributes, payload)
+    for name, values in columns.items():
+        # A column of integers with a missing value would become floats, which lose digits.
+        if isinstance(values, list) and None in values and all(value is None or type(value) is int for value in values) and any(value is not None for value in values):
+            columns[name] = pandas.array(values, dtype="Int64")
+    return pandas.DataFrame(columns)
 
 
 def to_arrow(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], attributes: Any = None, payload: Any = None, stats: Any = None) -> Any:
@@ -152,9 +157,14 @@ def _columns(ids: Any, distances: Any, attributes: Any = None, payload: Any = No
     for row in rows:
         if not isinstance(row, dict):
             raise TypeError(f"attributes has {row!r}; attributes of a result are a dict. If these are payloads, pass them as payload=")
-    taken = frozenset(columns)
-    for name in dict.fromkeys(name for row in rows for name in row):
-        columns[f"attribute_{name}" if name in taken else name] = [row.get(name) for row in rows]
+    names = dict.fromkeys(name for row in rows for name in row)
+    taken = set(columns)
+    for name in names:
+        column = name
+        while column in taken or (column != name and column in names):
+            column = f"attribute_{column}"
+        taken.add(column)
+        columns[column] = [row.get(name) for row in rows]
     return columns
 
 

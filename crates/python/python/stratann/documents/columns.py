@@ -238,7 +238,7 @@ class Columns:
             others = [_other("opaque", key), _other("empty", key)]
             if KEYS not in self.schema or not self._counted(column(KEYS).contains_any(others)):
                 raise ValueError(
-                    f"the filter of a deletion excludes values of the key {key!r}; filters find this key in no document, so this condition matches "
+                    f"the filter of a deletion or an update excludes values of the key {key!r}; filters find this key in no document, so this condition matches "
                     f"every document. Check whether the key is misspelt, or missing in filterable=. There are {', '.join(map(repr, self.keys())) or 'no keys'}"
                 )
 

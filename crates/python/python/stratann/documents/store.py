@@ -522,7 +522,8 @@ class Documents:
     def update(self, filter: FilterLike, change: Callable[[Document], Document]) -> int:
         """Calls `change` with each document that matches, and replaces the document by the result.
         The vector stays the same. Returns the number of documents. Each document is replaced
-        atomically and durably.
+        atomically and durably. As in `delete_matching`, a filter that excludes values of a key
+        which no document has raises ValueError, since it matches every document.
         """
         with self._handle.lock:
             index = self._check(self._handle.hold())
@@ -530,7 +531,7 @@ class Documents:
                 return 0
             # All ids are read first, since a changed document may no longer match, or match a
             # second time.
-            every = index.ids(filter=self._filter(index, filter))
+            every = index.ids(filter=self._filter(index, filter, deleting=True))
             for at in range(0, len(every), _BATCH):
                 ids = every[at : at + _BATCH]
                 pairs = [(row, one) for row, one in zip(index.attributes(ids), self._read(index, ids, False)) if one is not None]
