@@ -12,7 +12,7 @@
 //!
 //! The rows are the checkpoint as it was opened: its files, its placement and its pending changes.
 //! Pages stay in memory instead if an index is opened for changes, belongs to a catalog, or is
-//! calibrated: list sizes of a measurement are those of pages.
+//! calibrated. A list size counts more in rows than in pages, and a measurement is for pages.
 
 use stratann_layout::{CsrShape, Manifest};
 use stratann_tier::HugeBytes;
