@@ -343,7 +343,7 @@ def test_a_forked_process_merges_nothing(two_thousand, small):
         try:
             # It has no thread that merges, and must not wait for one.
             signal.alarm(300)
-            with pytest.raises(stratann.OutdatedError, match="forked.*open it again"):
+            with pytest.raises(stratann.OutdatedError, match="forked.*open the index again"):
                 index.close()
             del index
             said = str(len(stratann.open(two_thousand)))
