@@ -41,7 +41,8 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         false => Some(files.open(&shown, check)?),
     };
     let live = open(&arguments.index, &arguments.write)?;
-    if let Some(input) = &input {
+    // An insert names the file of other vectors, but an insert of no rows checks nothing.
+    if let Some(input) = input.as_ref().filter(|input| input.vectors.rows() == 0) {
         live.check_shape(input.vectors.element(), input.vectors.dim())?;
     }
     // Ids without vectors are refused below, and so is a file that an interrupted insert does not
