@@ -1,10 +1,10 @@
 //! The graph of an index in memory, *unpacked*: rows of a CSR graph (second-tier memory paper, §5)
 //! in place of compressed pages.
 //!
-//! If an index fits into memory as a whole, a search spends most of its time decoding lists and
-//! vectors. So if an index is opened for reading, and its budget has memory for every list and
-//! every vector without compression, each of them is decoded once, when the index is opened. A
-//! search then reads each row in place, with its exact vector.
+//! If an index fits into memory as a whole, a search spends half of its time decoding lists and
+//! vectors (docs/measured.md, "Unpacked indexes"). So if an index is opened for reading, and its
+//! budget has memory for every list and every vector without compression, each of them is decoded
+//! once, when the index is opened. A search then reads each row in place, with its exact vector.
 //!
 //! ```text
 //!   packed-…, layered-…, adjacency-…, vectors-…  ──decoded once──>  row 0 | row 1 | ..
