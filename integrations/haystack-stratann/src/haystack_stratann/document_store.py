@@ -121,7 +121,7 @@ class StratannDocumentStore:
         FAIL or is not given, the call raises DuplicateDocumentError and writes nothing.
         """
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
-            raise ValueError(f"documents is {documents!r}; it has no documents. Pass a list of haystack.Document")
+            raise ValueError(f"documents is {documents!r}; the store writes lists of documents. Pass a list of haystack.Document")
         try:
             written = self._documents.put(map(_stored, documents), existing=_EXISTING[policy])
         except DuplicateError as error:
