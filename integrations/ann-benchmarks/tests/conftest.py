@@ -1,6 +1,6 @@
 """Makes a copy of ann-benchmarks with the files of this package, as the README describes. If
-ANN_BENCHMARKS names a checkout, this is copied. Otherwise only the interface of the benchmark is
-written.
+ANN_BENCHMARKS names a checkout, the checkout is copied. Otherwise the copy has only the interface
+of the benchmark.
 
 The benchmark is in no registry. The interface is its base class, with the names that a module uses.
 """

@@ -1,5 +1,5 @@
 """Calls the module as the benchmark's runner does. If there is a checkout, the runner itself also
-calls it.
+calls the module.
 """
 
 import importlib

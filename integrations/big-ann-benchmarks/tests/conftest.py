@@ -1,6 +1,6 @@
 """Makes a copy of the benchmark with the files of this package, as the README describes. If
-BIG_ANN_BENCHMARKS names a checkout, this is copied. Otherwise only the interface of the benchmark
-is written.
+BIG_ANN_BENCHMARKS names a checkout, the checkout is copied. Otherwise the copy has only the
+interface of the benchmark.
 
 The benchmark is in no registry. The interface has the base classes and data sets that modules use.
 """

@@ -1,5 +1,5 @@
 """Calls the modules of the three tracks as the benchmark's runners do. If there is a checkout, the
-runners themselves also call them.
+runners themselves also call the modules.
 """
 
 import importlib
@@ -42,7 +42,7 @@ def test_disk(data):
     made.set_query_arguments({"list_size": 60})
     made.query(data.get_queries(), K)
     assert recall(data, made.get_results(), every(data)) >= 0.95
-    assert made.get_additional()["mean_ssd_ios"] == 0  # all of so few fits
+    assert made.get_additional()["mean_ssd_ios"] == 0  # memory has space for the whole index
     again = modules(None, "benchmark.algorithms.stratann_disk")("euclidean", {"degree": 32})
     assert again.load_index("random-3000")
     again.query(data.get_queries(), K)

@@ -56,7 +56,7 @@ class Stratann(BaseANN):
     @staticmethod
     def _file(ds, folder):
         """The file of the vectors, under a name whose extension gives the element type. The name of
-        a cropped file has no such extension, so it gets a link.
+        a cropped file has no such extension, so the result is a link to the file.
         """
         file = pathlib.Path(ds.get_dataset_fn()).absolute()
         if file.suffix in EXTENSIONS.values():
@@ -67,7 +67,7 @@ class Stratann(BaseANN):
         return link
 
     def load_index(self, dataset):
-        # An unfinished build leaves nothing that can be opened.
+        # An unfinished build leaves no index that can be opened.
         try:
             self.index = stratann.open(self.folder(dataset), memory=self.memory)
         except FileNotFoundError:

@@ -42,16 +42,16 @@ class StratannDocumentStore:
     """Documents in the folder of a StratANN index, which may be larger than memory. The first
     document creates the folder.
 
-    A document may have no embedding. Filters find such a document; searches do not. Sparse
+    A document may have no embedding. Filters find such a document, but searches do not. Sparse
     embeddings are stored, but not searched. When `write_documents` returns, all documents are
     durable. After a crash, the store has a document completely or not at all.
 
     :param path: The folder. Any number of threads and processes may read. One process at a time
     makes changes, from its first change to `close`.
-    :param metric: "cosine", "ip" or "l2". An existing index must have the same metric.
+    :param metric: "cosine", "ip" or "l2". If the folder has an index, its metric must be the same.
     :param embedding_dim: The dimension of the embeddings. None takes the dimension of the first
     embedding.
-    :param memory: The maximum memory of searches, in bytes or as "64MiB". None is no cap.
+    :param memory: The maximum memory of searches, in bytes or as a text ("64MiB"). None is no cap.
     :param filterable: The keys of meta that filters may use, at most 1024. None means all keys.
     :param options: Arguments of `stratann.build`, such as `{"preset": "spann"}`.
     """
@@ -78,7 +78,7 @@ class StratannDocumentStore:
 
     @property
     def documents(self) -> Documents:
-        """The underlying documents of StratANN."""
+        """The underlying `stratann.documents.Documents`."""
         return self._documents
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class StratannDocumentStore:
         FAIL or is not given, the call raises DuplicateDocumentError and writes nothing.
         """
         if not isinstance(documents, list) or not all(isinstance(document, Document) for document in documents):
-            raise ValueError(f"documents is {documents!r}; it has no documents. Pass a list of haystack.Document")
+            raise ValueError(f"documents is {documents!r}; the store writes lists of documents. Pass a list of haystack.Document")
         try:
             written = self._documents.put(map(_stored, documents), existing=_EXISTING[policy])
         except DuplicateError as error:
@@ -159,7 +159,7 @@ class StratannDocumentStore:
 
     def count_unique_metadata_by_filter(self, filters: dict[str, Any], metadata_fields: list[str]) -> dict[str, int]:
         """The number of different values of each key in the documents that match a filter. Reads
-        all of these documents.
+        all matching documents.
         """
         found: dict[str, set[Any]] = {_key(field): set() for field in metadata_fields}
         for document in self._documents.scan(translate(filters, self._documents.columns())):
@@ -177,9 +177,9 @@ class StratannDocumentStore:
         return {key: {"type": ", ".join(columns.kinds(key))} for key in columns.keys() if columns.kinds(key)}
 
     def get_metadata_field_min_max(self, metadata_field: str) -> dict[str, Any]:
-        """The smallest and the largest number of a key or, if the key has no numbers, its first and
-        last text in sorted order. Both are None if there is no such value. Reads all documents that
-        have the key.
+        """The smallest and the largest number under a key. If the key has no numbers, the first and
+        the last text in sorted order. If it has no texts either, None and None. Reads all documents
+        that have the key.
         """
         values = [value for value in self._values(metadata_field, None) if not isinstance(value, bool)]
         numbers = [value for value in values if isinstance(value, (int, float))]
@@ -190,8 +190,8 @@ class StratannDocumentStore:
         self, metadata_field: str, search_term: str | None = None, from_: int = 0, size: int = 10, filters: dict[str, Any] | None = None
     ) -> tuple[list[Any], int]:
         """The different values of a key that contain `search_term`, in upper or lower case, sorted
-        as texts. Returns `size` values from position `from_` on, counted from 0, and the number of
-        all such values.
+        as texts. Returns `size` values from position `from_` on (the first position is 0), and the
+        number of all different values that contain `search_term`.
         """
         found = {_distinct(value): value for value in self._values(metadata_field, filters)}
         kept = [value for value in found.values() if search_term is None or search_term.lower() in str(value).lower()]
@@ -199,7 +199,7 @@ class StratannDocumentStore:
         return kept[from_ : from_ + size], len(kept)
 
     def _values(self, field: str, filters: dict[str, Any] | None) -> list[Any]:
-        """All values of a key. Each item of a list is a value."""
+        """All values of a key in the matching documents. Each item of a list is a value."""
         key, columns = _key(field), self._documents.columns()
         wanted, there = translate(filters, columns), columns.exists(key)
         values: list[Any] = []
@@ -235,8 +235,8 @@ class StratannDocumentStore:
             documents.append(_document(stored, _SCALED[self.metric](score) if scale_score else score))
         return documents
 
-    # Asynchronous methods. They run in threads, so that reads of the index leave the event loop
-    # free.
+    # Asynchronous methods. They run in threads, so that reads of the index do not block the event
+    # loop.
 
     async def count_documents_async(self) -> int:
         """As `count_documents`."""

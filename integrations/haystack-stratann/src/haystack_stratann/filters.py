@@ -3,10 +3,10 @@
     {"field": "meta.year", "operator": ">=", "value": 2020}    a comparison
     {"operator": "AND", "conditions": [.., ..]}                AND, OR, or NOT
 
-NOT matches the documents that fail at least one of its conditions.
+NOT matches a document if at least one of its conditions does not match the document.
 
-Texts in ISO 8601 are times for > >= < <=. Such a text equals another text with the same time. A
-text without a zone is in UTC.
+The operators > >= < <= compare texts in ISO 8601 as times. For ==, such a text equals another text
+with the same time. A text without a zone is in UTC.
 """
 
 from __future__ import annotations

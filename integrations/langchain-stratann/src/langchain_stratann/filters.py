@@ -1,5 +1,5 @@
-"""Filters of metadata, given as dicts of `stratann.conditions`. A list without an operator means
-"$in".
+"""Translates filters of metadata that are dicts, in the form of `stratann.conditions`. A list
+without an operator means "$in".
 
     {"year": 2024, "tags": {"$contains": "sea"}}               all conditions
     {"$or": [{"year": {"$gte": 2020}}, {"kind": ["a", "b"]}]}  at least one of the conditions
@@ -15,7 +15,7 @@ from stratann.conditions import filter_of
 from stratann.documents import Columns
 
 Filter = stratann.Filter | str | Mapping[str, Any] | None
-"""A filter of StratANN, as a text or an object; or a dict; or None for no filter."""
+"""A filter of StratANN as a text, an object or a dict, or None for no filter."""
 
 
 def translate(given: Filter, columns: Columns) -> stratann.Filter | str | None:

@@ -29,7 +29,7 @@ class StratannVectorStore(VectorStore):
     """Documents in the folder of a StratANN index, which may be larger than memory. The first
     document creates the folder. A later program can open the folder again.
 
-    If the id of a document exists already, the new document replaces the old one. When
+    If the id of a document exists already, the new document replaces the old document. When
     `add_documents` returns, all documents are durable. After a crash, the store has a document
     completely or not at all.
 
@@ -37,16 +37,16 @@ class StratannVectorStore(VectorStore):
         embedding: The model of embeddings.
         path: The folder. Any number of threads and processes may search. One process at a time
         makes changes, from its first change to `close`.
-        metric: "cosine", "ip" or "l2". An existing index must have the same metric.
-        memory: The maximum memory of searches, in bytes or as "64MiB". None is no cap.
+        metric: "cosine", "ip" or "l2". If the folder has an index, its metric must be the same.
+        memory: The maximum memory of searches, in bytes or as a text ("64MiB"). None is no cap.
         filterable: The keys of metadata that filters may use, at most 1024. None means all keys.
         options: Arguments of `stratann.build`, such as `preset`.
 
     Scores are distances: "cosine" is 1 - cos, "ip" minus the inner product, "l2" the squared
     distance. Smaller is nearer. `similarity_search_with_relevance_scores` returns other scores:
     larger is nearer, and 1 is the best. For "cosine", this score is the cosine, or 0 if the cosine
-    is negative. For "ip", it is the inner product. For "l2", it expects vectors of length 1, and is
-    1 - sqrt(distance / 2), or 0 if this number is negative.
+    is negative. For "ip", this score is the inner product. For "l2", vectors must have
+    length 1, and this score is 1 - sqrt(distance / 2), or 0 if this number is negative.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class StratannVectorStore(VectorStore):
         self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, *, ids: Sequence[str | None] | None = None, **kwargs: Any
     ) -> list[str]:
         """Embeds and adds texts, and returns their ids. If an id exists already, the new text
-        replaces the old one. Texts without an id get UUIDs.
+        replaces the old text. Texts without an id get UUIDs.
         """
         texts = listed(texts, "texts", "add_texts({})")
         named = _named(texts, metadatas, ids)
@@ -135,8 +135,7 @@ class StratannVectorStore(VectorStore):
     # Searches.
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """The documents with these ids, in the order of the ids. Ids that do not exist are left
-        out.
+        """The documents with these ids, in the order of the ids. Ids that do not exist are ignored.
         """
         return [_document(found) for found in self._documents.get(ids) if found is not None]
 
@@ -178,9 +177,9 @@ class StratannVectorStore(VectorStore):
     def max_marginal_relevance_search(
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, *, filter: Filter = None, **kwargs: Any
     ) -> list[Document]:
-        """Chooses k of the `fetch_k` documents nearest to a text, so that they are near to the text
-        and unlike each other. With a `lambda_mult` of 1, only nearness to the text counts; with 0,
-        only unlikeness.
+        """Chooses k of the `fetch_k` documents nearest to a text, so that these k are near to the
+        text and unlike each other. With a `lambda_mult` of 1, only nearness to the text counts;
+        with 0, only unlikeness.
         """
         return self.max_marginal_relevance_search_by_vector(self._embedding.embed_query(query), k, fetch_k, lambda_mult, filter=filter, **kwargs)
 
@@ -220,7 +219,7 @@ class StratannVectorStore(VectorStore):
         path: str | os.PathLike[str] | None = None,
         **kwargs: Any,
     ) -> StratannVectorStore:
-        """Opens or creates the store in the folder `path`, and adds these texts to its documents.
+        """Opens or creates the store in the folder `path`, and adds these texts.
         """
         if path is None:
             raise TypeError("a StratannVectorStore needs a folder on disk. Pass path=")

@@ -1,8 +1,9 @@
 """Translates LlamaIndex's metadata filters to StratANN's.
 
-The index evaluates all operators except TEXT_MATCH and TEXT_MATCH_INSENSITIVE. These two search for
-a text in a text, which Python does (`Wanted.check`). It checks the documents that match all other
-conditions, nearest first. Filters may be nested. A missing value matches only NE, NIN and IS_EMPTY.
+The index evaluates all operators except TEXT_MATCH and TEXT_MATCH_INSENSITIVE, which search for a
+text in a text. Python evaluates these two operators (`Wanted.check`) on the documents that match
+all other conditions, nearest first. Filters may be nested. A missing value matches only NE, NIN and
+IS_EMPTY.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ _TEXTS = (FilterOperator.TEXT_MATCH, FilterOperator.TEXT_MATCH_INSENSITIVE)
 
 
 class Wanted(NamedTuple):
-    """The filter for the index, or None, and the check in Python for the documents that the index
-    finds, or None.
+    """The filter for the index, and the check in Python of the documents that the index finds. Each
+    is None if it is not needed.
     """
 
     filter: stratann.Filter | None
     check: Callable[[Document], bool] | None
 
     def and_also(self, filter: stratann.Filter) -> Wanted:
-        """This condition, restricted to nodes that also match `filter`."""
+        """This condition for only the nodes that match `filter` too."""
         return self._replace(filter=filter if self.filter is None else self.filter & filter)
 
 
 def translate(given: MetadataFilters | None, columns: Columns) -> Wanted:
     """The filter for the index, and the check in Python. Raises ValueError or TypeError for a
-    filter that the two cannot evaluate.
+    filter that neither can evaluate.
     """
     if given is None or not given.filters:
         return Wanted(None, None)
@@ -53,15 +54,15 @@ def _has_texts(given: MetadataFilter | MetadataFilters) -> bool:
 
 
 def _asked(given: MetadataFilter | MetadataFilters, columns: Columns) -> stratann.Filter:
-    """The part of a filter that the index can evaluate. It matches all documents that the whole
-    filter matches, and perhaps others. A condition on a text becomes `exists`, and is left out
-    inside a NOT.
+    """The part of a filter that the index can evaluate. This part matches all documents that the
+    whole filter matches, and may match more. TEXT_MATCH and TEXT_MATCH_INSENSITIVE become `exists`,
+    and are left out inside a NOT.
     """
     if isinstance(given, MetadataFilter):
         return columns.exists(given.key) if given.operator in _TEXTS else _OPERATORS[given.operator](columns, given.key, given.value)
     condition = given.condition or FilterCondition.AND
     if condition == FilterCondition.NOT and _has_texts(given):
-        # Conditions on texts are translated too, since this refuses keys that filters must not use.
+        # The translation of conditions on texts refuses keys that filters must not use.
         parts = [(columns.negated(functools.partial(_asked, part, columns)), _has_texts(part)) for part in given.filters]
         return _joined(FilterCondition.AND, [part for part, is_text in parts if not is_text], columns)
     if condition == FilterCondition.NOT:
@@ -105,8 +106,8 @@ def _check_texts(given: MetadataFilter | MetadataFilters) -> None:
 
 
 def _matches(operator: FilterOperator, value: Any, wanted: Any) -> bool:
-    """Whether a value matches, by the rules of the index. Only filters with a condition on texts
-    need this.
+    """Whether a value matches, by the rules of the index. Only filters with TEXT_MATCH or
+    TEXT_MATCH_INSENSITIVE need this function.
     """
     if operator == FilterOperator.TEXT_MATCH:
         return isinstance(value, str) and wanted in value

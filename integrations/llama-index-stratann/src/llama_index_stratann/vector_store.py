@@ -29,7 +29,7 @@ from stratann.documents import Document, Documents
 
 from .filters import Wanted, has_nothing, translate
 
-# Filters find the nodes of a document by these keys, as in other stores.
+# Filters find the nodes of a document by these keys of metadata, as in other stores.
 _OF_DOCUMENT = ("ref_doc_id", "doc_id", "document_id")
 _CANDIDATES = 4
 
@@ -38,7 +38,7 @@ class StratannVectorStore(BasePydanticVectorStore):
     """Nodes in the folder of a StratANN index, which may be larger than memory. The first node
     creates the folder.
 
-    If the id of a node exists already, the new node replaces the old one. When `add` returns, all
+    If the id of a node exists already, the new node replaces the old node. When `add` returns, all
     nodes are durable. After a crash, the store has a node completely or not at all. Similarities
     are the cosine, the inner product, or 1 / (1 + squared distance).
     """
@@ -76,7 +76,7 @@ class StratannVectorStore(BasePydanticVectorStore):
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Adds nodes with embeddings, and returns their ids. If an id exists already, the new node
-        replaces the old one.
+        replaces the old node.
         """
         self._documents.put(map(_stored, nodes))
         return [node.node_id for node in nodes]
@@ -87,7 +87,8 @@ class StratannVectorStore(BasePydanticVectorStore):
 
     def delete_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any) -> None:
         """Deletes the nodes with these ids, or the nodes that match filters. With ids and filters,
-        deletes the nodes that match both. Without both, deletes nothing; `clear` deletes all nodes.
+        deletes the nodes that match both. Without ids and filters, deletes nothing; `clear` deletes
+        all nodes.
         """
         if node_ids is None and filters is None:
             return
@@ -108,7 +109,7 @@ class StratannVectorStore(BasePydanticVectorStore):
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """The nodes with these ids, or the nodes that match filters, with their embeddings. With
-        ids and filters, the nodes that match both. Without both, all nodes.
+        ids and filters, the nodes that match both. Without ids and filters, all nodes.
         """
         if node_ids is not None and filters is None:
             return [_node(found) for found in self._documents.get(node_ids, vectors=True) if found is not None]
@@ -174,8 +175,8 @@ class StratannVectorStore(BasePydanticVectorStore):
         """
         self._documents.flush()
 
-    # Asynchronous methods. They run in threads, so that reads of the index leave the event loop
-    # free.
+    # Asynchronous methods. They run in threads, so that reads of the index do not block the event
+    # loop.
 
     async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """As `add`."""

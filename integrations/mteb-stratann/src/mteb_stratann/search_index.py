@@ -28,15 +28,15 @@ _NO_ID = 2**64 - 1
 
 
 class StratannSearchIndex:
-    """The corpus of a task as an index on disk. A search covers the whole corpus, or re-ranks given
-    documents.
+    """The corpus of a task as an index on disk. A search finds documents of the whole corpus, or
+    re-ranks given documents.
 
     Args:
         model: The encoder. Its similarity must be the cosine, the inner product or the Euclidean
         distance.
         path: A folder for the index. None is a temporary folder. `clear`, which MTEB calls after
         each search, removes the folder.
-        memory: The maximum memory of searches, in bytes or as "64MiB". None is no cap.
+        memory: The maximum memory of searches, in bytes or as a text ("64MiB"). None is no cap.
         build: Arguments of `stratann.build`, such as `{"degree": 64}`.
         search: Arguments of `stratann.Index.search`: recall, list_size, ... Scores are exact unless
         `exact=False` is given.
@@ -67,7 +67,7 @@ class StratannSearchIndex:
         self._count = 0
 
     def add_documents(self, embeddings: Any, idxs: Sequence[str]) -> None:
-        """Adds documents. The first call builds the index, and later calls insert into it."""
+        """Adds documents. The first call builds the index; later calls insert into the index."""
         rows = _rows(embeddings)
         if len(rows) != len(idxs):
             raise ValueError(f"there are {len(rows)} embeddings and {len(idxs)} ids. Pass one of each for a document")
@@ -96,9 +96,9 @@ class StratannSearchIndex:
     ) -> tuple[list[list[float]], list[list[int]]]:
         """Returns for each query the scores, largest first, and the positions of the documents. A
         position is the number of a document in the order in which documents were added. With
-        `top_ranked`, it is the position in the query's list.
+        `top_ranked`, a position is the position in the query's list.
 
-        `similarity_fn` is not called, since the index uses the metric of the model.
+        `similarity_fn` is not called, because the index uses the metric of the model.
         """
         if self._index is None:
             raise ValueError("there are no documents to search. Call add_documents first")

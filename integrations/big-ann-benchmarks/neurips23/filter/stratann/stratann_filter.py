@@ -1,8 +1,8 @@
-"""StratANN for the filter track. The tags of an image are a list in a column, and a query finds
-images that have all of its tags.
+"""StratANN for the filter track. The tags of an image are a list in a column, and a query finds the
+images that have all tags of the query.
 
-Queries with the same tags are searched together. The parameters are the same as in the disk track,
-plus "workers", the number of searches at the same time.
+Queries that have the same tags are searched in one call. The parameters are the same as in the disk
+track, plus "workers", the number of searches at the same time.
 """
 
 import concurrent.futures

@@ -1,8 +1,8 @@
 """StratANN for VectorDBBench.
 
-Inserted vectors are appended to a file, and their ids and labels to another one. `optimize` builds
-the index from these files. Searches open the index, in any number of threads and processes. If a
-case inserts vectors after `optimize` (streaming), one process changes the index.
+Inserted vectors are appended to one file, and their ids and labels to another file. `optimize`
+builds the index from these files. Any number of threads and processes can then search the index. If
+a case inserts vectors after `optimize` (streaming), only one process can insert.
 """
 
 import json
@@ -54,7 +54,7 @@ class Stratann(VectorDB):
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def __getstate__(self) -> dict:
-        # A copy of this object in another process opens the index again.
+        # A copy of this object in another process must open the index again.
         return {name: value for name, value in self.__dict__.items() if name not in ("index", "_lock")}
 
     def __setstate__(self, state: dict) -> None:
@@ -88,7 +88,7 @@ class Stratann(VectorDB):
                 self.index.insert(vectors, metadata, attributes=self._attributes(metadata, labels))
             else:
                 self._append(vectors, metadata, labels)
-        except Exception as error:  # noqa: BLE001: the benchmark wants it back
+        except Exception as error:  # noqa: BLE001: the benchmark expects the exception as a result
             log.warning(f"{self.folder}: {len(metadata)} vectors were not inserted: {error}")
             return 0, error
         return len(metadata), None
@@ -98,8 +98,7 @@ class Stratann(VectorDB):
         return {"id": list(map(int, ids)), **({} if labels is None else {"label": list(labels)})}
 
     def _append(self, vectors: numpy.ndarray, ids: list[int], labels: list[str] | None) -> None:
-        # Several threads insert at once. Under the lock, a batch gets the same position in both
-        # files.
+        # Several threads insert at once. The lock gives a batch the same position in both files.
         with self._lock, (self.folder / "rows").open("ab") as rows, (self.folder / "beside").open("a") as beside:
             vectors.tofile(rows)
             json.dump(self._attributes(ids, labels), beside)
