@@ -7,9 +7,9 @@
 A server often calls with one query. Needs the Python package (`pip install .`). The single call has
 as many queries in flight as there are calling threads, rounded up to a multiple of the threads of
 the call. The two methods take turns in one process, on the same open index. Each round has the
-ratio of their queries a second, and the script prints the median of these ratios last. Threads do
-nothing but call: their numpy arrays of one row are made before the clock starts. A second table has
-the same figures for calls with 8 queries each.
+ratio of their queries a second, and the script prints the median of these ratios last. While the
+clock runs, threads only call: their numpy arrays of one row are made before. A second table has the
+same figures for calls with 8 queries each.
 """
 
 import argparse

@@ -33,9 +33,8 @@ A query takes `cpu_us` and reads `bytes_read` on one machine of each kind. `memo
 
 Queries per dollar are queries a second divided by the price per second of all machines
 (`prices/dollars.toml`). The model ignores memory bandwidth, network, and waiting cores. Sizes are
-the sizes of the measured data set. Its memory and disk cost almost nothing compared with the cores,
-so the model mainly compares CPU. The smaller the data set, the more this holds. Needs Python 3.11
-and nothing else.
+the sizes of the measured data set. For a small data set, memory and disk cost almost nothing
+compared with the cores, so the model mainly compares CPU. Needs Python 3.11 and nothing else.
 """
 
 import argparse

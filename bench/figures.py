@@ -21,8 +21,8 @@ interpolated between the two list sizes around the recall. "Rounds" are exchange
 server and memory server, and "wire" has the bytes of these exchanges in both directions. Low, high
 and full are distances by low codes, high codes and exact vectors. CPU is microseconds per query,
 user and system, over N passes (4) over all queries. Queries a second and milliseconds are from the
-median pass. They mean little if servers and client share cores with other programs. Needs Linux,
-Python 3.8 and nothing else.
+median pass. These two figures mean little if servers and client share cores with other programs.
+Needs Linux, Python 3.8 and nothing else.
 """
 
 import json

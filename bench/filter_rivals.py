@@ -15,8 +15,8 @@ Each program runs in its own process. It builds its index in FOLDER, unless FOLD
 Another process opens the index and searches it, one query at a time, with one thread if the program
 has such a setting. For each line of the tables, the script increases the program's knob until
 recall@10 is .95 by the exact results. The line has the first setting that reaches this recall, or
-else the best setting. StratANN gets only `recall=0.95`, so it is not tuned with exact results. It
-has two lines: without a cap, and with `memory=` of SIZE (default 48MB).
+else the best setting. StratANN gets only `recall=0.95`, so it is not tuned with exact results.
+StratANN has two lines: without a cap, and with `memory=` of SIZE (default 48MB).
 
 - hnswlib: M = 32, ef_construction = 100, 32-bit floats; the knob is `ef`. `filter=` is the fastest
   possible Python function, which looks into a bytearray. hnswlib raises an error if it finds fewer

@@ -25,7 +25,7 @@ recall@10 counts results that are as near as the true tenth. If fewer than ten r
 share of the matching rows that were found. "short" is the number of queries with fewer results than
 possible. A line is a search without a filter, with a given filter strategy (within or before,
 `--way`), or with the chosen strategy. Its columns have reads of pages and vectors, and kB read.
-They also have CPU of the process and median latency per query, with one query at a time on one
+Other columns have CPU of the process and median latency per query, with one query at a time on one
 thread. The cost of evaluating the filter, once for all queries, is not included (`--explain` prints
 it). If less than .02 of the rows match, `within` gets only every tenth query; below .002, every
 hundredth. Distances are always exact (`--out`).
@@ -50,7 +50,7 @@ import time
 
 SETS = {"package-text": ("fbin", 4, "cosine"), "photo-sift-100k": ("u8bin", 1, "l2"), "photo-sift-1m": ("u8bin", 1, "l2")}
 SELECTIVITIES = ["0.5", "0.2", "0.1", "0.05", "0.02", "0.01", "0.001", "0.0001", "0.00001"]
-# Selectivities of numbers on package-text, where few words are as broad.
+# Selectivities of numbers on package-text, where few words match so many rows.
 BROAD = ["1.0", "0.8", "0.5", "0.2"]
 # Shares of the labels of `--typed`.
 SHARES = ["0.5", "0.1", "0.01", "0.001", "0.0001", "0.00001"]

@@ -25,9 +25,9 @@ Made rows resemble the rows of BASE, but are not real. The extrapolation to a bi
 a billion rows like the made ones.
 
 The script skips finished steps, so it can be stopped and run again at any time. The build itself
-continues from its savepoints. A build that was continued has no CPU time, and is left out of the
-fit of CPU time. FOLDER takes two to three times the size of the rows. Needs Python 3.8 and nothing
-else.
+continues from its savepoints. If a build was interrupted, its CPU time is unknown, and the fit of
+CPU time leaves it out. FOLDER takes two to three times the size of the rows. Needs Python 3.8 and
+nothing else.
 """
 
 import array

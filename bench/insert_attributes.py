@@ -16,8 +16,8 @@ adds inserts with only columns or only a payload to the rounds, into further cop
 The tables have the medians of the ratios of all rounds. CPU is user and system time of the process,
 with all its threads. If inserts wait for a merge (diskann, decouplevs), each round ends with a
 merge (`compact`). The merge is measured separately, and together with the inserts. Values are
-Python lists that exist before the clock starts. Their conversion by the package counts, as for any
-caller. Needs the Python package and numpy. FOLDER keeps the built indexes.
+Python lists that exist before the clock starts. The time includes the package's conversion of these
+lists. Needs the Python package and numpy. FOLDER keeps the built indexes.
 """
 
 import argparse

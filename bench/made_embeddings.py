@@ -11,10 +11,10 @@ machines, compare the printed SHA-256 of their files.
 
 A made row starts at a random real row. It moves towards two of the nearest neighbours of this row,
 and gets noise with the spectrum of the differences between these neighbours. The difference between
-two near rows of another region is added too. A quarter of the real rows is for queries: each query
-starts at another row of this quarter, and moves only towards rows of it. Made base rows use only
-the other rows. The nearest neighbours within the quarter are farther away, so the moves of queries
-are scaled down accordingly.
+two near rows of another region is added to the made row too. A quarter of the real rows is for
+queries: each query starts at another row of this quarter, and moves only towards rows of it. Made
+base rows use only the other rows. The nearest neighbours within the quarter are farther away, so
+the moves of queries are scaled down accordingly.
 
 Two statistics compare made rows with real rows, at the same number of rows. One is the local
 intrinsic dimension (maximum likelihood, 100 nearest rows). The other is the distance of the 10th

@@ -15,8 +15,8 @@ For each round the script prints
 
 - queries a second before the kill;
 - seconds from the kill until the new process listens;
-- seconds from then until throughput has recovered. It has recovered in the first half second with
-  at least nine tenths of the answers that half a second had before.
+- seconds from then until throughput has recovered: until the first half second with at least nine
+  tenths of the answers of half a second before the kill.
 
 For all rounds together it prints two counts. The first is the number of passes over all queries
 whose results differ from the results before the first kill, in ids or in any bit of a distance. The

@@ -85,7 +85,7 @@ def main():
         base, queries = (stretched(data, folder, part) if name == "photo-sift-384" else os.path.join(data, f"{name}.{part}.{ending}") for part in ("base", "query"))
         truth = os.path.join(data, ("photo-sift-100k" if name == "photo-sift-384" else name) + ".truth100.bin")
         index = os.path.join(folder, f"{name}-nested")
-        # The order of distances is the same, and so is the graph.
+        # The order of distances is unchanged, so the graph is unchanged too.
         like = "photo-sift-100k" if name == "photo-sift-384" else name
         coupled = os.path.join(folder, f"{like}-coupled")
         of_graph = os.path.join(data, f"{like}.base.{ending}")
