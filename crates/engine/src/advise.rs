@@ -291,8 +291,8 @@ fn sample(
         return Err(Error::call(
             "number of queries",
             0,
-            "each candidate is measured with queries",
-            "Give at least one, or leave the queries out, so that rows serve as queries",
+            "a measurement needs queries",
+            "Give at least one query, or leave the queries out: rows are then the queries",
         ));
     }
     let queries = match asked {
@@ -444,7 +444,7 @@ impl Tried<'_> {
             Error::call(
                 "number of list sizes",
                 0,
-                "a trial needs at least one list size",
+                "a measurement needs at least one list size",
                 "Give at least one list size",
             )
         })?;

@@ -107,7 +107,7 @@ pub enum Error {
     },
     /// The log has lost durable records.
     #[error(
-        "{file}: damaged: its records end at offset {offset} ({reason}) with sequence number {sequence}, but {evidence}. \
+        "{file}: damaged: its records end at offset {offset} ({reason}), before sequence number {sequence}, but {evidence}. \
          Of the {missing} records after this offset, {}{whole} can be read. Restore a copy, or run `stratann repair`, which keeps \
          the readable records",
         if *more { "at least " } else { "" }
