@@ -219,7 +219,7 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
 /// The queries are taken from `asked`, which should resemble future queries. If `asked` is `None`,
 /// rows of the source serve as queries, and the indexes do not have these rows. The function builds
 /// the small indexes one after the other in `scratch`, an existing folder. It removes each index
-/// after its trial.
+/// after the measurement.
 ///
 /// # Errors
 /// The call fails if options are out of range, the source has too few rows, queries have another

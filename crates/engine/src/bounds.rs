@@ -117,8 +117,8 @@ pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
 }
 
 /// Refuses the numbers of a search that are beyond their bounds. `most` is the largest k, and
-/// `what` explains this bound in errors (for example "the vectors in the index"). Every search
-/// calls this function first.
+/// `what` explains this bound in errors (for example "the number of vectors in the index"). Every
+/// search calls this function first.
 ///
 /// # Errors
 /// The call fails with [`Error::Argument`], which names the number, its value and the bound.

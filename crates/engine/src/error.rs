@@ -79,7 +79,7 @@ pub enum Error {
     /// The memory budget of a catalog is too small for the changes of an index beside the indexes
     /// in use.
     #[error(
-        "memory budget of {budget} bytes: no memory for {what} beside {others} that are in use (waited {} s). Close unused indexes \
+        "memory budget of {budget} bytes: no memory for {what} beside the other indexes in use ({others}; waited {} s). Close unused indexes \
          (`index.close()`, or the end of its `with` block; in Rust drop the `LiveIndex`), or open the catalog with {needs} bytes",
         waited.as_secs()
     )]

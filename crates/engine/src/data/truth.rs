@@ -48,7 +48,7 @@ pub struct GroundTruth {
 
 impl GroundTruth {
     /// Converts the results of a search to ground truth, so that they can be written. The call
-    /// fails if the lengths do not fit.
+    /// fails if a query has not k ids and k distances.
     pub fn from_results(
         k: usize,
         ids: &[u64],
@@ -256,9 +256,9 @@ impl GroundTruth {
     /// not matter which of several rows at the same distance a search finds. If an id was found
     /// twice, it counts once.
     ///
-    /// The found id 2^64-1 means that there is no result, and never counts. If a place of the truth
-    /// has no neighbour, a search need not find one there. Such a place has an infinite distance.
-    /// In a truth without distances, it has the id 2^64-1.
+    /// The found id 2^64-1 means that there is no result, and never counts. If the truth has fewer
+    /// than k neighbours for a query, a search finds all of them with fewer results. In the truth,
+    /// a missing neighbour has an infinite distance or, without distances, the id 2^64-1.
     ///
     /// The call fails if `k` is larger than the k of the truth, or if the number of queries
     /// differs.
