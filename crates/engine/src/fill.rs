@@ -13,8 +13,9 @@ pub struct BlockFill {
     /// The use by the index as it is.
     #[serde(flatten)]
     pub fill: Fill,
-    /// Proposals that use the blocks better: a higher degree in the same blocks, longer codes in the
-    /// same blocks, and the largest degree that saves a block or fits another node into a block.
+    /// Proposals that use the blocks better: a higher degree in the same blocks, longer codes in
+    /// the same blocks, and the largest degree that saves a block or fits another node into a
+    /// block.
     pub proposals: Vec<Fill>,
 }
 
