@@ -257,7 +257,7 @@ impl GroundTruth {
     /// twice, it counts once.
     ///
     /// The found id 2^64-1 means that there is no result, and never counts. If the truth has fewer
-    /// than k neighbours for a query, a search finds all of them with fewer results. In the truth,
+    /// than k neighbours for a query, the search needs no more results than these. In the truth,
     /// a missing neighbour has an infinite distance or, without distances, the id 2^64-1.
     ///
     /// The call fails if `k` is larger than the k of the truth, or if the number of queries
