@@ -219,7 +219,7 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
 /// The queries are taken from `asked`, which should resemble future queries. If `asked` is `None`,
 /// rows of the source serve as queries, and the indexes do not have these rows. The function builds
 /// the small indexes one after the other in `scratch`, an existing folder. It removes each index
-/// after its trial.
+/// after the measurement.
 ///
 /// # Errors
 /// The call fails if options are out of range, the source has too few rows, queries have another
@@ -291,8 +291,8 @@ fn sample(
         return Err(Error::call(
             "number of queries",
             0,
-            "each candidate is measured with queries",
-            "Give at least one, or leave the queries out, so that rows serve as queries",
+            "a measurement needs queries",
+            "Give at least one query, or leave the queries out: rows are then the queries",
         ));
     }
     let queries = match asked {
@@ -444,7 +444,7 @@ impl Tried<'_> {
             Error::call(
                 "number of list sizes",
                 0,
-                "a trial needs at least one list size",
+                "a measurement needs at least one list size",
                 "Give at least one list size",
             )
         })?;

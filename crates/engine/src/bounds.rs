@@ -111,14 +111,14 @@ pub const MOST_PADDED: usize = 1 << 16;
 /// `what` describes the number of vectors.
 pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
     match vectors < MOST_PADDED {
-        true => (MOST_PADDED, "even if fewer vectors are left"),
+        true => (MOST_PADDED, "even if the index has fewer vectors"),
         false => (vectors, what),
     }
 }
 
 /// Refuses the numbers of a search that are beyond their bounds. `most` is the largest k, and
-/// `what` explains this bound in errors (for example "the vectors in the index"). Every search
-/// calls this function first.
+/// `what` explains this bound in errors (for example "the number of vectors in the index"). Every
+/// search calls this function first.
 ///
 /// # Errors
 /// The call fails with [`Error::Argument`], which names the number, its value and the bound.
@@ -134,7 +134,7 @@ pub fn search(options: &SearchOptions, most: usize, what: &str) -> Result<(), Er
     if options.recall.is_none() && options.list < k {
         let reason = format!("the k = {k} results are chosen from the list");
         let remedy = format!(
-            "Pass at least {k}, or a smaller k (in a cluster index `probes` sets the number of clusters, and may be smaller)"
+            "Pass at least {k}, or a smaller k (in a cluster index, `probes` sets the number of clusters, and may be below k)"
         );
         return Err(Error::call("list size", options.list, reason, remedy));
     }
@@ -187,7 +187,7 @@ pub(crate) fn press(press: Press) -> Result<(), Error> {
     // A search with 0 seeds begins at the entry node, which counts as one seed.
     number("number of seeds", seeds.max(1), MOST_SEEDS)?;
     if !(1.0..=MOST_LOW).contains(&low) {
-        let reason = "it is a multiple of the length of the list by high codes";
+        let reason = "its length is given as a multiple of the length of the list by high codes";
         let remedy = format!("Pass 1 to {MOST_LOW} (2 is usual)");
         return Err(Error::call("list by low codes", low, reason, remedy));
     }

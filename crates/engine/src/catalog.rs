@@ -115,7 +115,7 @@ pub struct Catalog {
     spaces: Mutex<HashMap<String, (Stamp, Space)>>,
 }
 
-/// Facts about an index in a catalog, which come from the manifest of the index alone.
+/// Facts about an index in a catalog, from the manifest of the index alone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct IndexFacts {
     /// The name of the index in the catalog.
@@ -281,8 +281,8 @@ impl Catalog {
             return Err(Error::call(
                 "watch_recall of each index",
                 "given",
-                "a watch is of one index",
-                "Open an index by itself to watch it",
+                "a catalog measures no recall",
+                "Open the index without a catalog to measure its recall",
             ));
         }
         // The page size is known only when an index is opened. If the pages of an index are larger
@@ -301,7 +301,7 @@ impl Catalog {
                 Error::Memory { budget, needs, .. } => Error::Memory {
                     budget,
                     needs,
-                    part: "the program and one query in flight, and more for each index".into(),
+                    part: "the program and one query in flight; each index needs more".into(),
                 },
                 error => error,
             })?;
@@ -413,8 +413,8 @@ impl Catalog {
         self.budget.ledger.lock().is_open(name)
     }
 
-    /// The number of open indexes. This includes indexes that callers still have, indexes that they
-    /// have opened again, and indexes that they change.
+    /// The number of open indexes. It includes closed indexes that a caller still has, and indexes
+    /// that are open for changes.
     pub fn open_count(&self) -> usize {
         self.budget.ledger.lock().open_count()
     }

@@ -79,7 +79,7 @@ pub enum Error {
     /// The memory budget of a catalog is too small for the changes of an index beside the indexes
     /// in use.
     #[error(
-        "memory budget of {budget} bytes: no memory for {what} beside {others} that are in use (waited {} s). Close unused indexes \
+        "memory budget of {budget} bytes: no memory for {what} beside the other indexes in use ({others}; waited {} s). Close unused indexes \
          (`index.close()`, or the end of its `with` block; in Rust drop the `LiveIndex`), or open the catalog with {needs} bytes",
         waited.as_secs()
     )]
@@ -107,7 +107,7 @@ pub enum Error {
     },
     /// The log has lost durable records.
     #[error(
-        "{file}: damaged: its records end at offset {offset} ({reason}) with sequence number {sequence}, but {evidence}. \
+        "{file}: damaged: its records end at offset {offset} ({reason}), before sequence number {sequence}, but {evidence}. \
          Of the {missing} records after this offset, {}{whole} can be read. Restore a copy, or run `stratann repair`, which keeps \
          the readable records",
         if *more { "at least " } else { "" }

@@ -13,9 +13,9 @@ pub struct BlockFill {
     /// The use by the index as it is.
     #[serde(flatten)]
     pub fill: Fill,
-    /// Proposals that use the blocks better. They are a higher degree in the same blocks, longer
-    /// codes in the same blocks, and another degree. That degree is the largest one that saves a
-    /// block or fits another node into a block.
+    /// Proposals that use the blocks better: a higher degree in the same blocks, longer codes in
+    /// the same blocks, and the largest degree that saves a block or fits another node into a
+    /// block.
     pub proposals: Vec<Fill>,
 }
 
@@ -71,9 +71,9 @@ impl fmt::Display for Fill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let used = 100.0 * self.used;
         match (self.nodes_per_page, self.blocks) {
-            (1, 1) => write!(f, "a node a block, {used:.0} % used"),
-            (1, blocks) => write!(f, "{blocks} blocks a node, {used:.0} % used"),
-            (nodes, _) => write!(f, "{nodes} nodes a block, {used:.0} % used"),
+            (1, 1) => write!(f, "1 node per block, {used:.0} % used"),
+            (1, blocks) => write!(f, "{blocks} blocks per node, {used:.0} % used"),
+            (nodes, _) => write!(f, "{nodes} nodes per block, {used:.0} % used"),
         }
     }
 }
@@ -104,9 +104,9 @@ mod tests {
     #[test]
     fn the_usual_degree_fills_its_blocks() {
         for (element, dim, code_bytes, degree, fill) in [
-            (Element::U8, 128, 32, 24, "4 nodes a block, 98 % used"),
-            (Element::F32, 384, 96, 25, "a node a block, 99 % used"),
-            (Element::F32, 1024, 128, 30, "2 blocks a node, 99 % used"),
+            (Element::U8, 128, 32, 24, "4 nodes per block, 98 % used"),
+            (Element::F32, 384, 96, 25, "1 node per block, 99 % used"),
+            (Element::F32, 1024, 128, 30, "2 blocks per node, 99 % used"),
         ] {
             let found = usual_degree(element, dim, code_bytes);
             let text = BlockFill::of(element, dim, found, code_bytes)
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn proposals_use_more_of_what_is_read() {
         let found = BlockFill::of(Element::U8, 128, 64, 32);
-        assert_eq!(found.fill.to_string(), "a node a block, 60 % used");
+        assert_eq!(found.fill.to_string(), "1 node per block, 60 % used");
         for proposal in &found.proposals {
             let fewer = proposal.read_per_node() < found.fill.read_per_node();
             assert!(fewer || proposal.used > found.fill.used, "{proposal:?}");

@@ -429,7 +429,7 @@ impl Index {
             graph_pages = memory_plan.graph_pages,
             vector_pages = memory_plan.vector_pages,
             inserting = memory_plan.inserting,
-            "opened; its memory, in bytes"
+            "opened; memory of its parts, in bytes"
         );
         let unpacked = unpacked.filter(|_| memory_plan.unpacked > 0);
         let mut index = Self {
@@ -565,7 +565,7 @@ impl Index {
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 tracing::warn!(
                     index = %self.path.display(),
-                    "ids are looked up in all records, since their file is damaged (`stratann compact` writes another): {error}"
+                    "the file of ids is damaged, so lookups read all records (`stratann compact` writes a new file): {error}"
                 );
                 Ok(None)
             }

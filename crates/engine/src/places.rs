@@ -168,7 +168,7 @@ impl FromStr for Placed {
         let found = Self::ALL.into_iter().find(|role| role.name() == text);
         found.ok_or_else(|| match text {
             "codes" => "codes have no place of their own, since they are in memory while an index is open, or in the nodes on storage".into(),
-            "ids" => "ids have no place of their own, since they are in the pages, and their table is read only to change the index or look up ids".into(),
+            "ids" => "ids have no place of their own, since pages contain them, and the table of ids is read only to change the index or to look up ids".into(),
             "log" => "the log has no place of its own, since it stays in the folder of the MANIFEST".into(),
             _ => format!("`{text}` is no role. Place topology or vectors"),
         })
@@ -415,7 +415,7 @@ impl Places {
             None => Ok(()),
             Some(place) => Err(self.refuse(
                 place,
-                "a catalog would copy the index before it reserves the memory".into(),
+                "a catalog would copy the index before it reserves memory for the copy".into(),
                 "Place the role in a folder, for example mapped:/dev/shm/x",
             )),
         }
@@ -532,7 +532,7 @@ impl Places {
                     let reason = format!(
                         "{tier} is memory of the searching process, and a copy would disappear at the end of the build"
                     );
-                    let remedy = "Give it when the index is opened";
+                    let remedy = "Give this place when you open the index";
                     return Err(self.refuse(place, reason, remedy));
                 }
             }
@@ -558,8 +558,8 @@ impl Places {
             None => Ok(()),
             Some(place) => Err(self.refuse(
                 place,
-                "copies in memory are made from the index when it is opened".into(),
-                "Leave it out, or give a tier with files",
+                "copies in memory exist only while a process has the index open".into(),
+                "Leave this place out, or give a tier with files",
             )),
         }
     }
@@ -602,7 +602,7 @@ impl State<'_> {
                     "place",
                     tier,
                     format!(
-                        "copies on the memory server {} are for searches alone",
+                        "copies on the memory server {} are only for searches",
                         remote.address
                     ),
                     "Change the index without this place",

@@ -121,7 +121,7 @@ named! {
         Accumulate = "accumulate", "New vectors are written at once, and changes of pages are collected in memory and written together",
         /// The vector waits in memory. It later joins clusters on storage, together with other new
         /// vectors. Changed clusters are split, merged and rewritten (SPFresh).
-        Rebalance = "rebalance", "New vectors wait in memory and join clusters together; changed clusters are split and merged (SPFresh)",
+        Rebalance = "rebalance", "New vectors wait in memory, and batches of them are added to clusters; changed clusters are split and merged (SPFresh)",
     }
 }
 

@@ -97,9 +97,12 @@ pub struct Stats {
     /// [`Index::health`] runs a health check.
     pub health: IndexHealth,
     /// The gravest failure in the background, if the index is open for changes. It is the reason
-    /// for one of four states. The handle takes no more changes, or a checkpoint may not be
-    /// durable. Or vectors that belong in the graph on storage wait in memory, or the last
-    /// checkpoint is old.
+    /// for one of four states:
+    ///
+    /// - The handle takes no more changes.
+    /// - A checkpoint may not be durable.
+    /// - Vectors that belong in the graph on storage wait in memory.
+    /// - The last checkpoint is old.
     ///
     /// In each of these states, acknowledged changes are in the log, and searches find them. But
     /// opening the index takes longer, and searches may take longer, too.

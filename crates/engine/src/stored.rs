@@ -119,7 +119,7 @@ pub(crate) fn of_another_index(volume: &dyn Volume, entry: &FileEntry) -> Error 
     damaged(
         volume,
         &entry.name,
-        "its header is not the one that the MANIFEST names: a file of another index",
+        "its header is not the header that the MANIFEST names, so it is a file of another index",
     )
 }
 

@@ -22,7 +22,7 @@ const FIRST: usize = 4;
 /// The text for a browser that connects to a server's port.
 fn elsewhere(protocol: Protocol) -> String {
     let text = format!(
-        "this is the port of {protocol} of StratANN, for its clients. The option --http of this server sets the address of its health and metrics\n"
+        "this is the port of {protocol} of StratANN, for clients of this server. The option --http of this server sets the address of its health and metrics\n"
     );
     format!(
         "\r\nHTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{text}",

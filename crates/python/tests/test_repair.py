@@ -96,6 +96,6 @@ def test_columns_without_a_value_are_told_if_they_are_lost(tmp_path, small):
     name = flip(path, "columns", 0)
     report = stratann.repair(path)
     said = [lost["what"] for lost in report["lost"] if os.path.basename(lost["file"]) == name]
-    assert len(said) == 1 and "columns in which no vector has a value" in said[0], report
+    assert len(said) == 1 and "columns without any value" in said[0], report
     again = stratann.open(path)
     assert list(again.columns) == ["n"] and again.count("n >= 0") == 200

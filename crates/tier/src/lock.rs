@@ -123,7 +123,7 @@ impl HeldLock {
                     return Ok(None);
                 }
                 tracing::warn!(
-                    "a lock file is on a file system without locks. {LOCK} is set: make sure that no other process writes to its folder"
+                    "a lock file is on a file system without locks. {LOCK} is set: make sure that no other process writes to the folder of the lock file"
                 );
             }
             Err(error) => return Err(std::io::Error::from(error).into()),

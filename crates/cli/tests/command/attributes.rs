@@ -248,7 +248,11 @@ fn set_attributes_opens_the_index_once() {
     let output = command.env("STRATANN_LOG", "debug").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
-    assert_eq!(said.matches("opened; its memory").count(), 1, "{said}");
+    assert_eq!(
+        said.matches("opened; memory of its parts").count(),
+        1,
+        "{said}"
+    );
     // A path without an index is refused before the file is looked for.
     place
         .run(&["set-attributes", "none", "gone.jsonl"])
@@ -641,7 +645,7 @@ fn attributes_are_changed_without_vectors() {
         set(&["set.jsonl"]).refused(2, &[said]);
     }
     for (rows, said) in [
-        ("{\"id\": 8}\n{\"ident\": 9}\n", "no such key in \"id\""),
+        ("{\"id\": 8}\n{\"ident\": 9}\n", "missing in \"id\""),
         ("{\"id\": 8}\n{\"id\": -1}\n", "-1 in \"id\""),
         ("{\"id\": 8}\n[9]\n", "a JSON object"),
     ] {

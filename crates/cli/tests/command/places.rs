@@ -249,7 +249,7 @@ fn an_index_is_searched_in_the_memory_of_another_process() {
     place.run(&["verify", "a.idx", "--place", &text]).done();
     place
         .run(&["insert", "a.idx", "queries.u8bin", "--place", &text])
-        .refused(2, &["for searches alone"]);
+        .refused(2, &["only for searches"]);
     // `copies` lists and removes the copies on the server, of one index or of all indexes.
     let listed = |words: &[&str]| {
         let words = [&["copies", "--json", "--place", &text][..], words].concat();

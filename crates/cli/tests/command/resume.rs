@@ -220,7 +220,7 @@ fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
     assert!(again.stdout.contains("taken over"), "{again:?}");
     assert!(again.stdout.contains("order; graph"), "{again:?}");
     assert!(
-        again.stderr.contains("resumed after") || again.stderr.contains("taken over"),
+        again.stderr.contains("resumed after") || again.stderr.contains("from savepoint"),
         "{again:?}"
     );
     place.run(&["verify", "index"]).done();

@@ -149,7 +149,9 @@ impl ClusterPlan {
         }
         if let Some(path) = &options.query_log {
             if !has_groups(layout) {
-                let reason = format!("a log decides on groups, and the layout {layout} has none");
+                let reason = format!(
+                    "a query log decides the groups, and the layout {layout} has no groups"
+                );
                 let remedy = "Leave it out, or choose the layout grouped";
                 return Err(Error::call("query log", path.display(), reason, remedy));
             }
@@ -168,7 +170,7 @@ impl ClusterPlan {
             Some(budget) if budget < needs => Err(Error::Memory {
                 budget,
                 needs,
-                part: "a build of clusters: numbers, clusters and distances of all vectors, and the heads".into(),
+                part: "the numbers, clusters and distances of all vectors, and the heads, in a build of clusters".into(),
             }),
             _ => Ok(Some(plan)),
         }
@@ -551,7 +553,7 @@ impl ClusterBuild<'_> {
         if memberships.given_up > 0 {
             tracing::debug!(
                 memberships = memberships.given_up,
-                "memberships were given up, since their clusters had {} members",
+                "memberships were left out, since their clusters already had {} members",
                 closure.most
             );
         }
@@ -649,7 +651,7 @@ impl ClusterBuild<'_> {
             let length = u32::try_from(extent.len()).map_err(|_| LayoutError::Shape {
                 what: "bytes of a cluster",
                 found: extent.len() as u64,
-                expected: "fewer than 4 GiB: take smaller clusters",
+                expected: "fewer than 4 GiB, which a smaller cluster size gives",
             })?;
             table.bytes.push(length);
             out.push(extent, kind.alignment())?;

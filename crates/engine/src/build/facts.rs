@@ -172,8 +172,8 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     let wanted = low_codes(options)?;
     if codebook.low_codes() != wanted {
         let precisions = |low_codes| match low_codes {
-            Some(LowCodes::Nested) => "two precisions",
-            Some(LowCodes::Separate) => "two precisions, which are separate",
+            Some(LowCodes::Nested) => "two nested precisions",
+            Some(LowCodes::Separate) => "two separate precisions",
             None => "one precision",
         };
         let found = format!("for codes of {}", precisions(codebook.low_codes()));

@@ -232,7 +232,7 @@ fn check_search_memory(
         true => (options.preset.entry_points, "the codebook"),
         false => (
             source.rows(),
-            "the codes of all vectors (the layout inline keeps them on storage)",
+            "the codes of all vectors (the layout inline keeps the codes on storage)",
         ),
     };
     let needs = plan::least(source.dim(), codes as u64 * code_bytes as u64);
@@ -240,7 +240,7 @@ fn check_search_memory(
         Some(budget) if budget < needs => Err(Error::Memory {
             budget,
             needs,
-            part: format!("a search, with the program and {what}"),
+            part: format!("the program, a search and {what}"),
         }),
         _ => Ok(()),
     }

@@ -178,7 +178,7 @@ impl Budget {
                 return Err(Error::Damaged {
                     file: path.join(MANIFEST).display().to_string(),
                     what: format!(
-                        "it names the codebook {hash}, but the codebook has another hash"
+                        "it names a codebook with the hash {hash}, but the codebook has another hash"
                     ),
                 });
             }

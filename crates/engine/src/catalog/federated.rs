@@ -142,7 +142,7 @@ impl Catalog {
         let each: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         let each: Vec<&str> = each.into_iter().filter(|name| seen.insert(*name)).collect();
         let vectors = self.check(&each)?;
-        let (most, what) = bounds::most_answers(vectors, "the vectors in all indexes");
+        let (most, what) = bounds::most_answers(vectors, "the number of vectors in all indexes");
         bounds::search(options, most, what)?;
         let (k, start, rows) = (options.k, Instant::now(), queries.rows());
         let answers = bounds::answers(k, rows)?;

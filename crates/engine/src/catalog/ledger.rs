@@ -104,7 +104,7 @@ impl From<Refusal> for Error {
                 budget: beside.budget,
                 needs: beside.needs,
                 part: format!(
-                    "{} beside {} that are in use, which stay until their handles are dropped (in Python `Index.close` ends the changes of one)",
+                    "{} beside the other indexes in use ({}), which stay open until their handles are dropped (in Python, `Index.close` ends the changes of an index)",
                     beside.what, beside.others
                 ),
             },

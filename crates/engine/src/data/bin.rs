@@ -72,7 +72,7 @@ pub(super) fn read_shape(
             offset: 0,
             what: "the number of rows",
             found: all.to_string(),
-            reason: format!("the file name ends with .crop_nb_{rows}"),
+            reason: format!("the file name says {rows} rows (.crop_nb_{rows})"),
             remedy: "Fetch the file again, or give it the name of the whole file".into(),
         });
     }
@@ -262,7 +262,7 @@ mod tests {
         refused(
             &bytes,
             "a.fbin.crop_nb_7",
-            "is 6; the file name ends with .crop_nb_7. ",
+            "is 6; the file name says 7 rows (.crop_nb_7). ",
         );
         refused(&bytes, "a.fbin.crop_nb_5", "16 trailing bytes");
         refused(&bytes[..100], "a.fbin.crop_nb_6", "its name says 6 rows");

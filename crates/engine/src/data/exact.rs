@@ -466,7 +466,7 @@ mod tests {
             let text = fail(&good, k, Metric::L2);
             assert!(
                 text.starts_with(&format!(
-                    "k is {k}; it can be 1 to 65536, even if fewer vectors are left. Pass 1 to 65536"
+                    "k is {k}; it can be 1 to 65536, even if the index has fewer vectors. Pass 1 to 65536"
                 )),
                 "{text}"
             );

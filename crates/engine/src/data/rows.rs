@@ -258,7 +258,7 @@ impl JsonRows {
             None => None,
             Some(key) => {
                 let found = parsed.remove(key);
-                let found = found.as_deref().map_or("no such key", RawValue::get);
+                let found = found.as_deref().map_or("missing", RawValue::get);
                 let id = found.parse().ok().filter(|&id| id != u64::MAX);
                 let found = format!("{found:.80} in {key:?}");
                 Some(id.ok_or_else(|| {
@@ -555,7 +555,7 @@ mod tests {
         }
         std::fs::write(&path, "{\"ident\": 1}\n").unwrap();
         let error = JsonRows::open(&path, &columns).unwrap_err().to_string();
-        assert!(error.contains("no such key in \"id\""), "{error}");
+        assert!(error.contains("missing in \"id\""), "{error}");
     }
 
     #[test]

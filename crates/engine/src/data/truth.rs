@@ -48,7 +48,7 @@ pub struct GroundTruth {
 
 impl GroundTruth {
     /// Converts the results of a search to ground truth, so that they can be written. The call
-    /// fails if the lengths do not fit.
+    /// fails if a query has not k ids and k distances.
     pub fn from_results(
         k: usize,
         ids: &[u64],
@@ -58,8 +58,8 @@ impl GroundTruth {
             return Err(DataError::argument(
                 "the number of ids and distances",
                 format!("{} and {}", ids.len(), distances.len()),
-                format!("each query has k = {k} of both"),
-                "Pass as many of both, k at least 1 for each query",
+                format!("each query has k = {k} ids and as many distances"),
+                "Pass k ids and k distances for each query, with k at least 1",
             ));
         }
         Ok(GroundTruth {
@@ -115,7 +115,7 @@ impl GroundTruth {
                     "ids"
                 };
                 let without = if with_distances {
-                    format!("; without distances it would be {ids_only}")
+                    format!("; a file without distances would have {ids_only} bytes")
                 } else {
                     String::new()
                 };
@@ -256,9 +256,9 @@ impl GroundTruth {
     /// not matter which of several rows at the same distance a search finds. If an id was found
     /// twice, it counts once.
     ///
-    /// The found id 2^64-1 means that there is no result, and never counts. If a place of the truth
-    /// has no neighbour, a search need not find one there. Such a place has an infinite distance.
-    /// In a truth without distances, it has the id 2^64-1.
+    /// The found id 2^64-1 means that there is no result, and never counts. If the truth has fewer
+    /// than k neighbours for a query, the search needs no more results than these. In the truth,
+    /// a missing neighbour has an infinite distance or, without distances, the id 2^64-1.
     ///
     /// The call fails if `k` is larger than the k of the truth, or if the number of queries
     /// differs.
@@ -279,7 +279,7 @@ impl GroundTruth {
         ] {
             if found != self.queries * k {
                 let reason = format!(
-                    "{} queries of the ground truth have k = {k} each, so {}",
+                    "the ground truth has {} queries with k = {k} answers each, so {} answers",
                     self.queries,
                     self.queries * k
                 );
@@ -359,7 +359,7 @@ fn check_narrow(ids: &[u64]) -> Result<(), DataError> {
             "an id",
             id,
             "this format has 32 bits for an id, so at most 4294967294 is possible",
-            "Use .bin64, which has the distances as well, or .npy; both have 64",
+            "Use .bin64, which has the distances as well, or .npy; both have 64 bits",
         )),
     }
 }
@@ -632,7 +632,7 @@ mod tests {
         std::fs::write(&path, &bytes[..60]).unwrap();
         let text = GroundTruth::read(&path).unwrap_err().to_string();
         assert!(
-            text.contains("60 bytes found, 72 expected (its header says 2 queries of 4 ids and distances; without distances it would be 40)"),
+            text.contains("60 bytes found, 72 expected (its header says 2 queries of 4 ids and distances; a file without distances would have 40 bytes)"),
             "{text}"
         );
         let (_keep, path) = written(
@@ -866,7 +866,7 @@ mod tests {
         let text = truth.recall(&[0; 4], &[0.0; 4], 4).unwrap_err().to_string();
         assert!(
             text.contains(
-                "found ids is 4; 2 queries of the ground truth have k = 4 each, so 8. Give"
+                "found ids is 4; the ground truth has 2 queries with k = 4 answers each, so 8 answers. Give"
             ),
             "{text}"
         );

@@ -376,8 +376,9 @@ pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<()
 fn replaced(volume: &dyn Volume) -> Error {
     Error::Tier(TierError::Replaced {
         place: volume.name(),
-        what: "another index has replaced it: its MANIFEST is not the one that was opened or written here"
-            .into(),
+        what:
+            "another index has replaced it, since this handle neither opened nor wrote its MANIFEST"
+                .into(),
     })
 }
 

@@ -507,7 +507,7 @@ impl Shared {
             return Ok(());
         };
         let why = format!(
-            "an earlier write or sync failed ({why}), so the content of the file is unknown; it takes no records until the log is rotated, which needs a working disk"
+            "an earlier write or sync failed ({why}), so the content of the file is unknown; the file takes no more records, and a new log begins when the disk works again"
         );
         Err(Error::Tier(TierError::Io {
             action: "append",

@@ -299,14 +299,14 @@ impl Filter {
         }
     }
 
-    /// Returns a filter that matches the rows which match all of some filters. If there are no
+    /// Returns a filter that matches the rows which match all of the given filters. If there are no
     /// filters, every row matches.
     pub fn all_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
         Self::joined(filters, Node::And).unwrap_or_else(|| Self::constant(true))
     }
 
-    /// Returns a filter that matches the rows which match at least one of some filters. If there
-    /// are no filters, no row matches.
+    /// Returns a filter that matches the rows which match at least one of the given filters. If
+    /// there are no filters, no row matches.
     pub fn any_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
         Self::joined(filters, Node::Or).unwrap_or_else(|| Self::constant(false))
     }

@@ -69,7 +69,7 @@ impl Schema {
                 Some(found) if found == kind => continue,
                 Some(found) => (
                     format!("in the existing index {index} it is of type {found}"),
-                    "Give its type, or another path",
+                    "Give the type in the index, or another path",
                 ),
                 None => (
                     format!("the existing index {index} has no such column"),
@@ -93,7 +93,7 @@ impl Schema {
                 false => Err(Error::call(
                     format!("the value of column {name:?}"),
                     format!("of type {kind}"),
-                    format!("its other values are of type {known}"),
+                    format!("the other values of the column are of type {known}"),
                     "Give a value of this type, or use another column",
                 )),
             };
@@ -123,7 +123,7 @@ impl Schema {
         let warnings = new.filter_map(|name| {
             let meant = self.columns.keys().find(|known| is_slip(name, known))?;
             Some(format!(
-                "column {name:?} is new; did you mean {meant:?}, which was there before? If so, set these values under that name, and {name:?} to none"
+                "column {name:?} is new; did you mean {meant:?}, which the index already has? If so, set these values in {meant:?}, and remove them from {name:?}"
             ))
         });
         warnings.collect()

@@ -140,7 +140,7 @@ pub(super) fn construct(
             .for_each(|start| *start = order[*start as usize]);
         lists.places = Some(inverse(&order));
     }
-    let stage = Stage::begin(progress, "last touches", 0);
+    let stage = Stage::begin(progress, "final links", 0);
     stats.edges +=
         reach::link_unreachable(&mut lists, (rows, 0..rows as u32), entry, degree, |_| {
             starts.clone()

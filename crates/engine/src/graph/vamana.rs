@@ -128,7 +128,7 @@ pub(super) fn build_in(
     if reached == Reached::END {
         drop(Stage::begin(
             progress,
-            &format!("{part}graph, taken over"),
+            &format!("{part}graph, from savepoint"),
             0,
         ));
         growing.resumed(format!("{part}graph"));
@@ -282,7 +282,7 @@ pub(super) fn grow(
         node_of[row as usize] = node as u32;
     }
     let mut list = Vec::new();
-    let stage = Stage::begin(progress, "graph, known lists", known.rows() as u64);
+    let stage = Stage::begin(progress, "graph, existing lists", known.rows() as u64);
     known.each(&mut |row, neighbours| {
         let node = node_of[row as usize];
         list.clear();
@@ -340,7 +340,7 @@ fn finish(
     part: &str,
     progress: &dyn Progress,
 ) -> Result<(), Interrupted> {
-    let stage = format!("{part}graph, last touches");
+    let stage = format!("{part}graph, final links");
     let _stage = Stage::begin(progress, &stage, points.rows() as u64);
     trim(points, slots, &pass.rule, parameters.threads, progress)?;
     let link_all = || {

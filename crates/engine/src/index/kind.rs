@@ -226,7 +226,7 @@ impl GraphIndex {
             return Err(Error::call(
                 "navigation",
                 "on",
-                "the memory budget cannot hold the navigation graph, or was divided without it",
+                "the memory budget is too small for the navigation graph, or the index was opened without it",
                 "Turn `navigation` off, or open the index with `navigation` and enough memory",
             ));
         };

@@ -317,7 +317,8 @@ impl Index {
     /// read of the vector. Vectors that were inserted directly after the build are not in this
     /// file. An earlier version writes no such file if ids are row numbers. In both cases, look-ups
     /// read the records. Without a memory budget, four bytes for each record stay in memory for the
-    /// next look-up. Under a budget none stay, so one call with many ids is faster than many calls.
+    /// next look-up. Under a budget, these bytes do not stay in memory, so one call with many ids
+    /// is faster than many calls.
     ///
     /// # Errors
     /// - A read fails, or a page is damaged.

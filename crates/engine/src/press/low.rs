@@ -111,8 +111,8 @@ impl Low {
         let nodes = collection.nodes as usize;
         let kept = match bits.map(|bits| Kept::new(bits, nodes)) {
             Some(None) => {
-                let found = format!("{} bytes of bits", bits.map_or(0, <[u8]>::len));
-                return wrong(found, format!("each of {nodes} nodes has a bit"));
+                let found = format!("{} bytes of flags", bits.map_or(0, <[u8]>::len));
+                return wrong(found, format!("each of {nodes} nodes has one flag, a bit"));
             }
             Some(kept) => kept,
             None => None,

@@ -125,8 +125,7 @@ fn check_number(index: &Index, queries: Option<&dyn VectorSource>) -> Result<(),
         None if index.live() < least => {
             let reason = format!("its vectors would be the queries, and {reason}");
             let remedy = format!(
-                "Give at least {least} queries. An index that was never measured needs none, as a \
-                 search for a recall compares all of so few vectors"
+                "Give at least {least} queries. Without a measurement, a search with a target recall compares all vectors of so small an index"
             );
             Err(Error::call(
                 "number of vectors in the index",

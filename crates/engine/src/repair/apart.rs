@@ -142,8 +142,9 @@ impl Part<'_> {
         let (begins, ends) = (nodes.start, nodes.end);
         if page < self.pages {
             let inside = begins >= self.built.start && ends <= self.built.end;
-            return (!inside)
-                .then(|| format!("it begins with node {begins}, which its file does not have"));
+            return (!inside).then(|| {
+                format!("it begins with node {begins}, which is not in the range of its file")
+            });
         }
         let at = (page - self.pages) as usize;
         let named = |at: usize| added.get(at).map_or(self.inserted.end, |&node| node.into());

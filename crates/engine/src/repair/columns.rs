@@ -127,7 +127,7 @@ impl<'a> Salvaged<'a> {
         if part.is_none() {
             self.lost.push(Lost {
                 file: part_file,
-                what: "damaged; if it had columns in which no vector has a value, they are lost, and filters refuse them".to_owned(),
+                what: "damaged; columns without any value are lost, and a filter that names such a column fails".to_owned(),
                 vectors: 0,
             });
         }
@@ -190,13 +190,13 @@ impl<'a> Salvaged<'a> {
         }
         if gone > 0 {
             let what = format!(
-                "damaged blocks; {gone} rows are lost with them, and their vectors have no attributes now"
+                "damaged blocks; {gone} rows of attributes are lost, and the vectors of these rows have no attributes now"
             );
             self.lost.push(lose(what));
         }
         if unknown > 0 {
             let what = format!(
-                "damaged entries; {unknown} rows with unknown ids are lost with them, and their vectors have no attributes now, or earlier ones"
+                "damaged entries; {unknown} rows of attributes with unknown ids are lost, and the vectors of these rows have no attributes now, or earlier attributes"
             );
             self.lost.push(lose(what));
         }

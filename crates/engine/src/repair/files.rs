@@ -43,7 +43,7 @@ pub(super) fn header(
             Ok(Header::Right(header))
         }
         Ok(_) => {
-            let what = "its header is not the one that the MANIFEST names: a file of another index";
+            let what = "its header is not the header that the MANIFEST names, so it is a file of another index";
             Ok(Header::None(what.into()))
         }
         Err(

@@ -145,7 +145,7 @@ impl<'m> Files<'m, '_, '_> {
             Ok(journal) => even.journal = journal,
             Err(why) => self.lost.push(Lost {
                 what: format!(
-                    "{why}: its pages are taken as they are in their file, where some may be torn, and some lack the latest nodes"
+                    "{why}: the file of pages is used without the journal; some of its pages may be torn, or lack the latest nodes"
                 ),
                 file: name,
                 vectors: 0,

@@ -60,7 +60,7 @@ impl LeadingParts<'_> {
     /// The reason for which a leading part cannot be read.
     pub(super) fn why(&self) -> String {
         let wrong = self.wrong.clone();
-        wrong.unwrap_or_else(|| "it lacks some of their leading parts".into())
+        wrong.unwrap_or_else(|| "it lacks some leading parts".into())
     }
 
     /// Returns the leading part of the vector of a node with an external id, or `None` if it is

@@ -103,7 +103,7 @@ impl Changes {
         let lost = lost.into_iter().map(|lost| Lost {
             file: lost.file,
             what: match lost.records {
-                0 => format!("{}; no record is lost with it", lost.what),
+                0 => format!("{}; no record is lost", lost.what),
                 records => format!(
                     "{}; at most {records} inserts, replacements and deletes are lost",
                     lost.what

@@ -397,7 +397,7 @@ impl Work<'_> {
             lost.push(Lost {
                 file: volume.name(),
                 what: format!(
-                    "{wrong} vectors of the log have NaN, infinity or no direction; dropped"
+                    "{wrong} vectors of the log have NaN, infinity or no direction; they are dropped"
                 ),
                 vectors: wrong,
             });

@@ -261,7 +261,7 @@ impl<'m> Files<'m, '_, '_> {
             if begins < nodes.start || begins + read.records.len() as u64 > nodes.end {
                 tally.page(
                     offset,
-                    format!("it begins with node {begins}, which its file does not have"),
+                    format!("it begins with node {begins}, which is not in the range of its file"),
                 );
                 return Ok(());
             }
@@ -339,8 +339,7 @@ impl<'m> Files<'m, '_, '_> {
                 if (shape.element(), shape.dim()) != said
                     || (facts.first, facts.nodes) != (first, count)
                 {
-                    let what =
-                        "its header says other vectors than the MANIFEST: a file of another index";
+                    let what = "its header describes other vectors than the MANIFEST, so it is a file of another index";
                     self.nothing(entry, what.into(), vectors);
                     return Ok(None);
                 }
@@ -477,7 +476,7 @@ impl<'m> Files<'m, '_, '_> {
             let role = FileEntry::role_of(kind, n);
             self.lost.push(Lost {
                 file: stored::name_of(self.volume, MANIFEST),
-                what: format!("it names no {role} file, which has vectors"),
+                what: format!("it does not name the {role} file, which has vectors"),
                 vectors: nodes,
             });
             return Ok(None);
@@ -615,9 +614,12 @@ impl<'m> Files<'m, '_, '_> {
             (tally.not_finite, "have elements that are NaN or infinite"),
             (
                 tally.no_direction,
-                "have length 0 or none, and so no direction under cosine",
+                "have a length that is 0 or not finite, and so no direction for the metric cosine",
             ),
-            (tally.twice, "have the id of another vector, which was kept"),
+            (
+                tally.twice,
+                "have the id of another vector, which the repair kept",
+            ),
         ] {
             if vectors > 0 {
                 self.lost.push(Lost {

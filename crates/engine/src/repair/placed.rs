@@ -439,7 +439,7 @@ impl<'m> Files<'m, '_, '_> {
         self.lost.push(Lost {
             file: self.table_name(FileKind::Placement),
             what: format!(
-                "{why}: without it, the latest record of each id counts, on any page; an unknown number of deleted ids comes back"
+                "{why}: without this file, the repair takes the latest record of each id, on any page, so an unknown number of deleted ids comes back"
             ),
             vectors: 0,
         });

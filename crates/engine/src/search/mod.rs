@@ -550,7 +550,7 @@ impl Index {
     ) -> Result<usize, Error> {
         let vectors = overlay.map_or(self.len(), |overlay| overlay.live(self.nodes()));
         bounds::recall(options.recall)?;
-        let (most, what) = bounds::most_answers(vectors, "the vectors in the index");
+        let (most, what) = bounds::most_answers(vectors, "the number of vectors in the index");
         bounds::search(options, most, what)?;
         Ok(vectors)
     }
@@ -606,7 +606,7 @@ impl Index {
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
             let reason =
-                "codes of this index are not in memory, and its search begins at entry points";
+                "the codes of this index are not in memory, so a search begins at entry points";
             return Err(Error::call(
                 "number of seeds",
                 options.seeds,

@@ -233,7 +233,7 @@ impl Scan<'_> {
                     return Err(Error::Damaged {
                         file: file.to_owned(),
                         what: format!(
-                            "node {node} left its page for another one {PATIENCE:?} ago, and is on none yet"
+                            "node {node} left its page {PATIENCE:?} ago, and is on no other page yet"
                         ),
                     });
                 }

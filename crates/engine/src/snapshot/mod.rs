@@ -104,7 +104,7 @@ pub struct SnapshotReport {
 /// - The disk is full, or `progress` interrupts.
 /// - [`Error::Undurable`]: the copy is complete, but a crash of the machine may lose it.
 ///
-/// After any error but the last one, the copied files are removed.
+/// After any error except [`Error::Undurable`], the copied files are removed.
 pub fn snapshot(
     path: impl AsRef<Path>,
     dest: impl AsRef<Path>,

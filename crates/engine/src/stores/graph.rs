@@ -144,7 +144,7 @@ impl GraphStores {
         if let Some(record) = twice {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Pending, None)?,
-                what: format!("node {} waits for its page twice", record.node),
+                what: format!("node {} has two pending records", record.node),
             });
         }
         let _ = self.placement.set(Placement::restore(file, pending));
@@ -169,7 +169,7 @@ impl GraphStores {
                 return Err(Error::Damaged {
                     file: stored::file_of(volume, manifest, FileKind::Journal, None)?,
                     what: format!(
-                        "it has page {page}, but {} pages have all {} nodes",
+                        "it has page {page}, but the first {} pages have all {} nodes",
                         placement.pages(),
                         file.nodes
                     ),

@@ -163,7 +163,7 @@ impl fmt::Display for Due {
             ),
             Due::Drifted(share) => write!(
                 f,
-                "{:.0} % of the vectors are unlike the vectors that the codes were trained on, and are found badly",
+                "{:.0} % of the vectors are unlike the vectors that the codes were trained on, and searches often miss them",
                 (100.0 * share).max(1.0)
             ),
         }

@@ -103,7 +103,7 @@ pub(crate) fn found_badly(due: Due) -> String {
     match due {
         Due::Drifted(_) => format!("{due}, until a merge (compact the index)"),
         due => format!(
-            "a part of the vectors is found badly until a merge, since {due} (compact the index)"
+            "searches often miss some vectors until a merge, since {due} (compact the index)"
         ),
     }
 }

@@ -105,7 +105,7 @@ impl StoredIds {
             Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
                 tracing::warn!(
                     index = %index.path().display(),
-                    "the ids are collected from all records, since the file of ids is missing or damaged (`stratann compact` writes another): {error}"
+                    "the file of ids is missing or damaged, so the ids are read from all records (`stratann compact` writes a new file): {error}"
                 );
                 Self::collected(index)
             }

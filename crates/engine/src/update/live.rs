@@ -547,7 +547,7 @@ impl LiveIndex {
         match (options.update, index.has_clusters()) {
             (Some(Update::Rebalance), false) => {
                 let reason = "this index is a graph, and rebalance needs clusters";
-                let remedy = "Use another way to update";
+                let remedy = "Use another update method";
                 return Err(Error::call("update", Update::Rebalance, reason, remedy));
             }
             (Some(way), true) if !matches!(way, Update::Merge | Update::Rebalance) => {

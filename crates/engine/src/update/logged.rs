@@ -45,7 +45,7 @@ pub(crate) fn logged_bytes(volume: &dyn Volume, manifest: &Manifest) -> Result<u
         Ok(())
     });
     if let Err(error) = surveyed {
-        tracing::debug!("the log was surveyed up to an error: {error}");
+        tracing::debug!("the log was counted only up to an error: {error}");
     }
     Ok(charges.bytes + if charges.any { FIRST_FRESH } else { 0 })
 }

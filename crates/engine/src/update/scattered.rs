@@ -39,7 +39,7 @@ impl LiveIndex {
             }
             let times = clusters.scatter(&**index.volume()).unwrap_or_else(|error| {
                 // Searches will report the same read error.
-                tracing::warn!(index = %self.path().display(), "the reads of its clusters could not be measured: {error}");
+                tracing::warn!(index = %self.path().display(), "the reads of each probe could not be measured: {error}");
                 None
             });
             *looked = Some(Looked { checkpoint, times });

@@ -34,7 +34,7 @@ impl Check<'_> {
         if let Some(first) = added.get(pages.count as usize) {
             let (page, all) = (file.pages + pages.count, file.pages + there);
             let what = format!(
-                "its {all} pages end before page {page}, which has node {first} by {}; {} nodes are behind the end",
+                "its {all} pages end before page {page}, which has node {first} according to {}; {} nodes are behind the end",
                 placement_tables.name,
                 nodes - u64::from(*first)
             );
@@ -58,7 +58,7 @@ impl Check<'_> {
             let (found, held) = (read.first, read.records.len() as u64);
             if found != begins {
                 let what = format!(
-                    "page {page} begins with node {found}; it should be node {begins} by {}",
+                    "page {page} begins with node {found}; according to {}, it should be node {begins}",
                     placement_tables.name
                 );
                 return check.report.problem(name, Some(offset), what);
@@ -85,7 +85,10 @@ impl Check<'_> {
         let waiting = tables.waiting_from(node.into(), 1);
         if waiting.iter().any(|record| *record.vector != *vector) {
             let of = tables.pending.as_ref().map_or("", |pending| &pending.name);
-            self.node_problem(place, format_args!("has another vector in {of}"));
+            self.node_problem(
+                place,
+                format_args!("has another vector in {of} than on this page"),
+            );
         }
     }
 

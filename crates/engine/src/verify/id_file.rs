@@ -64,7 +64,7 @@ impl IdFile {
                 Ok((_, of)) if of == node => continue,
                 Ok((entry, of)) => (
                     entry,
-                    format!("external id {id} leads to node {of}; node {node} has it"),
+                    format!("external id {id} leads to node {of}; node {node} has this id"),
                 ),
                 Err(entry) => (entry, format!("external id {id} of node {node} is missing")),
             };
@@ -91,7 +91,8 @@ impl IdFile {
             for (place, entry) in (0..view.len()).zip(view.first_entry()..) {
                 if !self.found.has(entry) {
                     let (id, node) = view.get(place);
-                    let what = format!("external id {id} leads to node {node}; no node has it");
+                    let what =
+                        format!("external id {id} leads to node {node}; no node has this id");
                     report.problem(
                         self.ids.file(),
                         Some(self.ids.entries().offset(entry)),

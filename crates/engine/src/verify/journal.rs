@@ -35,7 +35,7 @@ impl Check<'_> {
         let said = manifest.placement.map_or(count, |facts| facts.pages);
         if said != count {
             self.claim(format!(
-                "it says that {said} pages are in use; {nodes} nodes are on {count}"
+                "it says that {said} pages are in use; {nodes} nodes are on {count} pages"
             ));
         }
         let journal = stored::journal(volume, manifest, format.page_bytes()).unwrap_or_default();

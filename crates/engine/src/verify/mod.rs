@@ -415,7 +415,7 @@ impl Check<'_> {
                 if let Some(torn) = replayed.torn {
                     // This is normal after a crash: the log has all durable records.
                     self.progress.warn(&format!(
-                        "{}: its last record ends at byte {}; the bytes behind it are ignored ({}), as after a crash. They have {}{} whole records, and none is known to have been durable",
+                        "{}: its last record ends at byte {}; the bytes behind it are ignored ({}), as after a crash. These bytes have {}{} whole records, and none is known to have been durable",
                         torn.file,
                         torn.offset,
                         torn.reason,

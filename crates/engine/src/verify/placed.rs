@@ -102,7 +102,7 @@ impl Check<'_> {
         }
         if let Some((node, page)) = first {
             let what = format!(
-                "its {pages} pages end before page {page}, which has node {node} by {}; {behind} nodes are behind the end",
+                "its {pages} pages end before page {page}, which has node {node} according to {}; {behind} nodes are behind the end",
                 tables.name
             );
             self.report.problem(name, None, what);
@@ -223,12 +223,15 @@ impl Check<'_> {
             };
             let node = record.node;
             if !waits.add(node.into()) {
-                self.node_problem(place, "waits for its page twice");
+                self.node_problem(place, "has two pending records");
                 continue;
             }
             if !walk.found.add(node.into()) {
                 let page = tables.placement.page_of[node as usize];
-                self.node_problem(place, format_args!("waits for page {page}, but is on it"));
+                self.node_problem(
+                    place,
+                    format_args!("has a pending record, but is on page {page} already"),
+                );
                 continue;
             }
             self.report.nodes += 1;

@@ -140,7 +140,7 @@ impl Check<'_> {
             }
             if let Some(&count) = count.filter(|&&count| usize::from(count) != held) {
                 let what = format!(
-                    "page {page} holds {held} nodes; it should hold {count} by the table of pages"
+                    "page {page} holds {held} nodes; according to the table of pages, it should hold {count}"
                 );
                 check.report.problem(name, Some(offset), what);
             }
@@ -296,15 +296,19 @@ impl Runs {
     ) {
         if let Some(left) = self.left.filter(|&left| left != read.begun) {
             let what = format!(
-                "page {page} begins with {} bytes of a spanned record; {left} bytes of it are left",
+                "page {page} begins with {} bytes of a spanned record; {left} bytes of this record should follow",
                 read.begun
             );
             check.report.problem(file, Some(offset), what);
         }
         if let Some(said) = said.filter(|&said| said != (read.left > 0)) {
             let what = match said {
-                true => "does not run on to the next; it should by the table of pages",
-                false => "runs on to the next; it should not by the table of pages",
+                true => {
+                    "ends with a whole record; according to the table of pages, its last record continues on the next page"
+                }
+                false => {
+                    "ends with a record that continues on the next page; according to the table of pages, it ends with a whole record"
+                }
             };
             let what = format!("page {page} {what}");
             check.report.problem(file, Some(offset), what);

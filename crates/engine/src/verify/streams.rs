@@ -37,7 +37,7 @@ impl Check<'_> {
         let mut first = vec![0; BLOCK];
         volume.read_at(&entry.name, 0, &mut first)?;
         if header::stored_checksum(&first) != entry.header_crc32c {
-            let what = "its header is not the one that the MANIFEST names: a file of another index";
+            let what = "its header is not the header that the MANIFEST names, so it is a file of another index";
             self.report.problem(name, Some(0), what);
         }
         let bytes_of = |count: u64, bytes: u32| count.saturating_mul(u64::from(bytes));
@@ -70,7 +70,7 @@ impl Check<'_> {
         let found = blake3::hash(&payload).to_hex();
         if found.as_str() != manifest.codebook {
             let what = format!(
-                "its content hash is {found}; the MANIFEST says {}: the codebook of other codes",
+                "its content hash is {found}; the MANIFEST says {}, so it is the codebook of other codes",
                 manifest.codebook
             );
             self.report.problem(name, None, what);

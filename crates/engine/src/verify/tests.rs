@@ -757,8 +757,8 @@ fn pages_hold_what_the_tables_say() {
         };
         let found = lines(&index(layout, &change));
         let expected = [
-            "12288: page 2 holds 7 nodes; it should hold 6 by the table of pages",
-            "16384: page 3 holds 7 nodes; it should hold 8 by the table of pages",
+            "12288: page 2 holds 7 nodes; according to the table of pages, it should hold 6",
+            "16384: page 3 holds 7 nodes; according to the table of pages, it should hold 8",
             "16384: page 3 begins with node 21; node 20 is next",
         ];
         assert_eq!(found.len(), expected.len(), "{found:#?}");
@@ -955,7 +955,7 @@ fn the_manifest_claims_what_is_there() {
                 let role = |entry: &&mut FileEntry| entry.role == "codebook";
                 m.files.iter_mut().find(role).unwrap().header_crc32c ^= 1;
             },
-            &["/codebook, 0: its header is not the one that the MANIFEST names"],
+            &["/codebook, 0: its header is not the header that the MANIFEST names"],
         );
     }
     // If the layout has no encoded data, a manifest may leave out these sizes. In other layouts, it

@@ -384,7 +384,7 @@ fn what_callers_hold_is_not_free() {
     let catalog = place.catalog(Some(budget));
     let (a, b) = (catalog.index("a").unwrap(), catalog.index("b").unwrap());
     let error = catalog.index("c").unwrap_err();
-    assert!(error.to_string().contains("2 that are in use"), "{error}");
+    assert!(error.to_string().contains("indexes in use (2)"), "{error}");
     // To close an index in use frees nothing. A later request for this index would open it a second
     // time.
     assert!(catalog.close("a"));
@@ -687,7 +687,7 @@ fn a_change_for_which_there_is_no_room_is_refused_and_leaves_nothing() {
     let catalog = place.catalog(Some(needs + 1_000));
     let held = catalog.index("b").unwrap();
     let error = change(&catalog, "a").unwrap_err();
-    assert!(error.to_string().contains("1 that are in use"), "{error}");
+    assert!(error.to_string().contains("indexes in use (1"), "{error}");
     drop(held);
     let live = change(&catalog, "a").unwrap();
     assert!(catalog.memory_bytes() <= needs + 1_000);

@@ -252,7 +252,7 @@ fn an_insert_sees_what_has_drifted() {
     drop(index);
     // When the index is opened for changes again, the drift is known without another measurement.
     let trouble = live(&path, None).stats().trouble;
-    assert!(trouble.is_some_and(|trouble| trouble.contains("found badly")));
+    assert!(trouble.is_some_and(|trouble| trouble.contains("often miss")));
     let index = reader(&path);
     for how in [
         searches(),

@@ -403,7 +403,8 @@ fn a_slot_that_is_not_the_dead_one_is_found_by_the_id_that_stands_twice() {
     )
     .unwrap();
     let report = verify(place.index(), &Silent).unwrap();
-    let found = |problem: &stratann::Problem| problem.what.contains("by the table of pages");
+    let found =
+        |problem: &stratann::Problem| problem.what.contains("according to the table of pages");
     assert!(report.problems.iter().any(found), "{:#?}", report.problems);
 }
 

@@ -695,7 +695,7 @@ fn a_watch_is_of_one_index() {
     assert!(
         error
             .to_string()
-            .contains("a watch is of one index. Make one for each"),
+            .contains("a `RecallWatch` measures one index. Make one for each"),
         "{error}"
     );
     for queries in [0, 1_001] {

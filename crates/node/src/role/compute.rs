@@ -583,7 +583,10 @@ impl<L: LowHalf> Worker<L> {
         for query in &mut self.queries {
             if let Stage::Walk(_) = query.stage {
                 Message::End.append(query.head(now), &mut out.memory);
-                query.hold(Peer::Memory, "has another state of the index than before");
+                query.hold(
+                    Peer::Memory,
+                    "has another state (checkpoint) of the index than before",
+                );
             }
             if query.stage == Stage::Held(Peer::Memory) {
                 common.go_on(now, query, out);

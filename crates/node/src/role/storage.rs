@@ -371,7 +371,7 @@ fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
         }
         // The reply names this run, so that the client can send the change to it.
         Known::OtherRun(run) => {
-            let text = "this change was sent to an earlier run of storage, or the server has forgotten this client";
+            let text = "this change was sent before the storage server was restarted, or the server has forgotten this client";
             append_refusal(Head { state: run, ..head }, Reason::OtherState, text, out);
         }
         Known::Ended(End::Made(changed)) => Message::Changed(changed).append(head, out),

@@ -84,7 +84,7 @@ fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: 
             // After a panic in `tidy`, changes continue.
             if catch_unwind(AssertUnwindSafe(|| ranker.tidy(all_by))).is_err() {
                 tracing::error!(
-                    "dropping states that no server needs failed (the panic is on standard error). The server tries again, and changes continue"
+                    "a panic ended the removal of states that no server needs (the message is on standard error). The server tries again, and changes continue"
                 );
             }
             tidied = Instant::now();

@@ -102,13 +102,13 @@ pub enum Fault {
     Protocol(String),
     /// The server's certificate is not trusted.
     #[error(
-        "has a certificate that is not trusted ({0}). Let {variable} name a file with this certificate or its issuer's, and reach the server by a name that the certificate is for",
+        "has a certificate that is not trusted ({0}). Let {variable} name a file with this certificate or the certificate of its issuer, and reach the server by a name that the certificate is for",
         variable = Tls::AUTHORITY
     )]
     Certificate(String),
     /// The server's certificate is that of an authority, and not of a server.
     #[error(
-        "shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it; clients trust a certificate of a server alone. Make one of a server, with `-addext basicConstraints=critical,CA:FALSE`"
+        "shows the certificate of an authority (CA:TRUE), as `openssl req -x509` makes it; clients trust only the certificate of a server. Make such a certificate, with `-addext basicConstraints=critical,CA:FALSE`"
     )]
     Authority,
     /// Client or server does not know the other's secret.

@@ -162,7 +162,7 @@ pub(crate) fn replay(
             return Err(Error::Damaged {
                 file,
                 what: format!(
-                    "{reason}, but {} continues with {first}, so this log had records (`stratann repair` keeps the readable records)",
+                    "{reason}, but {} begins with sequence number {first}, so this log had records (`stratann repair` keeps the readable records)",
                     log.file
                 ),
             });
@@ -407,7 +407,7 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
         return Err(Error::Damaged {
             file,
             what: format!(
-                "its vectors are {} by the fields at offset 48, and the vectors of the index are {}: a log of another index",
+                "its vectors are {} by the fields at offset 48, and the vectors of the index are {}, so it is a log of another index",
                 say(header.shape),
                 say(shape)
             ),
@@ -446,11 +446,15 @@ impl Reading {
         let (there_was, evidence) = match next {
             Some(next) => {
                 let first = limit?;
-                (first, format!("{} continues with {first}", next.file))
+                (
+                    first,
+                    format!("{} begins with sequence number {first}", next.file),
+                )
             }
             None => {
                 let durable = self.durable.as_ref()?.sequence;
-                let evidence = format!("its mark says that it was durable up to {durable}");
+                let evidence =
+                    format!("its mark says that it was durable up to sequence number {durable}");
                 (durable, evidence)
             }
         };

@@ -261,7 +261,10 @@ impl Work {
             && durable > self.expected
         {
             // The log was cut off at the end of a record.
-            let what = format!("it ends at offset {}, before its mark", end.0.offset);
+            let what = format!(
+                "it ends at offset {}, but its mark says that later records were durable",
+                end.0.offset
+            );
             self.fault = Some((reading.file.clone(), what));
             self.goes_on_with(durable, &reading);
         }

@@ -441,7 +441,7 @@ fn what_fails_is_not_there_and_what_was_acknowledged_is() {
                     volume.heal();
                     since = None;
                     if let Err(error) = log.flush() {
-                        assert!(error.to_string().contains("until the log is rotated"));
+                        assert!(error.to_string().contains("takes no more records"));
                         broken += 1;
                         log.rotate().unwrap();
                     }
@@ -505,7 +505,7 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
             for error in [append(&log, 2).unwrap_err(), log.flush().unwrap_err()] {
                 let text = error.to_string();
                 assert!(text.contains("log-000001: cannot append at byte"), "{text}");
-                assert!(text.contains("until the log is rotated"), "{text}");
+                assert!(text.contains("takes no more records"), "{text}");
             }
             assert_eq!(
                 volume.operations(),
@@ -950,7 +950,7 @@ fn damage_is_told_from_a_torn_end() {
     let first = &[
         "log-000001: damaged: its records end at offset 12288",
         "sequence number 0,",
-        "log-000002 continues with 5. Of the 5 records after this offset, 4 can be read",
+        "log-000002 begins with sequence number 5. Of the 5 records after this offset, 4 can be read",
     ];
     refused(
         &|volume| change(volume, "log-000001", None, Some(12_292)),
@@ -980,13 +980,16 @@ fn damage_is_told_from_a_torn_end() {
     );
     refused(
         &|volume| change(volume, "log-000002", Some(100), None),
-        &["log-000001: damaged", "continues with 10"],
+        &["log-000001: damaged", "begins with sequence number 10"],
     );
     // A log with an unreadable header counts as damaged, even if no log precedes it.
     for cut in [0, 100, 4_095, 12_288] {
         refused(
             &|volume| change(volume, "log-000001", Some(cut), (cut > 4_096).then_some(60)),
-            &["log-000001: damaged", "log-000002 continues with 5"],
+            &[
+                "log-000001: damaged",
+                "log-000002 begins with sequence number 5",
+            ],
         );
         let volume = three_logs();
         change(
@@ -1079,7 +1082,7 @@ fn damage_is_told_from_a_torn_end() {
             None,
             [
                 "at offset 12288 (the log ends",
-                "its mark says that it was durable up to 15",
+                "its mark says that it was durable up to sequence number 15",
             ],
         ),
         (

@@ -297,7 +297,7 @@ impl RecallWatch {
                 return Err(Error::call(
                     "watch_recall",
                     format!("the watch of {}", before.path.display()),
-                    "a watch is of one index",
+                    "a `RecallWatch` measures one index",
                     "Make one for each index (`RecallWatch::new`)",
                 ));
             }
@@ -400,7 +400,9 @@ impl RecallWatch {
             }
             Err(Error::Restless {
                 path,
-                what: format!("{TRIES} times, a merge ended while its recall was measured"),
+                what: format!(
+                    "each of {TRIES} measurements of the recall was disturbed by the end of a merge"
+                ),
                 remedy: "Measure a smaller sample, or measure while fewer vectors change".into(),
             })
         })

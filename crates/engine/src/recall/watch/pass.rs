@@ -293,7 +293,7 @@ impl Look<'_, '_> {
             return Err(Error::Restless {
                 path: index.path().to_owned(),
                 what: format!(
-                    "{} of its {} vectors were met, since ids were replaced again and again while its recall was measured",
+                    "the measurement of the recall met only {} of the {} vectors, since ids were replaced again and again",
                     self.met, standing.live
                 ),
                 remedy: "Measure while fewer vectors are replaced".into(),

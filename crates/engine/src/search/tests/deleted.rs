@@ -196,7 +196,7 @@ fn more_than_are_left_is_answered_with_padding() {
     assert!(error.is_call_wrong());
     let message = error.to_string();
     assert!(
-        message.contains("at most 65536, even if fewer vectors are left"),
+        message.contains("at most 65536, even if the index has fewer vectors"),
         "{message}"
     );
     assert_eq!(index.check_search(&huge).unwrap_err().to_string(), message);

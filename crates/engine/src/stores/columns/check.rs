@@ -87,7 +87,7 @@ pub(crate) fn check(
             wrong(
                 rows.file(),
                 format!(
-                    "id {n} is {id}, which is out of order, or differs from {found} in its entry"
+                    "the id at position {n} is {id}; it is out of order, or differs from the id {found} in its entry"
                 ),
             );
         }

@@ -409,7 +409,7 @@ impl LiveIndex {
             return Err(Error::Memory {
                 budget,
                 needs,
-                part: "the merged index, which has more vectors than the index of the build; nothing was changed".into(),
+                part: "the merged index, which has more vectors than the last build; nothing was changed".into(),
             });
         }
         Ok(())

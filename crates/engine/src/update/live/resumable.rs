@@ -213,7 +213,7 @@ impl LiveIndex {
         let mut cut = self.cut_off_inserts();
         let names: Vec<&str> = cut.iter().map(|insert| &*insert.file).collect();
         let remedy = match names.is_empty() {
-            true => "Leave this call out, since none was cut off in this index".to_owned(),
+            true => "Leave this call out, since no insert was cut off in this index".to_owned(),
             false => format!("Give one of these: {}", names.join(", ")),
         };
         cut.retain(|insert| insert.file == file);

@@ -47,7 +47,7 @@ impl LiveIndex {
         if let Err(error) = keep_small_room(&*self.volume) {
             // This handle does not need the blocks. A process that opens the index later on a full
             // disk needs them.
-            tracing::debug!(index = %self.path.display(), "no room is kept for a manifest: {error}");
+            tracing::debug!(index = %self.path.display(), "no space is reserved for the next manifest: {error}");
         }
     }
 

@@ -212,7 +212,7 @@ impl Writing<'_> {
             let bytes = u32::try_from(extent.len()).map_err(|_| LayoutError::Shape {
                 what: "bytes of a cluster",
                 found: extent.len() as u64,
-                expected: "fewer than 4 GiB. Take smaller clusters",
+                expected: "fewer than 4 GiB, which a smaller cluster size gives",
             })?;
             segment.extents.push(AmendedExtent {
                 cluster,

@@ -83,7 +83,7 @@ fn an_entry_that_is_missing_and_one_too_much_are_named_with_their_places() {
             (at(5), format!("external id 5 of node {node} is missing")),
             (
                 at(59),
-                format!("external id 1000 leads to node {node}; no node has it"),
+                format!("external id 1000 leads to node {node}; no node has this id"),
             ),
         ];
         assert_eq!(found, expected, "{layout}");
@@ -102,11 +102,11 @@ fn entries_of_other_nodes_are_named_with_their_places() {
         let expected = [
             (
                 at(3),
-                format!("external id 3 leads to node {fourth}; node {third} has it"),
+                format!("external id 3 leads to node {fourth}; node {third} has this id"),
             ),
             (
                 at(4),
-                format!("external id 4 leads to node {third}; node {fourth} has it"),
+                format!("external id 4 leads to node {third}; node {fourth} has this id"),
             ),
         ];
         assert_eq!(found, expected, "{layout}");
@@ -132,11 +132,11 @@ fn nodes_of_row_numbers_that_are_others_are_named_with_their_places() {
         [
             (
                 at(3),
-                format!("external id 3 leads to node {fourth}; node {third} has it"),
+                format!("external id 3 leads to node {fourth}; node {third} has this id"),
             ),
             (
                 at(4),
-                format!("external id 4 leads to node {third}; node {fourth} has it"),
+                format!("external id 4 leads to node {third}; node {fourth} has this id"),
             ),
         ]
     );
@@ -145,7 +145,7 @@ fn nodes_of_row_numbers_that_are_others_are_named_with_their_places() {
         [(
             at(9),
             format!(
-                "external id 9 leads to node {}; node {} has it",
+                "external id 9 leads to node {}; node {} has this id",
                 node_of(8),
                 node_of(9)
             ),

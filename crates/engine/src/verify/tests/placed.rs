@@ -375,7 +375,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
             &volume,
             1,
             "/pending-",
-            &format!("node {gone} waits for its page twice"),
+            &format!("node {gone} has two pending records"),
         );
         let volume = grown.with(|_, pending, _| {
             pending.records.push(PendingRecord {
@@ -383,7 +383,7 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
                 ..pending.records[0].clone()
             });
         });
-        let text = format!("node {node} waits for page {page}, but is on it");
+        let text = format!("node {node} has a pending record, but is on page {page} already");
         let found = lines(&volume);
         assert!(found[0].contains("/pending-") && found[0].contains(&text));
         // If vectors are apart from lists, the pending id differs from the id on the page of the

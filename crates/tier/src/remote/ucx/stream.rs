@@ -176,7 +176,7 @@ impl Streams {
         stream.greet(side, until).map_err(|error| match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => io::Error::new(
                 ErrorKind::TimedOut,
-                "no bytes arrive through UCX, though it answers over TCP. Let UCX_TLS and UCX_NET_DEVICES name devices that reach each other, on both sides",
+                "no bytes arrive through UCX, though the server answers over TCP. Let UCX_TLS and UCX_NET_DEVICES name devices that reach each other, on both sides",
             ),
             _ => error,
         })?;

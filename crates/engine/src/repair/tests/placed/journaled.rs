@@ -145,7 +145,7 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let lost = lost.unwrap();
         assert!(lost.vectors == 0, "{report:#?}");
         assert!(
-            lost.what.contains("are taken as they are in their file"),
+            lost.what.contains("is used without the journal"),
             "{report:#?}"
         );
     };
