@@ -128,14 +128,15 @@ class Columns:
         filterable: Optional[Iterable[str]] = None,
         count: Optional[Callable[[Filter], int]] = None,
         deleting: bool = False,
+        suggesting: bool = False,
     ) -> None:
         """The columns of a schema. A filter is refused in these cases:
 
         - Its key is not in `filterable`.
         - Its key has no column, and `count` finds documents that were put with this key when the
           key was not filterable. With `deleting`, keys with a column are refused too in this case.
-        - No document has its key, but a similar one, and `count` is given. The key is then probably
-          misspelt. A key in `filterable` is not.
+        - With `suggesting`, no document has its key, but a similar one. The key is then probably
+          misspelt.
         - With `deleting`, it negates a key that no document has. If the key is misspelt, the
           deletion would delete every document.
         """
@@ -143,6 +144,7 @@ class Columns:
         self._filterable = None if filterable is None else frozenset(filterable)
         self._count = count
         self._deleting = deleting
+        self._suggesting = suggesting
         self._negative = False
 
     def attributes(self, metadata: Mapping[Any, Any], filterable: Optional[Iterable[str]], moments: bool) -> Dict[str, Any]:
@@ -243,7 +245,7 @@ class Columns:
                 f"the filter of a deletion or an update excludes values of the key {key!r}; filters find this key in no document, so this condition matches "
                 f"every document. Check whether the key is misspelt, or missing in filterable=. There are {', '.join(map(repr, self.keys())) or 'no keys'}"
             )
-        near = None if self._filterable is not None else meant(key, self.keys())
+        near = meant(key, self.keys()) if self._suggesting and self._filterable is None else None
         if near is not None:
             raise ValueError(
                 f"a filter asks for the key {key!r}, which no document has (did you mean {near!r}?). Correct the key. If documents will have it, "

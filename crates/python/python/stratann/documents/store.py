@@ -240,22 +240,18 @@ class Documents:
 
     def columns(self, *, deleting: bool = False) -> Columns:
         """The columns of the metadata, from which filters by key are made. Columns for a deletion
-        (`deleting`) refuse a filter that negates a key which no document has. All columns refuse a key
-        that no document has, if it resembles a key of the documents.
+        (`deleting`) refuse a filter that negates a key which no document has.
         """
         index = self.index()
         if index is None:
             return Columns({}, filterable=self._filterable)
-        return self._columns(index, deleting)
-
-    def _columns(self, index: Index, deleting: bool = False) -> Columns:
         return Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting)
 
     def _filter(self, index: Index, filter: FilterLike, deleting: bool = False) -> Union[Filter, str, None]:
         """A filter, in which a dict compares keys of metadata, whatever the kinds of their values."""
         if not isinstance(filter, Mapping):
             return filter
-        columns = self._columns(index, deleting)
+        columns = Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting, suggesting=True)
         return filter_of(filter, columns.compared(self._moments), columns.negated)
 
     def _reading(self, read: Callable[[Index], T], index: Optional[Index] = None) -> Optional[Tuple[Index, T]]:
