@@ -1,10 +1,11 @@
 //! Ids as a user writes them: decimal numbers separated by spaces, commas or line ends, or a numpy
 //! array.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use stratann_terminal::failure::Failure;
+
+use crate::pipe;
 
 /// Reads ids from a file. `-` is the standard input, and `.npy` a numpy array.
 pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
@@ -12,13 +13,18 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     if path.extension().is_some_and(is_array) {
         return Ok(stratann::data::read_ids(path)?);
     }
-    let mut text = String::new();
-    let read = if path == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text))
+    let text = match path.as_os_str() == "-" || pipe::is_one(path)? {
+        true => {
+            let mut bytes = Vec::new();
+            pipe::read(path, |part| {
+                bytes.extend_from_slice(part);
+                Ok(())
+            })?;
+            String::from_utf8(bytes).map_err(std::io::Error::other)
+        }
+        false => std::fs::read_to_string(path),
     };
-    read.map_err(|error| Failure::file("read", path, &error))?;
+    let text = text.map_err(|error| Failure::file("read", path, &error))?;
     parse(&text).map_err(|(line, word)| {
         Failure::Wrong(format!(
             "{}, line {line}: '{word}' is not an id. Write whole numbers from 0 to 18446744073709551614",

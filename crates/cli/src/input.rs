@@ -1,20 +1,18 @@
 //! Reads the vectors of a build or an insert, with their ids and attributes, from files.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
 
 use stratann::{
-    Error, JsonColumns, JsonRows, NoRows, Outline, Progress, RowSource, Silent, VectorFile,
-    VectorSource,
+    JsonColumns, JsonRows, NoRows, Outline, Progress, RowSource, Silent, VectorFile, VectorSource,
 };
 use stratann_terminal::failure::Failure;
 
 use crate::args::{RowArguments, SetAttributesArguments};
 use crate::ids;
 use crate::parquet::{self, Target, Wanted};
+use crate::pipe;
 
 /// Vectors, with their ids and attributes.
 pub struct Input {
@@ -264,9 +262,7 @@ pub fn column_name<'a>(ids: &'a Path, vectors: &Path) -> Result<&'a str, Failure
 /// None of the files is a Parquet file, or a file cannot be opened.
 pub fn check_parquet(files: &[&Path]) -> Result<(), Failure> {
     for file in files {
-        if let Err(error) = std::fs::File::open(file) {
-            return Err(Failure::file("open", file, &error));
-        }
+        parquet::open(file)?;
     }
     if files.iter().any(|file| parquet::is_one(file)) {
         return Ok(());
@@ -296,8 +292,8 @@ fn none_in(file: &Path, column: &str) -> Failure {
 
 /// The error for a Parquet file of vectors without the option that names their column.
 fn without_column(file: &Path) -> Failure {
-    if let Err(error) = std::fs::File::open(file) {
-        return Failure::file("open", file, &error);
+    if let Err(failure) = parquet::open(file) {
+        return failure;
     }
     let columns = parquet::vector_columns(file);
     let columns: Vec<String> = columns.iter().map(|name| format!("{name:?}")).collect();
@@ -401,11 +397,12 @@ fn json_lines(
     columns: &JsonColumns,
     target: Target,
 ) -> Result<(JsonRows, u64), Failure> {
-    let failed = |error| Failure::file("open", path, &error);
-    let kind = std::fs::metadata(path).map_err(failed)?;
-    let (file, copied) = match kind.is_file() || kind.is_dir() {
-        true => (File::open(path).map_err(failed)?, 0),
-        false => copied(path, target)?,
+    let (file, copied) = match pipe::is_one(path)? {
+        true => copied(path, target)?,
+        false => {
+            let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
+            (file, 0)
+        }
     };
     let name = path.display().to_string();
     let rows = JsonRows::of_file(file, name, columns, target.progress)?;
@@ -413,43 +410,8 @@ fn json_lines(
     Ok((rows, copied))
 }
 
-/// How often a command that waits for a pipe checks whether it was interrupted.
-const LOOK: Duration = Duration::from_millis(50);
-
-/// A part of a pipe, empty at its end; or the action that failed, and its error.
-type Part = Result<Vec<u8>, (&'static str, std::io::Error)>;
-
-/// Opens a pipe, and sends its parts. Both may wait for the program at the other end.
-fn send_parts(path: &Path, parts: &SyncSender<Part>) {
-    let mut pipe = match File::open(path) {
-        Ok(pipe) => pipe,
-        Err(error) => {
-            // If nothing receives it, the command has ended.
-            let _ = parts.send(Err(("open", error)));
-            return;
-        }
-    };
-    loop {
-        let mut part = vec![0; 1 << 16];
-        let part = match pipe.read(&mut part) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(error) => Err(("read", error)),
-            Ok(bytes) => {
-                part.truncate(bytes);
-                Ok(part)
-            }
-        };
-        let is_last = part.as_ref().map_or(true, Vec::is_empty);
-        if parts.send(part).is_err() || is_last {
-            return;
-        }
-    }
-}
-
-/// Copies a pipe to a temporary file, since rows are read more than once. A thread reads the pipe,
-/// so that Ctrl-C ends the command while the pipe is silent.
+/// Copies a pipe to a temporary file, since rows are read more than once.
 fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
-    let failed = |action: &str, error| Failure::file(action, path, &error);
     let folder = parquet::folder_of(target.index);
     let cannot_write = |error: std::io::Error| {
         Failure::Failed(format!(
@@ -459,33 +421,18 @@ fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
         ))
     };
     let mut copy = tempfile::tempfile_in(&folder).map_err(cannot_write)?;
-    let (sender, parts) = sync_channel(1);
-    let pipe = path.to_owned();
-    std::thread::Builder::new()
-        .spawn(move || send_parts(&pipe, &sender))
-        .map_err(|error| failed("read", error))?;
     let mut bytes = 0;
-    loop {
-        if target.progress.interrupted() {
-            return Err(Error::Interrupted.into());
-        }
-        let part = match parts.recv_timeout(LOOK) {
-            Err(RecvTimeoutError::Timeout) => continue,
-            Err(ended) => return Err(failed("read", std::io::Error::other(ended))),
-            Ok(part) => part.map_err(|(action, error)| failed(action, error))?,
-        };
-        if part.is_empty() {
-            return Ok((copy, bytes));
-        }
+    pipe::read(path, |part| {
         if bytes == 0 && part.starts_with(parquet::MAGIC) {
             return Err(Failure::Wrong(format!(
                 "{} is a pipe with a Parquet file; such a file cannot be read from front to back. Write it to a file, and name that file",
                 path.display()
             )));
         }
-        copy.write_all(&part).map_err(cannot_write)?;
         bytes += part.len() as u64;
-    }
+        copy.write_all(part).map_err(cannot_write)
+    })?;
+    Ok((copy, bytes))
 }
 
 /// Checks the options that name a key of the lines. If no line has the key, but the lines have a

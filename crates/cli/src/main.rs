@@ -23,6 +23,7 @@ mod ids;
 mod input;
 mod names;
 mod parquet;
+mod pipe;
 
 use std::io::Write;
 use std::process::ExitCode;

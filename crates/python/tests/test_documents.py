@@ -301,6 +301,73 @@ def test_a_search_returns_documents_and_nothing_else(name, documents):
         documents.search(vector(1), **{name: True})
 
 
+@pytest.mark.parametrize(
+    ("call", "given", "meant"),
+    [
+        ("search", "filtr", "filter"),
+        ("search", "vector_", "vector"),
+        ("search", "list_sise", "list_size"),
+        ("search", "chek", "check"),
+        ("get", "vectrs", "vectors"),
+        ("count", "where", "filter"),
+        ("put", "existng", "existing"),
+        ("scan", "filtr", "filter"),
+        ("update", "chnge", "change"),
+        ("delete", "idz", "ids"),
+        ("delete_matching", "filtr", "filter"),
+        ("columns", "deletng", "deleting"),
+    ],
+)
+def test_an_unknown_argument_of_a_method_leads_to_the_right_one(call, given, meant, documents):
+    # Also before the first document.
+    arguments = {"search": [vector(1)], "get": [["id 1"]], "put": [[]]}.get(call, [])
+    with pytest.raises(TypeError, match=rf'Documents.{call}\(\) has no argument "{given}" \(did you mean "{meant}"\?\)'):
+        getattr(documents, call)(*arguments, **{given: None})
+
+
+def test_documents_are_looked_up_as_in_a_dict(documents):
+    assert "id 1" not in documents and list(documents) == [] and len(documents) == 0
+    with pytest.raises(KeyError, match="id 1"):
+        documents["id 1"]
+    documents.put([document(1, year=1), document(2), Document(uuid.UUID(int=7), "a uuid")])
+    assert "id 1" in documents and "id 3" not in documents
+    assert documents["id 2"].content == "text 2" and documents[uuid.UUID(int=7)].content == "a uuid"
+    assert uuid.UUID(int=7) in documents
+    assert sorted(documents) == sorted(["id 1", "id 2", str(uuid.UUID(int=7))]) and len(documents) == 3
+    with pytest.raises(KeyError, match="id 3"):
+        documents["id 3"]
+    with pytest.raises(TypeError, match="an id is a text"):
+        documents[3]
+    documents.delete(["id 1"])
+    assert "id 1" not in documents and "id 1" not in list(documents)
+
+
+def test_a_misspelt_key_of_a_filter_leads_to_the_right_one(documents, tmp_path):
+    assert documents.count({"yaer": 1}) == 0  # before the first document
+    documents.put([document(1, year=1, nested={"a": 1}), document(2, year=2, colour="red"), document(3, old="x")])
+    for call in (
+        lambda filter: documents.search(vector(1), filter=filter),
+        documents.count,
+        lambda filter: list(documents.scan(filter)),
+        lambda filter: documents.update(filter, lambda one: one),
+        documents.delete_matching,
+    ):
+        for filter in ({"yaer": 1}, {"color": {"$in": ["red"]}}, {"yaer": {"$gt": 0}}, {"$not": {"$not": {"yaer": 1}}}):
+            with pytest.raises(ValueError, match="which no document has .did you mean '(year|colour)'.*Correct the key"):
+                call(filter)
+    for filter in ({"color": {"$exists": False}}, {"color": {"$ne": "red"}}):
+        with pytest.raises(ValueError, match="did you mean 'colour'"):
+            documents.count(filter)
+    assert len(documents) == 3
+    # Keys of a few documents, keys without a column, and keys that resemble no other.
+    assert documents.count({"colour": "red"}) == 1 and documents.count({"nested": {"$exists": True}}) == 1
+    assert documents.count({"author": "me"}) == 0 and documents.count({"author": {"$ne": "me"}}) == 3
+    # A declared key is no misspelt one.
+    with Documents(tmp_path / "b.idx", filterable=["year", "years"]) as declared:
+        declared.put([document(1, year=1)])
+        assert declared.count({"years": 1}) == 0
+
+
 def test_names_of_other_libraries_lead_to_methods_of_documents(documents):
     for name, meant in [("add", "put"), ("upsert", "put"), ("query", "search"), ("remove", "delete"), ("serch", "search")]:
         with pytest.raises(AttributeError, match=f'"Documents" has no attribute "{name}" .did you mean "{meant}"'):

@@ -50,6 +50,8 @@ use self::ids::IdColumn;
 use self::pages::Checked;
 use self::vectors::VectorColumn;
 
+use crate::pipe;
+
 pub use self::error::listed;
 pub use self::vectors::Vectors;
 
@@ -72,6 +74,21 @@ pub fn is_one(path: &Path) -> bool {
         file.read_exact(&mut found).is_ok() && &found == MAGIC
     };
     is_named(path) || (path.is_file() && File::open(path).is_ok_and(begins))
+}
+
+/// Opens a file that is read by position. A pipe is refused before it is opened, since that would
+/// wait for the program at the other end.
+///
+/// # Errors
+/// The file cannot be opened, or is a pipe.
+pub fn open(path: &Path) -> Result<File, Failure> {
+    if pipe::is_one(path)? {
+        return Err(Failure::Wrong(format!(
+            "{} is not a regular file; its rows are read in any order. Copy it to a regular file",
+            path.display()
+        )));
+    }
+    File::open(path).map_err(|error| Failure::file("open", path, &error))
 }
 
 /// The columns that a command reads from a file.
@@ -117,7 +134,7 @@ pub struct Target<'a> {
 /// the cap, or the user interrupts the read.
 pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Failure> {
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
+    let file = open(path)?;
     let folder = folder_of(target.index);
     let read = guarded(|| written(file, &name, wanted, &folder, target));
     // Ends the display of progress, even if the reader panicked.
@@ -136,7 +153,7 @@ pub fn read(path: &Path, wanted: &Wanted, target: Target) -> Result<Contents, Fa
 /// As for [`read`], but this function reads only the footer and the first vector.
 pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<Outline>, Failure> {
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
+    let file = open(path)?;
     let shape = guarded(|| {
         let opened = Opened::of(file, wanted, target)?;
         let (columns, groups) = (opened.columns(wanted)?, opened.groups());
@@ -170,7 +187,7 @@ pub fn shape(path: &Path, wanted: &Wanted, target: Target) -> Result<Option<Outl
 /// As for [`read`], for these parts of the file.
 pub fn check(path: &Path, wanted: &Wanted, target: Target) -> Result<(), Failure> {
     let name = path.display().to_string();
-    let file = File::open(path).map_err(|error| Failure::file("open", path, &error))?;
+    let file = open(path)?;
     let checked = guarded(|| {
         let opened = Opened::of(file, wanted, target)?;
         opened.columns(wanted)?;
@@ -181,7 +198,7 @@ pub fn check(path: &Path, wanted: &Wanted, target: Target) -> Result<(), Failure
 
 /// The names of the columns whose type fits vectors. Empty if the file cannot be read.
 pub fn vector_columns(path: &Path) -> Vec<String> {
-    let Ok(file) = File::open(path) else {
+    let Ok(file) = open(path) else {
         return Vec::new();
     };
     let columns = guarded(|| {

@@ -216,10 +216,30 @@ fn lines_of_attributes_come_from_a_pipe_too() {
 #[test]
 fn a_pipe_that_is_silent_is_left_at_a_signal() {
     let place = Place::with_index();
-    let set = ["set-attributes", "index", "/dev/stdin"];
-    let mut command = place.command(&set);
+    place.write("rows.jsonl", b"{\"price\": 1}\n");
+    let truth = ["truth", "base.u8bin", "queries.u8bin", "truth.bin"];
+    for words in [
+        &["set-attributes", "index", "/dev/stdin"][..],
+        &["set-attributes", "index", "rows.jsonl", "--ids", "-"],
+        &["set-attributes", "index", "rows.jsonl", "--ids=/dev/stdin"],
+        &["insert", "index", "base.u8bin", "--ids", "/dev/stdin"],
+        &["insert", "index", "base.u8bin", "--ids", "-"],
+        &["build", "base.u8bin", "other", "--ids", "-"],
+        &["plan", "base.u8bin", "--ids", "-"],
+        &[&truth[..], &["-k", "1", "--ids", "-"]].concat(),
+    ] {
+        left_at_a_signal(&place, words);
+    }
+    assert!(!place.path("other").exists());
+}
+
+/// Sends a signal to a command that reads a silent pipe. The command must end.
+#[cfg(unix)]
+fn left_at_a_signal(place: &Place, words: &[&str]) {
+    let mut command = place.command(words);
     let mut child = command
         .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -236,8 +256,46 @@ fn a_pipe_that_is_silent_is_left_at_a_signal() {
     drop(pipe);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(has_ended && said.contains("interrupted"), "{said}");
+    assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+    assert!(
+        has_ended && said.contains("interrupted"),
+        "{words:?}: {said}"
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_place_of_a_file_of_vectors_is_refused_before_anything_writes_to_it() {
+    let place = Place::with_index();
+    for name in ["pipe.u8bin", "pipe.npy", "pipe.parquet"] {
+        let made = std::process::Command::new("mkfifo")
+            .arg(place.path(name))
+            .status();
+        assert!(made.unwrap().success());
+    }
+    for words in [
+        &["insert", "index", "pipe.u8bin"][..],
+        &["insert", "index", "base.u8bin", "--ids", "pipe.npy"],
+        &["insert", "index", "pipe.parquet"],
+        &["insert", "index", "pipe.parquet", "--vectors", "v"],
+        &["search", "index", "pipe.npy"],
+        &["search", "index", "pipe.parquet", "--vectors", "v"],
+        &["set-attributes", "index", "pipe.parquet"],
+    ] {
+        let mut command = place.command(words);
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        wait(&mut child, || false);
+        if child.try_wait().unwrap().is_none() {
+            child.kill().unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            said.contains("not a regular file"),
+            "{words:?}: {said}, {:?}",
+            output.status
+        );
+    }
 }
 
 #[test]

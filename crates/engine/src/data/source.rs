@@ -510,8 +510,8 @@ impl VectorSource for VectorFile {
 
 /// Opens a regular file. Returns the file and its length.
 pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
-    let file = File::open(path).map_err(|source| DataError::io(name, "open", source))?;
-    let about = file
+    // A pipe is refused before it is opened, which would wait for the program at the other end.
+    let about = path
         .metadata()
         .map_err(|source| DataError::io(name, "open", source))?;
     if !about.is_file() {
@@ -523,7 +523,9 @@ pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
         let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
         return Err(DataError::io(name, "open", source));
     }
-    Ok((file, about.len()))
+    let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+    let (length, file) = opened.map_err(|source| DataError::io(name, "open", source))?;
+    Ok((file, length))
 }
 
 /// Fills `out` with the bytes of the file from `offset` on.

@@ -4,7 +4,8 @@ one.
 - `stratann.build`, `stratann.open` and other functions are wrapped here.
 - Methods of `Index` and other classes are wrapped in their class. A search checks its names itself,
   in Rust.
-- `stratann.documents.Documents` calls `refuse_others`, as it passes most of its names on.
+- Methods of `stratann.documents.Documents` are wrapped in their module. `Documents` and its `search`
+  call `refuse_others`, as they pass most of their names on.
 """
 
 from __future__ import annotations

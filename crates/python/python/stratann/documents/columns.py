@@ -27,7 +27,7 @@ from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optio
 
 import numpy
 
-from .._stratann import Filter, column
+from .._stratann import Filter, column, meant
 from ..attributes import several
 
 RESERVED = "_stratann_"
@@ -128,12 +128,15 @@ class Columns:
         filterable: Optional[Iterable[str]] = None,
         count: Optional[Callable[[Filter], int]] = None,
         deleting: bool = False,
+        suggesting: bool = False,
     ) -> None:
         """The columns of a schema. A filter is refused in these cases:
 
         - Its key is not in `filterable`.
         - Its key has no column, and `count` finds documents that were put with this key when the
           key was not filterable. With `deleting`, keys with a column are refused too in this case.
+        - With `suggesting`, no document has its key, but a similar one. The key is then probably
+          misspelt.
         - With `deleting`, it negates a key that no document has. If the key is misspelt, the
           deletion would delete every document.
         """
@@ -141,6 +144,7 @@ class Columns:
         self._filterable = None if filterable is None else frozenset(filterable)
         self._count = count
         self._deleting = deleting
+        self._suggesting = suggesting
         self._negative = False
 
     def attributes(self, metadata: Mapping[Any, Any], filterable: Optional[Iterable[str]], moments: bool) -> Dict[str, Any]:
@@ -234,13 +238,24 @@ class Columns:
                 f"a filter asks for the key {key!r}; some documents with this key were put when it was not filterable. "
                 "Add it to filterable= and put them again"
             )
-        if self._deleting and self._negative and not known:
-            others = [_other("opaque", key), _other("empty", key)]
-            if KEYS not in self.schema or not self._counted(column(KEYS).contains_any(others)):
-                raise ValueError(
-                    f"the filter of a deletion or an update excludes values of the key {key!r}; filters find this key in no document, so this condition matches "
-                    f"every document. Check whether the key is misspelt, or missing in filterable=. There are {', '.join(map(repr, self.keys())) or 'no keys'}"
-                )
+        if known or self._count is None or self._has_others(key):
+            return
+        if self._deleting and self._negative:
+            raise ValueError(
+                f"the filter of a deletion or an update excludes values of the key {key!r}; filters find this key in no document, so this condition matches "
+                f"every document. Check whether the key is misspelt, or missing in filterable=. There are {', '.join(map(repr, self.keys())) or 'no keys'}"
+            )
+        near = meant(key, self.keys()) if self._suggesting and self._filterable is None else None
+        if near is not None:
+            raise ValueError(
+                f"a filter asks for the key {key!r}, which no document has (did you mean {near!r}?). Correct the key. If documents will have it, "
+                f"leave it out of filters until then, or name all keys of filters in filterable="
+            )
+
+    def _has_others(self, key: str) -> bool:
+        """Whether a document has a value under the key, for which there is no column."""
+        others = [_other("opaque", key), _other("empty", key)]
+        return KEYS in self.schema and bool(self._counted(column(KEYS).contains_any(others)))
 
     def _counted(self, filter: Filter) -> int:
         return 0 if self._count is None else self._count(filter)

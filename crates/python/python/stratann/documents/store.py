@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, build, check_build, column, no_attribute, warn_of_new
 from ..conditions import filter_of
-from ..naming import refuse_others
+from ..naming import checked, refuse_others
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
 from .handle import Handle, Path
@@ -98,7 +98,8 @@ def hash_of(id: str) -> int:
 
 
 class Documents:
-    """Documents in the folder of an index. The first document creates the folder.
+    """Documents in the folder of an index. The first document creates the folder. As a dict has,
+    `Documents` has `len`, `in`, `[]` by id, and iteration over ids.
 
     Parameters
     ----------
@@ -244,16 +245,13 @@ class Documents:
         index = self.index()
         if index is None:
             return Columns({}, filterable=self._filterable)
-        return self._columns(index, deleting)
-
-    def _columns(self, index: Index, deleting: bool = False) -> Columns:
         return Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting)
 
     def _filter(self, index: Index, filter: FilterLike, deleting: bool = False) -> Union[Filter, str, None]:
         """A filter, in which a dict compares keys of metadata, whatever the kinds of their values."""
         if not isinstance(filter, Mapping):
             return filter
-        columns = self._columns(index, deleting)
+        columns = Columns(index.columns, filterable=self._filterable, count=self.count, deleting=deleting, suggesting=True)
         return filter_of(filter, columns.compared(self._moments), columns.negated)
 
     def _reading(self, read: Callable[[Index], T], index: Optional[Index] = None) -> Optional[Tuple[Index, T]]:
@@ -279,12 +277,26 @@ class Documents:
         index = self.index()
         return 0 if index is None else len(index)
 
+    def __contains__(self, id: Union[str, uuid.UUID]) -> bool:
+        return self.get([id])[0] is not None
+
+    def __getitem__(self, id: Union[str, uuid.UUID]) -> Document:
+        """The document with this id. Raises KeyError if it does not exist."""
+        (found,) = self.get([id])
+        if found is None:
+            raise KeyError(id)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterates over the ids of all documents, in the order of `scan`."""
+        return (document.id for document in self.scan())
+
     def count(self, filter: FilterLike = None) -> int:
         """The number of all documents, or of the documents that match a filter."""
         found = self._reading(lambda index: len(index) if filter is None else index.count(self._filter(index, filter)))
         return 0 if found is None else found[1]
 
-    def get(self, ids: Iterable[str], *, vectors: bool = False) -> List[Optional[Document]]:
+    def get(self, ids: Iterable[Union[str, uuid.UUID]], *, vectors: bool = False) -> List[Optional[Document]]:
         """The documents with these ids, in the order of the ids. None stands for an id that does
         not exist. A single text instead of a list of ids raises TypeError.
         """
@@ -349,6 +361,7 @@ class Documents:
         for name in _OF_TUPLE:
             if name in options:
                 raise TypeError(f'search() has no argument "{name}"; results are pairs of a document, with its metadata, and a distance. Leave it out')
+        refuse_others("Documents.search", options, _OF_SEARCH)
         found = self._reading(lambda index: self._nearest(index, vector, k, filter, check, vectors, options))
         return [] if found is None else found[1]
 
@@ -544,7 +557,7 @@ class Documents:
                 index.set_attributes(numbers, rows, payload=payload)
             return len(every)
 
-    def delete(self, ids: Iterable[str]) -> int:
+    def delete(self, ids: Iterable[Union[str, uuid.UUID]]) -> int:
         """Deletes documents by their ids, and returns how many of them existed. A single text
         instead of a list of ids raises TypeError, since each of its letters would be an id.
         """
@@ -588,6 +601,20 @@ class Documents:
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.close()
+
+
+for _name, _method in list(vars(Documents).items()):
+    # `search` also takes arguments of `Index.search`, and checks names itself.
+    if inspect.isfunction(_method) and not _name.startswith("_") and _name != "search":
+        setattr(Documents, _name, checked(_method))
+
+# The arguments of a search, with those that it passes on to `Index.search`.
+_OF_SEARCH = [
+    name
+    for call in (Documents.search, Index.search)
+    for name in inspect.signature(call).parameters
+    if name not in ("self", "queries", "options", *_OF_TUPLE)
+]
 
 
 def _checked_dimension(dimension: Any) -> int:

@@ -1,0 +1,88 @@
+//! Reads pipes in a thread, so that Ctrl-C ends the command while a pipe is silent.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use stratann::Error;
+use stratann_terminal::failure::Failure;
+use stratann_terminal::progress::interrupted;
+
+/// How often a command that waits for a pipe checks whether it was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A part of a pipe, empty at its end; or the action that failed, and its error.
+type Part = Result<Vec<u8>, (&'static str, std::io::Error)>;
+
+/// Whether a path names a pipe or a device, which a command may have to wait for.
+///
+/// # Errors
+/// The path cannot be looked up.
+pub fn is_one(path: &Path) -> Result<bool, Failure> {
+    let kind = std::fs::metadata(path).map_err(|error| Failure::file("open", path, &error))?;
+    Ok(!kind.is_file() && !kind.is_dir())
+}
+
+/// Reads a pipe to its end, and passes each part to `each`. The path `-` is the standard input.
+///
+/// # Errors
+/// The pipe cannot be read, `each` fails, or the user interrupts the command.
+pub fn read(
+    path: &Path,
+    mut each: impl FnMut(&[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let failed = |action: &str, error| Failure::file(action, path, &error);
+    let (sender, parts) = sync_channel(1);
+    let pipe = path.to_owned();
+    std::thread::Builder::new()
+        .spawn(move || match pipe.as_os_str() == "-" {
+            true => send_parts(std::io::stdin(), &sender),
+            false => open_and_send(&pipe, &sender),
+        })
+        .map_err(|error| failed("read", error))?;
+    loop {
+        if interrupted() {
+            return Err(Error::Interrupted.into());
+        }
+        let part = match parts.recv_timeout(LOOK) {
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(ended) => return Err(failed("read", std::io::Error::other(ended))),
+            Ok(part) => part.map_err(|(action, error)| failed(action, error))?,
+        };
+        if part.is_empty() {
+            return Ok(());
+        }
+        each(&part)?;
+    }
+}
+
+/// Opens a pipe, which may wait for the program at the other end, and sends its parts.
+fn open_and_send(path: &Path, parts: &SyncSender<Part>) {
+    match File::open(path) {
+        Ok(pipe) => send_parts(pipe, parts),
+        Err(error) => {
+            // If nothing receives it, the command has ended.
+            let _ = parts.send(Err(("open", error)));
+        }
+    }
+}
+
+fn send_parts(mut pipe: impl Read, parts: &SyncSender<Part>) {
+    loop {
+        let mut part = vec![0; 1 << 16];
+        let part = match pipe.read(&mut part) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => Err(("read", error)),
+            Ok(bytes) => {
+                part.truncate(bytes);
+                Ok(part)
+            }
+        };
+        let is_last = part.as_ref().map_or(true, Vec::is_empty);
+        if parts.send(part).is_err() || is_last {
+            return;
+        }
+    }
+}
