@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         Command::Create(arguments) => commands::build::create(&arguments, quiet),
         Command::Plan(arguments) => commands::plan::run(&arguments, quiet),
         Command::Train(arguments) => commands::train::run(&arguments, quiet),
-        Command::Search(arguments) => commands::search::run(&arguments),
+        Command::Search(arguments) => commands::search::run(&arguments, quiet),
         Command::Advise(arguments) => commands::advise::run(&arguments, quiet),
         Command::Truth(arguments) => commands::truth::run(&arguments, quiet),
         Command::Stats(arguments) => commands::stats::run(&arguments),

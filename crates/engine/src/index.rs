@@ -63,7 +63,7 @@ use crate::lookup::IdHashes;
 use crate::navigation::Navigation;
 use crate::places::Purpose;
 use crate::plan::{MemoryPlan, Needs, PageFile};
-use crate::progress::Progress;
+use crate::progress::{Progress, Silent};
 use crate::recall::{Measurer, Recall};
 use crate::room::{Queued, Wanted};
 use crate::stores::codes::Codes;
@@ -138,8 +138,21 @@ impl Index {
     /// later format. It also fails if the memory budget is too small for the codes and other data
     /// that searches require.
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, Error> {
+        Self::open_observed(path, options, &Silent)
+    }
+
+    /// Does the same as [`open`](Index::open). If the index is unpacked, which can take long, the
+    /// call reports it to `progress`, and `progress` may interrupt it.
+    ///
+    /// # Errors
+    /// The call fails for the reasons of [`open`](Index::open), and with [`Error::Interrupted`].
+    pub fn open_observed(
+        path: impl AsRef<Path>,
+        options: &OpenOptions,
+        progress: &dyn Progress,
+    ) -> Result<Self, Error> {
         let home: Arc<dyn Volume> = Arc::new(stored::existing(path.as_ref())?);
-        Self::open_from(home, &stored::home(path.as_ref())?, options)
+        Self::open_from(home, &stored::home(path.as_ref())?, options, progress)
     }
 
     /// Does the same as [`open`](Index::open), for an index whose index folder is the volume
@@ -148,12 +161,16 @@ impl Index {
         home: Arc<dyn Volume>,
         path: &Path,
         options: &OpenOptions,
+        progress: &dyn Progress,
     ) -> Result<Self, Error> {
         let mut manifest = home.read(MANIFEST).ok();
         for _ in 0..MOST_OPENINGS {
             let copied = options.places.state(&*home, path)?;
             let volume = (options.places).over(&home, path, Purpose::Search, options.memory);
-            let opened = volume.and_then(|volume| Self::open_in(volume, path, options));
+            let opened = volume.and_then(|volume| {
+                let manifest = stored::manifest(&*volume)?;
+                Self::assemble(volume, path, manifest, options, Arc::default(), progress)
+            });
             let error = match opened.and_then(Self::with_log) {
                 // If another process committed a checkpoint while the copies were made, the copies
                 // may mix files of two checkpoints.
@@ -167,6 +184,7 @@ impl Index {
                     manifest = home.read(MANIFEST).ok();
                     continue;
                 }
+                Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
                 Err(error) => error,
             };
             // A merge may have committed another checkpoint during this attempt, and removed the
@@ -203,13 +221,14 @@ impl Index {
     }
 
     /// Opens the index in a volume.
+    #[cfg(test)]
     pub(crate) fn open_in(
         volume: Arc<dyn Volume>,
         path: &Path,
         options: &OpenOptions,
     ) -> Result<Self, Error> {
         let manifest = stored::manifest(&*volume)?;
-        Self::assemble(volume, path, manifest, options, Arc::default())
+        Self::assemble(volume, path, manifest, options, Arc::default(), &Silent)
     }
 
     /// Does the same as [`open_in`](Index::open_in), but the budget includes memory for inserts. If
@@ -269,7 +288,8 @@ impl Index {
             Ok(memory_plan)
         };
         let shared = Arc::default();
-        let mut index = Self::assemble_within(volume, path, manifest, options, shared, divide)?;
+        let loads = (shared, progress);
+        let mut index = Self::assemble_within(volume, path, manifest, options, loads, divide)?;
         index.options.memory = first;
         index.lent = granted.map(|(_, lent)| lent).or_else(|| lent.cloned());
         Ok(index)
@@ -282,6 +302,7 @@ impl Index {
         manifest: Manifest,
         options: &OpenOptions,
         shared: Arc<Shared>,
+        progress: &dyn Progress,
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
         // An index that is open only for searches needs no memory for inserts, and has more pages
@@ -297,7 +318,7 @@ impl Index {
                 measured.as_ref(),
             )
         };
-        Self::assemble_within(volume, path, manifest, options, shared, divide)
+        Self::assemble_within(volume, path, manifest, options, (shared, progress), divide)
     }
 
     /// Does the same as [`assemble`](Index::assemble), with a function that divides the memory
@@ -308,7 +329,7 @@ impl Index {
         path: &Path,
         manifest: Manifest,
         options: &OpenOptions,
-        shared: Arc<Shared>,
+        (shared, progress): (Arc<Shared>, &dyn Progress),
         divide: impl FnOnce(&Needs) -> Result<MemoryPlan, Error>,
     ) -> Result<Self, Error> {
         let preset: Preset = manifest.preset.parse()?;
@@ -457,7 +478,7 @@ impl Index {
             manifest,
         };
         if let Some(shape) = unpacked {
-            let stores = unpacked::unpack(&index, shape)?;
+            let stores = unpacked::unpack(&index, shape, progress)?;
             if let Kind::Graph(graph) = &mut index.kind {
                 graph.unpacked = Some(stores);
             }

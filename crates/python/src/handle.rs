@@ -118,9 +118,9 @@ impl Handle {
         changes: Changes,
     ) -> PyResult<Self> {
         let before = writer::closes();
-        let index = py
-            .detach(|| stratann::Index::open(&path, options))
-            .map_err(to_python)?;
+        let open =
+            |progress: &dyn Progress| stratann::Index::open_observed(&path, options, progress);
+        let index = waited(py, open)?.map_err(to_python)?;
         Ok(Self::of(py, Arc::new(index), path, changes, before))
     }
 
@@ -328,8 +328,9 @@ impl Handle {
         let index = match left.filter(alike) {
             Some(left) => left,
             None => {
-                let open = || self.opener_after(seen.index.as_ref()).open(&self.home);
-                let index = py.detach(open).map_err(to_python)?;
+                let opener = self.opener_after(seen.index.as_ref());
+                let open = |progress: &dyn Progress| opener.open_observed(&self.home, progress);
+                let index = waited(py, open)?.map_err(to_python)?;
                 Arc::new(Opened::new(Arc::new(index)))
             }
         };
@@ -352,8 +353,8 @@ impl Handle {
         }
         let before = writer::closes();
         let opener = self.opener_after(Some(&self.index()?));
-        let open = || opener.open(&self.home);
-        let index = py.detach(open).map_err(to_python)?;
+        let open = |progress: &dyn Progress| opener.open_observed(&self.home, progress);
+        let index = waited(py, open)?.map_err(to_python)?;
         let index = Arc::new(Opened::new(Arc::new(index)));
         self.see(py, Seen::new(py, index, None, before));
         Ok(())

@@ -128,6 +128,8 @@ pub struct Shown {
     /// of a build call `advance` thousands of times a second, and only a few of these calls may
     /// take the lock.
     next_ms: AtomicU64,
+    /// Whether a line says that a stage is done.
+    says_done: bool,
 }
 
 const BAR_EVERY_MS: u64 = 100;
@@ -142,6 +144,16 @@ impl Shown {
     /// shows only warnings. Catches signals ([`catch_interrupts`]).
     pub fn new(quiet: bool) -> Shown {
         catch_interrupts();
+        Shown {
+            says_done: true,
+            ..Shown::of_reader(quiet)
+        }
+    }
+
+    /// Does the same as [`new`](Self::new), for work before a result, such as opening an index. It
+    /// catches no signals, so Ctrl-C ends the program at once. The work must leave no files behind.
+    /// No line says that a stage is done, so fast work shows nothing.
+    pub fn of_reader(quiet: bool) -> Shown {
         let face = if quiet {
             Face::Quiet
         } else if std::io::stderr().is_terminal() {
@@ -155,6 +167,7 @@ impl Shown {
             stage: Mutex::new(None),
             done: AtomicU64::new(0),
             next_ms: AtomicU64::new(0),
+            says_done: false,
         }
     }
 
@@ -250,7 +263,7 @@ impl Progress for Shown {
         if let Some(bar) = &stage.bar {
             bar.finish_and_clear();
         }
-        if !matches!(self.face, Face::Quiet) && !interrupted() {
+        if self.says_done && !matches!(self.face, Face::Quiet) && !interrupted() {
             say(&format!(
                 "{}: done in {}",
                 stage.name,
@@ -294,6 +307,7 @@ mod tests {
             stage: Mutex::new(None),
             done: AtomicU64::new(0),
             next_ms: AtomicU64::new(0),
+            says_done: true,
         };
         shown.begin("stage", 4000);
         std::thread::scope(|scope| {

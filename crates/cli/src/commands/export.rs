@@ -13,6 +13,8 @@ use crate::args::ExportArguments;
 pub fn run(arguments: &ExportArguments, quiet: bool) -> Result<(), Failure> {
     let open = OpenOptions {
         memory: arguments.memory,
+        // Nothing is searched.
+        unpack: false,
         ..OpenOptions::default()
     };
     let options = ExportOptions {

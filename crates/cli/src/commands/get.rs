@@ -32,6 +32,8 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     };
     let open = OpenOptions {
         memory: arguments.memory,
+        // Nothing is searched.
+        unpack: false,
         ..OpenOptions::default()
     };
     let index = Index::open(&arguments.index, &open)?;

@@ -6,6 +6,7 @@ use serde::Serialize;
 use stratann::{Index, Matrix, Range, RangeResults, SearchOptions, Silent, VectorSource};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
+use stratann_terminal::progress;
 
 use super::answers;
 use super::beside::{AllBeside, Shown};
@@ -33,7 +34,7 @@ struct Page<'a> {
 }
 
 /// Searches as the arguments say, and prints the results.
-pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
+pub fn run(arguments: &SearchArguments, quiet: bool) -> Result<(), Failure> {
     let paths = Target::paths(arguments);
     if paths.len() != 1 {
         return Err(Failure::Wrong(format!(
@@ -41,7 +42,12 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
             paths.len()
         )));
     }
-    let target = Target::open(paths, arguments, 0)?;
+    let target = Target::open(
+        paths,
+        arguments,
+        0,
+        Some(&progress::Shown::of_reader(quiet)),
+    )?;
     let options = options_of(&target, arguments, threads_or_cores(arguments.threads))?;
     let list = arguments.list.first().copied();
     let options = SearchOptions {

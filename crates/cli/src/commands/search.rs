@@ -10,6 +10,7 @@ use stratann::{
 use stratann_bench::measured::{Detailed, Latency, Measured, PartsUs, PerQuery};
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
+use stratann_terminal::progress;
 use stratann_terminal::size;
 use stratann_terminal::table::Table;
 
@@ -28,6 +29,8 @@ struct Searcher<'a> {
     arguments: &'a SearchArguments,
     /// Bytes outside the index that count towards its memory budget.
     beside: u64,
+    /// Shows the progress when the index is opened.
+    opening: progress::Shown,
     queries: Box<dyn VectorSource>,
     truth: Option<GroundTruth>,
     options: SearchOptions,
@@ -51,10 +54,10 @@ fn check_names_joined(arguments: &SearchArguments) -> Result<(), Failure> {
 }
 
 /// Searches at each list size, or finds the list size for a recall.
-pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
+pub fn run(arguments: &SearchArguments, quiet: bool) -> Result<(), Failure> {
     check_names_joined(arguments)?;
     if arguments.within.is_some() || !arguments.like.is_empty() {
-        return near::run(arguments);
+        return near::run(arguments, quiet);
     }
     if arguments.indexes().is_empty() {
         return Err(Failure::Wrong(format!(
@@ -83,7 +86,7 @@ pub fn run(arguments: &SearchArguments) -> Result<(), Failure> {
                 .into(),
         ));
     }
-    let mut searcher = Searcher::open(arguments)?;
+    let mut searcher = Searcher::open(arguments, quiet)?;
     // Names are checked before the search.
     Shown::of(arguments.attributes.as_deref(), &searcher.target)?;
     let mut printer = Printer::new(arguments, &searcher);
@@ -167,7 +170,7 @@ fn check_before_copy(
     answers::check_lists(&arguments.list, arguments.k)?;
     let truth = arguments.truth.as_deref();
     answers::truth(truth, queries.rows, arguments.queries(), arguments.k)?;
-    let target = Target::open(paths.to_owned(), arguments, 0)?;
+    let target = Target::open(paths.to_owned(), arguments, 0, None)?;
     let options = options_of(&target, arguments, threads_or_cores(arguments.threads))?;
     let list = options.list.max(options.k);
     let options = SearchOptions { list, ..options };
@@ -175,7 +178,7 @@ fn check_before_copy(
 }
 
 impl Searcher<'_> {
-    fn open(arguments: &SearchArguments) -> Result<Searcher<'_>, Failure> {
+    fn open(arguments: &SearchArguments, quiet: bool) -> Result<Searcher<'_>, Failure> {
         let paths = Target::paths(arguments);
         let queries = queries_of(arguments)?;
         if let Some(outline) = queries.outline()? {
@@ -204,7 +207,8 @@ impl Searcher<'_> {
         }
         let threads = threads_or_cores(arguments.threads);
         let beside = beside(&*queries, arguments, threads);
-        let target = Target::open(paths, arguments, beside)?;
+        let opening = progress::Shown::of_reader(quiet);
+        let target = Target::open(paths, arguments, beside, Some(&opening))?;
         if let Some(target) = arguments.recall
             && !(target > 0.0 && target <= 1.0)
         {
@@ -217,6 +221,7 @@ impl Searcher<'_> {
             target,
             arguments,
             beside,
+            opening,
             queries,
             truth,
             options,
@@ -233,7 +238,8 @@ impl Searcher<'_> {
             match found {
                 Err(error) if error.kind() == ErrorKind::Outdated => {
                     let paths = Target::paths(self.arguments);
-                    self.target = Target::open(paths, self.arguments, self.beside)?;
+                    let shown = Some(&self.opening);
+                    self.target = Target::open(paths, self.arguments, self.beside, shown)?;
                 }
                 found => return found.map_err(|error| refused(error, self.arguments)),
             }

@@ -10,6 +10,7 @@ use stratann::{
 };
 use stratann_bench::machine::Machine;
 use stratann_terminal::failure::Failure;
+use stratann_terminal::progress::Shown;
 use stratann_terminal::size::CacheEntries;
 
 use crate::args::SearchArguments;
@@ -66,11 +67,13 @@ impl Target {
     /// Opens the indexes.
     ///
     /// The memory budget is for the whole process. The command uses `beside` bytes of it outside
-    /// the indexes.
+    /// the indexes. `shown` shows the progress of an index that is unpacked. With `None`, the
+    /// indexes are only examined, and none is unpacked.
     pub fn open(
         paths: Vec<PathBuf>,
         arguments: &SearchArguments,
         beside: u64,
+        shown: Option<&Shown>,
     ) -> Result<Self, Failure> {
         let mut open = OpenOptions {
             io: arguments.io.into(),
@@ -80,12 +83,17 @@ impl Target {
                 .or(arguments.preset.map(|preset| preset.navigation)),
             beside,
             places: arguments.places.all()?,
+            unpack: shown.is_some(),
             ..OpenOptions::default()
         };
         if let [path] = &paths[..] {
             open.memory = arguments.memory;
             open.watch_recall = arguments.watch_recall.map(RecallWatch::new).transpose()?;
-            return Ok(Self::One(Box::new(Index::open(path, &open)?)));
+            let opened = match shown {
+                Some(shown) => Index::open_observed(path, &open, shown)?,
+                None => Index::open(path, &open)?,
+            };
+            return Ok(Self::One(Box::new(opened)));
         }
         if arguments.watch_recall.is_some() {
             return Err(Failure::Wrong(format!(

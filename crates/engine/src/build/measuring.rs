@@ -15,7 +15,7 @@ use crate::durable::Checkpoint;
 use crate::graph::Constructed;
 use crate::index::{Index, OpenOptions};
 use crate::measure;
-use crate::progress::{Progress, Stage};
+use crate::progress::{Progress, Silent, Stage};
 use crate::recall;
 use crate::stores::codes::Codes;
 
@@ -85,13 +85,8 @@ pub(super) fn assembled(
         memory,
         ..OpenOptions::default()
     };
-    Index::assemble(
-        volume.clone(),
-        &path,
-        manifest.clone(),
-        &options,
-        Arc::default(),
-    )
+    let (volume, manifest) = (volume.clone(), manifest.clone());
+    Index::assemble(volume, &path, manifest, &options, Arc::default(), &Silent)
 }
 
 /// Measures the recall of searches in an index that is about to be committed. Rows of the index

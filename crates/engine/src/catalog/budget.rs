@@ -16,7 +16,7 @@ use crate::codebook::Codebook;
 use crate::index::{Grant, Lender, Lent, Shared, Shortage};
 use crate::places::Purpose;
 use crate::plan::{self, MemoryPlan, Needs};
-use crate::progress::Progress;
+use crate::progress::{Progress, Silent};
 use crate::stores::Composition;
 use crate::stores::codes::Codes;
 use crate::stores::composition::CodesAt;
@@ -163,7 +163,8 @@ impl Budget {
             path,
             manifest,
             &self.options.open,
-            self.shared.clone(),
+            // An index of a catalog is not unpacked, so it has no progress.
+            (self.shared.clone(), &Silent),
             divide,
         )?
         .with_log()?;

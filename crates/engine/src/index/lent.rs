@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Index, OpenOptions};
 use crate::Error;
 use crate::plan::{self, Needs};
-use crate::progress::Progress;
+use crate::progress::{Progress, Silent};
 
 /// The error of a lender that has too little free memory.
 #[derive(Clone, Copy, Debug)]
@@ -210,9 +210,23 @@ impl Opener {
     /// Fails as [`Index::open`] does. For an index of a catalog, it also fails if the budget of the
     /// catalog has too little free memory.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Index, Error> {
+        self.open_observed(path, &Silent)
+    }
+
+    /// Does the same as [`open`](Self::open), with the progress of
+    /// [`Index::open_observed`]. An index of a catalog reports no progress, since it is not
+    /// unpacked.
+    ///
+    /// # Errors
+    /// Fails as [`open`](Self::open) does, and with [`Error::Interrupted`].
+    pub fn open_observed(
+        &self,
+        path: impl AsRef<Path>,
+        progress: &dyn Progress,
+    ) -> Result<Index, Error> {
         match &self.lender {
             Some((lender, instead)) => lender.clone().open(path.as_ref(), *instead),
-            None => Index::open(path, &self.options),
+            None => Index::open_observed(path, &self.options, progress),
         }
     }
 }

@@ -31,8 +31,9 @@ pub struct OpenOptions {
     pub watch_recall: Option<RecallWatch>,
     /// Whether an index of the preset `stratann` that is only searched is
     /// [unpacked](crate::MemoryPlan::unpacked) if `memory` has space for it. Searches are then
-    /// faster, but the index opens more slowly. An index with a `cache` or with `places` is never
-    /// unpacked.
+    /// faster, but the index opens more slowly, and
+    /// [`Index::open_observed`](crate::Index::open_observed) reports the progress. An index with a
+    /// `cache` or with `places` is never unpacked.
     pub unpack: bool,
 }
 

@@ -5,6 +5,7 @@
 //! vectors (docs/measured.md, "Unpacked indexes"). So if an index is opened for reading, and its
 //! budget has memory for every list and every vector without compression, each of them is decoded
 //! once, when the index is opened. A search then reads each row in place, with its exact vector.
+//! Several threads decode different pages at the same time.
 //!
 //! ```text
 //!   packed-…, layered-…, adjacency-…, vectors-…  ──decoded once──>  row 0 | row 1 | ..
@@ -14,16 +15,19 @@
 //! Pages stay in memory instead if an index is opened for changes, belongs to a catalog, or is
 //! calibrated. A list size counts more in rows than in pages, and a measurement is for pages.
 
+use parking_lot::Mutex;
 use stratann_layout::{CsrShape, Manifest};
 use stratann_tier::HugeBytes;
 
-use super::{CacheSize, Index, Kind, OpenOptions};
-use crate::progress::Silent;
+use super::{CacheSize, Index, Kind, OpenOptions, THREAD_BYTES};
+use crate::plan::MemoryPlan;
+use crate::progress::{Progress, Stage, WithinStage};
 use crate::stores::composition::CodesAt;
 use crate::stores::resident::Resident;
 use crate::stores::topology::placement::NOWHERE;
 use crate::stores::{GraphStores, Layout, Pages};
-use crate::update::{each_list, each_vector};
+use crate::threads::{processors, shared_beside};
+use crate::update::{Share, each_list_in, each_vector_in};
 use crate::{Error, Preset};
 
 /// The shape of the rows. `None` if unpacking would not help, or if some node has no record.
@@ -71,40 +75,157 @@ fn most_pending(stores: &GraphStores) -> usize {
     of_a_node.map(<[_]>::len).max().unwrap_or(0)
 }
 
-/// Decodes every list and every vector into rows.
+/// The number of shares of the nodes. Threads take one share after the other, so that all threads
+/// end at about the same time.
+const SHARES: u32 = 64;
+
+/// The number of rows with one lock. Threads seldom wait, since different pages of a build have
+/// different nodes.
+const LOCKED_ROWS: usize = 256;
+
+/// The approximate memory of a thread: its stack, and the pages that it reads.
+const THREAD: u64 = THREAD_BYTES + (2 << 20);
+
+/// The number of nodes between two reports of progress.
+const REPORTED: u64 = 256;
+
+/// Rows that threads fill at the same time.
+struct Filling<'a> {
+    shape: CsrShape,
+    groups: Vec<Mutex<Group<'a>>>,
+}
+
+/// Consecutive rows, with a bit for each half of a row: its list, its vector.
+struct Group<'a> {
+    rows: &'a mut [u8],
+    halves: &'a mut [u8],
+}
+
+const LIST: u8 = 1;
+const VECTOR: u8 = 2;
+
+impl<'a> Filling<'a> {
+    fn new(shape: CsrShape, rows: &'a mut [u8], halves: &'a mut [u8]) -> Self {
+        let rows = rows.chunks_mut(LOCKED_ROWS * shape.row_bytes());
+        let groups = rows.zip(halves.chunks_mut(LOCKED_ROWS));
+        let groups = groups.map(|(rows, halves)| Mutex::new(Group { rows, halves }));
+        Self {
+            shape,
+            groups: groups.collect(),
+        }
+    }
+
+    /// Changes the row of a node, and records that it has a half. The node exists.
+    fn put(&self, node: u32, half: u8, change: impl FnOnce(&mut [u8])) {
+        let (group, at) = (node as usize / LOCKED_ROWS, node as usize % LOCKED_ROWS);
+        let mut group = self.groups[group].lock();
+        let bytes = self.shape.row_bytes();
+        change(&mut group.rows[at * bytes..(at + 1) * bytes]);
+        group.halves[at] |= half;
+    }
+}
+
+/// Reports the progress of one share.
+struct Steps<'a> {
+    progress: &'a dyn Progress,
+    waiting: u64,
+}
+
+impl Steps<'_> {
+    fn step(&mut self) {
+        self.waiting += 1;
+        if self.waiting == REPORTED {
+            self.progress.advance(std::mem::take(&mut self.waiting));
+        }
+    }
+}
+
+impl Drop for Steps<'_> {
+    fn drop(&mut self) {
+        self.progress.advance(self.waiting);
+    }
+}
+
+/// The number of threads that unpack. Queries do not run yet, so the threads use their memory.
+fn threads_within(memory: &MemoryPlan) -> usize {
+    let further = memory.queries.saturating_add(memory.unused) / THREAD;
+    processors().min(further as usize + 1)
+}
+
+/// Decodes every list and every vector into rows, with as many threads as the machine has cores and
+/// the memory budget allows. The rows do not depend on the number of threads.
 ///
 /// # Errors
-/// A file cannot be read, or is damaged.
-pub(super) fn unpack(index: &Index, shape: CsrShape) -> Result<GraphStores, Error> {
+/// A file cannot be read, or is damaged. Or the system has no memory for the rows, or `progress`
+/// interrupts.
+pub(super) fn unpack(
+    index: &Index,
+    shape: CsrShape,
+    progress: &dyn Progress,
+) -> Result<GraphStores, Error> {
+    unpack_by(index, shape, threads_within(index.memory()), progress)
+}
+
+fn unpack_by(
+    index: &Index,
+    shape: CsrShape,
+    threads: usize,
+    progress: &dyn Progress,
+) -> Result<GraphStores, Error> {
     let packed = index.graph();
     let (nodes, bytes) = (shape.nodes() as usize, shape.row_bytes());
     let mut rows = HugeBytes::zeroed(nodes * bytes)?;
-    let place = |node: u32| node as usize * bytes..(node as usize + 1) * bytes;
-    // A bit for each half of a row: its list, its vector.
     let mut halves = vec![0u8; nodes];
-    each_list(index, &Silent, &mut |node, list| {
-        // A longer list would be damage, and its last links are the newest ones.
-        let list = &list[list.len().saturating_sub(shape.degree())..];
-        if let Some(&link) = list.iter().find(|&&link| link as usize >= nodes) {
-            let what = format!("node {node} links to node {link}, but there are {nodes} nodes");
-            return Err(packed.damaged(what));
-        }
-        shape.put_list(list, &mut rows[place(node)]);
-        halves[node as usize] |= 1;
-        Ok(())
-    })?;
-    each_vector(index, &Silent, &mut |node, id, vector| {
-        let row = &mut rows[place(node)];
-        shape.put_vector(id, vector, row);
-        shape.seal(node, row);
-        halves[node as usize] |= 2;
-        Ok(())
-    })?;
-    if let Some(node) = halves.iter().position(|&half| half != 3) {
-        let missing = if halves[node] & 1 == 0 {
-            "list"
-        } else {
-            "vector"
+    let filling = Filling::new(shape, &mut rows, &mut halves);
+    let stage = Stage::begin(progress, "unpacking", 2 * shape.nodes());
+    let put_lists = |share| {
+        let (mut steps, waiting) = (
+            Steps {
+                progress,
+                waiting: 0,
+            },
+            WithinStage(progress),
+        );
+        each_list_in(index, share, &waiting, &mut |node, list| {
+            // A longer list would be damage, and its last links are the newest ones.
+            let list = &list[list.len().saturating_sub(shape.degree())..];
+            if let Some(&link) = list.iter().find(|&&link| link as usize >= nodes) {
+                let what = format!("node {node} links to node {link}, but there are {nodes} nodes");
+                return Err(packed.damaged(what));
+            }
+            filling.put(node, LIST, |row| shape.put_list(list, row));
+            steps.step();
+            Ok(())
+        })
+    };
+    let put_vectors = |share| {
+        let (mut steps, waiting) = (
+            Steps {
+                progress,
+                waiting: 0,
+            },
+            WithinStage(progress),
+        );
+        each_vector_in(index, share, &waiting, &mut |node, id, vector| {
+            filling.put(node, VECTOR, |row| {
+                shape.put_vector(id, vector, row);
+                shape.seal(node, row);
+            });
+            steps.step();
+            Ok(())
+        })
+    };
+    let helpers = threads.saturating_sub(1);
+    // The first error in the order of shares is returned, so it does not depend on the threads.
+    let (done, ()) = shared_beside(Share::all(SHARES), helpers, put_lists, || ());
+    done.into_iter().collect::<Result<(), Error>>()?;
+    let (done, ()) = shared_beside(Share::all(SHARES), helpers, put_vectors, || ());
+    done.into_iter().collect::<Result<(), Error>>()?;
+    drop(stage);
+    if let Some(node) = halves.iter().position(|&half| half != LIST | VECTOR) {
+        let missing = match halves[node] & LIST {
+            0 => "list",
+            _ => "vector",
         };
         return Err(packed.damaged(format!("node {node} has no {missing}")));
     }
@@ -119,4 +240,137 @@ pub(super) fn unpack(index: &Index, shape: CsrShape) -> Result<GraphStores, Erro
         segments: None,
         placement: Default::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use stratann_tier::testing::refuse_threads_after;
+    use stratann_vector::{Element, Metric};
+
+    use super::*;
+    use crate::progress::Silent;
+    use crate::{BuildOptions, ErrorKind, LiveIndex, Matrix, WriteOptions, build};
+
+    const ROWS: usize = 3_000;
+    const DIM: usize = 32;
+
+    fn vectors(from: usize, count: usize) -> Matrix {
+        let at = |i: usize| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f32 / 1e7;
+        let floats = (from * DIM..(from + count) * DIM).map(at);
+        let bytes = floats.flat_map(f32::to_le_bytes).collect::<Vec<u8>>();
+        Matrix::new(bytes, count, DIM, Element::F32).unwrap()
+    }
+
+    fn options() -> OpenOptions {
+        OpenOptions {
+            memory: Some(100 << 20),
+            ..OpenOptions::default()
+        }
+    }
+
+    /// Counts the steps, and interrupts when asked for the `ends_at`-th time.
+    struct Asked {
+        ends_at: u64,
+        asked: AtomicU64,
+        total: AtomicU64,
+        done: AtomicU64,
+    }
+
+    impl Asked {
+        fn until(ends_at: u64) -> Self {
+            Self {
+                ends_at,
+                asked: AtomicU64::new(0),
+                total: AtomicU64::new(0),
+                done: AtomicU64::new(0),
+            }
+        }
+    }
+
+    impl Progress for Asked {
+        fn begin(&self, stage: &str, total: u64) {
+            assert_eq!(stage, "unpacking");
+            self.total.store(total, Ordering::Relaxed);
+        }
+
+        fn advance(&self, steps: u64) {
+            self.done.fetch_add(steps, Ordering::Relaxed);
+        }
+
+        fn end(&self) {}
+
+        fn interrupted(&self) -> bool {
+            self.asked.fetch_add(1, Ordering::Relaxed) + 1 >= self.ends_at
+        }
+
+        fn warn(&self, _: &str) {}
+    }
+
+    #[test]
+    fn rows_are_equal_however_many_threads_unpack_and_an_interrupt_ends_it() {
+        for layout in [Layout::Packed, Layout::Layered, Layout::Decoupled] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("index");
+            let built = BuildOptions {
+                metric: Metric::L2,
+                layout: Some(layout),
+                degree: Some(16),
+                build_list: 20,
+                threads: 1,
+                ..BuildOptions::default()
+            };
+            build(&vectors(0, ROWS), &path, &built, &Silent).unwrap();
+            let write = WriteOptions::default();
+            let live = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
+            live.insert(&vectors(ROWS, 50), None, &Silent).unwrap();
+            drop(live);
+            let index = Index::open(&path, &options()).unwrap();
+            let shape = shape(&index.kind, &index.manifest, index.preset, &index.options).unwrap();
+            let unpacked = |threads| {
+                let counted = Asked::until(u64::MAX);
+                let stores = unpack_by(&index, shape, threads, &counted).unwrap();
+                let total = counted.total.load(Ordering::Relaxed);
+                assert_eq!(total, 2 * shape.nodes(), "{layout}");
+                assert_eq!(counted.done.load(Ordering::Relaxed), total, "{layout}");
+                let rows = |row| stores.resident.get(row).unwrap().to_vec();
+                (0..shape.nodes()).map(rows).collect::<Vec<_>>()
+            };
+            let one = unpacked(1);
+            assert!(unpacked(4) == one, "{layout}");
+            for refused in [0, 1] {
+                refuse_threads_after(Some(refused));
+                let rows = unpacked(4);
+                refuse_threads_after(None);
+                assert!(rows == one, "{layout}: {refused}");
+            }
+            for ends_at in [1, 2] {
+                let ended = Index::open_observed(&path, &options(), &Asked::until(ends_at));
+                assert_eq!(
+                    ended.unwrap_err().kind(),
+                    ErrorKind::Interrupted,
+                    "{layout}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn threads_stay_within_the_memory_of_the_budget() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        build(&vectors(0, 500), &path, &BuildOptions::default(), &Silent).unwrap();
+        let plan = Index::open(&path, &options()).unwrap().memory().clone();
+        let of = |queries, unused| {
+            threads_within(&MemoryPlan {
+                queries,
+                unused,
+                ..plan.clone()
+            })
+        };
+        assert_eq!(of(0, 0), 1);
+        assert_eq!(of(THREAD / 2, THREAD - 1), processors().min(2));
+        assert_eq!(of(u64::MAX, 1), processors());
+    }
 }

@@ -29,6 +29,40 @@ pub(crate) type EachVectorPage<'a> =
 /// A function that receives a page: its number and its bytes.
 type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
+/// A share of the nodes of a graph index. All shares together have each node once. Several threads
+/// can iterate over different shares at the same time.
+#[derive(Clone, Copy)]
+pub(crate) struct Share {
+    number: u64,
+    count: u64,
+}
+
+impl Share {
+    /// All nodes.
+    const WHOLE: Self = Self {
+        number: 0,
+        count: 1,
+    };
+
+    /// The `count` shares of an index. Pieces of its files are dealt to the shares in turn.
+    pub(crate) fn all(count: u32) -> impl ExactSizeIterator<Item = Self> + Send {
+        (0..count).map(move |number| Self {
+            number: number.into(),
+            count: count.into(),
+        })
+    }
+
+    /// Whether the share has this piece of a file.
+    fn has(self, piece: u64) -> bool {
+        piece % self.count == self.number
+    }
+
+    /// Whether the share has the nodes that no file has yet.
+    fn has_pending(self) -> bool {
+        self.number == 0
+    }
+}
+
 /// Calls `each` with every node. The order is by node number, or by page if nodes have moved.
 ///
 /// # Errors
@@ -38,9 +72,22 @@ pub(crate) fn each_vector(
     progress: &dyn Progress,
     each: &mut EachVector<'_>,
 ) -> Result<(), Error> {
-    if let Some(clusters) = index.clusters() {
-        return each_member(index, clusters, progress, each);
+    match index.clusters() {
+        Some(clusters) => each_member(index, clusters, progress, each),
+        None => each_vector_in(index, Share::WHOLE, progress, each),
     }
+}
+
+/// Does the same as [`each_vector`], for the nodes of a share of a graph index.
+///
+/// # Errors
+/// Fails as [`each_vector`] does.
+pub(crate) fn each_vector_in(
+    index: &Index,
+    share: Share,
+    progress: &dyn Progress,
+    each: &mut EachVector<'_>,
+) -> Result<(), Error> {
     let graph = index.graph();
     let mut vector = vec![0; index.dim() * index.element().size()];
     let mut scratch = Vec::new();
@@ -55,7 +102,7 @@ pub(crate) fn each_vector(
             VectorsAt::Parts => Some(LeadingParts::default()),
             VectorsAt::Records | VectorsAt::Segments => None,
         };
-        return each_vector_page(index, progress, &mut |_, segment, page, view| {
+        return each_vector_page_in(index, share, progress, &mut |_, segment, page, view| {
             for node in segment.nodes(page, view) {
                 if is_given_up(graph, node) {
                     continue;
@@ -70,8 +117,10 @@ pub(crate) fn each_vector(
             Ok(())
         });
     }
-    on_pages!(&graph.pages, pages => from_records(index, pages, progress, &mut vector, each))?;
-    for record in pending(graph) {
+    on_pages!(&graph.pages, pages => {
+        from_records(index, pages, (share, progress), &mut vector, each)
+    })?;
+    for record in pending(graph, share) {
         each(record.node, record.id, &record.vector)?;
     }
     Ok(())
@@ -112,6 +161,15 @@ pub(crate) fn each_vector_page(
     progress: &dyn Progress,
     each: &mut EachVectorPage<'_>,
 ) -> Result<(), Error> {
+    each_vector_page_in(index, Share::WHOLE, progress, each)
+}
+
+fn each_vector_page_in(
+    index: &Index,
+    share: Share,
+    progress: &dyn Progress,
+    each: &mut EachVectorPage<'_>,
+) -> Result<(), Error> {
     let Some(segments) = &index.graph().segments else {
         return Ok(());
     };
@@ -134,13 +192,14 @@ pub(crate) fn each_vector_page(
             page_bytes: bytes,
             extent: &|page| segments.extent_of(n, page).pages.into(),
         };
-        each_page(index, &file, progress, &mut |page, bytes| {
+        each_page(index, &file, (share, progress), &mut |page, bytes| {
             each(n, segment, page, &segment.view(bytes, page, true)?)
         })?;
     }
     let (n, last) = (segments.len() - 1, segments.last());
     let mut buffer = Vec::new();
-    for page in segments.added().map_or(0..0, Added::pages) {
+    let added = segments.added().map_or(0..0, Added::pages);
+    for page in added.filter(|&page| share.has(page)) {
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
@@ -185,10 +244,23 @@ pub(crate) fn each_list(
     progress: &dyn Progress,
     each: &mut EachList<'_>,
 ) -> Result<(), Error> {
+    each_list_in(index, Share::WHOLE, progress, each)
+}
+
+/// Does the same as [`each_list`], for the nodes of a share.
+///
+/// # Errors
+/// Fails as [`each_list`] does.
+pub(crate) fn each_list_in(
+    index: &Index,
+    share: Share,
+    progress: &dyn Progress,
+    each: &mut EachList<'_>,
+) -> Result<(), Error> {
     let graph = index.graph();
-    on_pages!(&graph.pages, pages => lists_of(index, pages, progress, each))?;
+    on_pages!(&graph.pages, pages => lists_of(index, pages, (share, progress), each))?;
     let mut list = Vec::new();
-    for record in pending(graph) {
+    for record in pending(graph, share) {
         list.clear();
         list.extend_from_slice(&record.list);
         if let Some(placement) = graph.placement.get() {
@@ -207,9 +279,9 @@ pub(crate) fn is_given_up(graph: &GraphStores, node: u32) -> bool {
     placement.is_some_and(|placement| placement.page_of(node) == NOWHERE)
 }
 
-/// The inserted nodes that no page has yet.
-fn pending(graph: &GraphStores) -> Vec<Arc<NewRecord>> {
-    let placement = graph.placement.get();
+/// The inserted nodes that no page has yet, if they belong to the share.
+fn pending(graph: &GraphStores, share: Share) -> Vec<Arc<NewRecord>> {
+    let placement = graph.placement.get().filter(|_| share.has_pending());
     let records = placement.map_or_else(Vec::new, |placement| placement.pending.all().1);
     records.into_iter().map(|(_, record)| record).collect()
 }
@@ -217,36 +289,41 @@ fn pending(graph: &GraphStores) -> Vec<Arc<NewRecord>> {
 fn lists_of<N: NodePages>(
     index: &Index,
     pages: &N,
-    progress: &dyn Progress,
+    (share, progress): (Share, &dyn Progress),
     each: &mut EachList<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
     let nodes = index.nodes() as u64;
     let mut list = Vec::new();
-    each_record(index, pages, progress, &mut |page, node, record| {
-        pages.list(node, record, &mut list)?;
-        if let Some(placement) = graph.placement.get() {
-            placement.pending.amend(page as u32, node, &mut list);
-        }
-        if let Some(&link) = list.iter().find(|&&link| u64::from(link) >= nodes) {
-            return Err(Error::Damaged {
-                file: graph.file.clone(),
-                what: format!("node {node} links to node {link}, but there are {nodes} nodes"),
-            });
-        }
-        each(node, &list)
-    })
+    each_record(
+        index,
+        pages,
+        (share, progress),
+        &mut |page, node, record| {
+            pages.list(node, record, &mut list)?;
+            if let Some(placement) = graph.placement.get() {
+                placement.pending.amend(page as u32, node, &mut list);
+            }
+            if let Some(&link) = list.iter().find(|&&link| u64::from(link) >= nodes) {
+                return Err(Error::Damaged {
+                    file: graph.file.clone(),
+                    what: format!("node {node} links to node {link}, but there are {nodes} nodes"),
+                });
+            }
+            each(node, &list)
+        },
+    )
 }
 
 /// Calls `each` with every vector on pages, in a layout that stores vectors beside lists.
 fn from_records<N: NodePages>(
     index: &Index,
     pages: &N,
-    progress: &dyn Progress,
+    (share, progress): (Share, &dyn Progress),
     vector: &mut [u8],
     each: &mut EachVector<'_>,
 ) -> Result<(), Error> {
-    each_record(index, pages, progress, &mut |_, node, record| {
+    each_record(index, pages, (share, progress), &mut |_, node, record| {
         each(node, record.id, pages.vector(node, record, vector)?)
     })
 }
@@ -254,11 +331,11 @@ fn from_records<N: NodePages>(
 /// A function that receives a record: its page, its node and its content.
 type EachRecord<'a> = dyn FnMut(u64, u32, &Record<'_>) -> Result<(), Error> + 'a;
 
-/// Calls `each` with the record of every node that is on a page.
+/// Calls `each` with the record of every node of the share that is on a page.
 fn each_record<N: NodePages>(
     index: &Index,
     pages: &N,
-    progress: &dyn Progress,
+    (share, progress): (Share, &dyn Progress),
     each: &mut EachRecord<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
@@ -287,22 +364,29 @@ fn each_record<N: NodePages>(
         extent: &|_| 1,
     };
     let Some(placement) = placement else {
-        return each_page(index, &stored(file.pages), progress, &mut records_of);
+        let stored = stored(file.pages);
+        return each_page(index, &stored, (share, progress), &mut records_of);
     };
     let in_use = placement.pages_in_use();
     // The last pages may exist only in memory.
     let there = index.volume().len(name)?.saturating_sub(BLOCK as u64);
     let there = (there / page_bytes as u64).min(in_use.len() as u64);
-    each_page(index, &stored(there), progress, &mut |page, bytes| {
-        if !in_use[page as usize] {
-            return Ok(());
-        }
-        match graph.unwritten(page) {
-            Some(bytes) => records_of(page, &bytes),
-            None => records_of(page, bytes),
-        }
-    })?;
-    for page in (there..in_use.len() as u64).filter(|&page| in_use[page as usize]) {
+    each_page(
+        index,
+        &stored(there),
+        (share, progress),
+        &mut |page, bytes| {
+            if !in_use[page as usize] {
+                return Ok(());
+            }
+            match graph.unwritten(page) {
+                Some(bytes) => records_of(page, &bytes),
+                None => records_of(page, bytes),
+            }
+        },
+    )?;
+    let further = (there..in_use.len() as u64).filter(|&page| in_use[page as usize]);
+    for page in further.filter(|&page| share.has(page)) {
         match graph.unwritten(page) {
             Some(bytes) => records_of(page, &bytes)?,
             None => {
@@ -325,12 +409,12 @@ struct PagesOf<'a> {
     extent: &'a dyn Fn(u64) -> u64,
 }
 
-/// Reads the pages of a file in order, and calls `each` with every page. The bytes of a page
-/// include the next pages, if the last record of the page continues there.
+/// Reads the pages of a share of a file in order, and calls `each` with every page. The bytes of a
+/// page include the next pages, if the last record of the page continues there.
 fn each_page(
     index: &Index,
     file: &PagesOf<'_>,
-    progress: &dyn Progress,
+    (share, progress): (Share, &dyn Progress),
     each: &mut EachPage<'_>,
 ) -> Result<(), Error> {
     let PagesOf {
@@ -338,7 +422,8 @@ fn each_page(
     } = *file;
     let step = (PIECE / page_bytes).max(1) as u64;
     let mut buffer = Vec::new();
-    for first in (0..pages).step_by(step as usize) {
+    let pieces = (0..).zip((0..pages).step_by(step as usize));
+    for (_, first) in pieces.filter(|&(piece, _)| share.has(piece)) {
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }

@@ -66,7 +66,7 @@ fn trouble(
         places: places.clone(),
         ..OpenOptions::default()
     };
-    let index = Index::open_from(home.clone(), path, &open)?;
+    let index = Index::open_from(home.clone(), path, &open, progress)?;
     let (stats, looked) = index.stats_and_health(progress);
     looked?;
     Ok(stats.trouble)

@@ -19,7 +19,8 @@ fn built(base: &Matrix, metric: Metric, layout: Layout, path: &Path) {
         layout: Some(layout),
         degree: Some(24),
         build_list: 40,
-        threads: 2,
+        // Several threads build another graph each time.
+        threads: 1,
         ..BuildOptions::default()
     };
     build(base, path, &options, &Silent).unwrap();

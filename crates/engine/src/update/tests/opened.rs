@@ -6,6 +6,7 @@ use stratann_tier::{LockGuard, Tier, TierError, VolumeFile, VolumeReader};
 
 use super::*;
 use crate::Index;
+use crate::progress::Silent;
 
 /// A volume that lists, several times, a log that no longer exists when it is read. This happens if
 /// one writer closes the index, and another writer opens it, between the list and the read.
@@ -74,7 +75,7 @@ fn a_log_that_goes_and_comes_again_meanwhile_is_no_error() {
             name: "log-000001",
             times: AtomicUsize::new(times),
         });
-        let opened = Index::open_from(home, folder.path(), &OpenOptions::default());
+        let opened = Index::open_from(home, folder.path(), &OpenOptions::default(), &Silent);
         assert_eq!(opened.unwrap().len() as u64, BASE, "{times}");
     }
 }
@@ -86,6 +87,11 @@ fn another_file_that_is_missing_is_an_error_at_once() {
     let gone = volume.list().unwrap();
     let gone = gone.iter().find(|name| name.starts_with("packed"));
     volume.remove(gone.unwrap()).unwrap();
-    let opened = Index::open_from(Arc::new(volume), folder.path(), &OpenOptions::default());
+    let opened = Index::open_from(
+        Arc::new(volume),
+        folder.path(),
+        &OpenOptions::default(),
+        &Silent,
+    );
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::NotFound);
 }
