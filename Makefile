@@ -31,7 +31,8 @@ build: ## the stratann command, optimised
 	cargo build --release --locked --package stratann-cli
 	@echo "built $(STRATANN)"
 
-demo: build ## build and search indexes of real data, compared with brute force; needs only Rust
+# `make demo STRATANN=PROGRAM` runs that program, and builds none.
+demo: $(if $(filter command,$(word 1,$(origin STRATANN))),,build) ## build and search indexes of real data, compared with brute force; needs only Rust
 	@STRATANN="$(STRATANN)" sh demo.sh
 
 # Each part runs even if one before it failed. One list at the end names every failure.

@@ -52,6 +52,8 @@ ON_DISK = {
     "tier tier": [""],
     "tier unit stratann_tier": [""],
 }
+# More tests than cores run at the same time, since many wait for syncs, timers or other processes.
+AT_ONCE = [f"--test-threads={2 * (os.cpu_count() or 1)}"]
 # Programs of tests without libtest. Their exit status is their outcome.
 WITHOUT_A_LIST = ["fuzz"]
 # Fewer passed tests of Rust mean that some were not run.
@@ -310,7 +312,7 @@ class Program:
             if almost and left < (os.cpu_count() or 1):
                 almost.set()
 
-        status, output = self.run(["--show-output", *options, "--exact", *names], environment, count)
+        status, output = self.run(["--show-output", *(options or AT_ONCE), "--exact", *names], environment, count)
         report.step(self.label + how, began)
         report.unjudged.append(lambda: self.judge(report, names, environment, status, output))
 

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::support::{Place, bin};
 
@@ -21,36 +21,6 @@ const PRESETS: [&str; 6] = [
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
-}
-
-/// The time of the last change of a file in a folder.
-fn changed(folder: &Path) -> SystemTime {
-    let mut last = SystemTime::UNIX_EPOCH;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let entry = entry.unwrap();
-        last = last.max(match entry.file_type().unwrap().is_dir() {
-            true => changed(&entry.path()),
-            false => entry.metadata().unwrap().modified().unwrap(),
-        });
-    }
-    last
-}
-
-/// The optimised program, if `make build` made it from the current sources. Tests with a budget of
-/// 10 MB need it: the pages of a program without optimisation exceed 10 MB.
-fn optimised() -> Option<PathBuf> {
-    let here = Path::new(env!("CARGO_BIN_EXE_stratann"));
-    if !cfg!(debug_assertions) {
-        return Some(here.to_owned());
-    }
-    let there = here.parent()?.parent()?.join("release").join("stratann");
-    let built = std::fs::metadata(&there).and_then(|metadata| metadata.modified());
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
-    let sources = std::fs::read_dir(crates).unwrap();
-    let last = sources
-        .map(|one| changed(&one.unwrap().path().join("src")))
-        .max()?;
-    built.is_ok_and(|built| built > last).then_some(there)
 }
 
 /// The bytes that a budget reserves for the program's files and libraries (`PROGRAM` in the
@@ -158,22 +128,12 @@ fn copy(place: &Place, from: &str, to: &str) {
 fn searches_and_inserts_of_every_preset_stay_under_their_budgets() {
     let slow = std::env::var_os("STRATANN_SLOW").is_some();
     let built = if slow { 19_000 } else { BUILT };
-    let optimised = optimised();
-    let program = optimised.clone();
-    let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_stratann").into());
-    let budgets: &[(&str, u64)] = match optimised {
-        Some(_) => &[
-            ("10MB", 10_000_000),
-            ("48MB", 48_000_000),
-            ("128MB", 128_000_000),
-        ],
-        None => {
-            eprintln!(
-                "skipped: 10 MB, for which `make build` has to make the optimised program first"
-            );
-            &[("48MB", 48_000_000), ("128MB", 128_000_000)]
-        }
-    };
+    let program = PathBuf::from(env!("CARGO_BIN_EXE_stratann"));
+    let budgets: [(&str, u64); 3] = [
+        ("10MB", 10_000_000),
+        ("48MB", 48_000_000),
+        ("128MB", 128_000_000),
+    ];
     let place = Place::new();
     let all = std::fs::read(fixture("photo-sift-20k.base.u8bin")).unwrap();
     let rows = |first: usize, rows: usize| bin(rows, 128, &all[8 + first * 128..][..rows * 128]);
@@ -197,7 +157,7 @@ fn searches_and_inserts_of_every_preset_stay_under_their_budgets() {
         let Ended::Done(_) = run(&program, &place, &[&build[..], &["-T", "2"]].concat()) else {
             panic!("{preset} cannot be built");
         };
-        for &(budget, bytes) in budgets {
+        for &(budget, bytes) in &budgets {
             let search = [
                 "search", preset, queries, "--truth", truth, "--memory", budget,
             ];

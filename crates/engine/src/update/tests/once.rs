@@ -166,10 +166,10 @@ pub(super) fn each_of(
 
 #[test]
 fn any_operation_may_fail_once_and_nothing_is_lost() {
-    let step = step(97);
+    let step = step(193);
     let mishaps = [Mishap::Undone, Mishap::NoRoom, Mishap::Done];
     let met = CASES.map(|case| each(case, What::Call, &mishaps, step));
-    assert!(met.iter().sum::<usize>() > 90, "{met:?}");
+    assert!(met.iter().sum::<usize>() > 45, "{met:?}");
 }
 
 #[test]
