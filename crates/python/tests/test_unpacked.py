@@ -1,0 +1,32 @@
+"""Indexes that are unpacked in memory when they are opened."""
+
+import signal
+
+import stratann
+
+
+def test_ctrl_c_ends_an_open_that_unpacks(photos):
+    def press(signal_number, frame):
+        raise KeyboardInterrupt
+
+    def opened():
+        return stratann.open(photos, memory="100MiB")
+
+    assert opened().stats()["memory"]["unpacked"] > 0
+    before = signal.signal(signal.SIGALRM, press)
+    delay = 0.001
+    try:
+        while True:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, delay)
+                opened()
+            except stratann.Interrupted as interrupted:
+                assert str(interrupted) == "interrupted; nothing was changed"
+                break
+            except KeyboardInterrupt:
+                # The signal came before the opening, or after it.
+                delay = delay * 1.5 if delay < 0.1 else 0.001
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert opened().stats()["memory"]["unpacked"] > 0
