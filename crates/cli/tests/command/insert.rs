@@ -241,7 +241,7 @@ fn an_insert_that_was_cut_off_is_forgotten_also_without_its_file() {
     let whole = place.path("more.u8bin").display().to_string();
     assert_eq!(forgotten["forgotten"], serde_json::json!([whole]));
     assert_eq!(forgotten["vectors"], ROWS + there);
-    forget("more.u8bin").refused(2, &["none was cut off"]);
+    forget("more.u8bin").refused(2, &["no insert of this file was cut off"]);
     place.write("one.u8bin", &u8s(1, DIM, 6));
     let quiet = place.run(&["insert", "index", "one.u8bin"]).done();
     assert!(!quiet.stderr.contains("cut off"), "{quiet:?}");
