@@ -121,7 +121,7 @@ fn the_budget_that_a_refused_change_names_suffices() {
         };
         let text = error.to_string();
         assert_eq!(error.kind(), ErrorKind::InUse, "{text}");
-        for words in ["`index.close()`", &format!("beside {before} ")] {
+        for words in ["`index.close()`", &format!("in use ({before};")] {
             assert!(text.contains(words), "{words}: {text}");
         }
         let Error::Crowded { needs, .. } = error else {
