@@ -456,7 +456,7 @@ fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let value = values_of(&kind, list.as_any())?.into_iter().next();
     value
         .flatten()
-        .ok_or_else(|| PyTypeError::new_err("a filter compares a column with None. Pass a value, or call exists or missing"))
+        .ok_or_else(|| PyTypeError::new_err("a filter compares with None. Pass a value"))
 }
 
 /// Values to compare a column with. `asked`: the method's name. A single text is an error, since
