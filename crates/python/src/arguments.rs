@@ -1,6 +1,6 @@
 //! Arguments as a Python user writes them: sizes in bytes, names, counts.
 //!
-//! The engine checks the range of a count (`stratann::bounds`). This module only converts it.
+//! This module converts counts; the engine checks their range (`stratann::bounds`).
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -51,7 +51,7 @@ pub fn count_if_any(value: &Bound<'_, PyAny>, argument: &str) -> PyResult<Option
     }
 }
 
-/// A value of a type, or `None`. `what`: the type in words.
+/// A value of type `T`, or `None`. `what`: the type in words, for errors.
 pub fn if_any<'py, T>(value: &Bound<'py, PyAny>, argument: &str, what: &str) -> PyResult<Option<T>>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -62,7 +62,7 @@ where
     }
 }
 
-/// A value of a type. `what`: the type in words.
+/// A value of type `T`. `what`: the type in words, for errors.
 pub fn typed<'py, T>(value: &Bound<'py, PyAny>, argument: &str, what: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py>,
@@ -77,8 +77,8 @@ where
     })
 }
 
-/// One function for each argument that is a count. pyo3 needs this, since `from_py_with` passes no
-/// names.
+/// Makes one function for each argument that is a count. pyo3's `from_py_with` passes no name of
+/// the argument, so each name needs its own function.
 macro_rules! counts {
     (given: $($name:ident),+; optional: $($maybe:ident),+) => {
         /// Counts that must be given.
@@ -106,8 +106,8 @@ counts!(
     optional: k, count, list_size, probes, cluster_size, replicas, beam, threads, in_flight, degree, code_bytes, connections, watch_recall
 );
 
-/// A value with a fixed set of names. The type's own error lists them, after the argument and a
-/// semicolon.
+/// A value of a type that has a fixed set of names. The error of the type has the form "value;
+/// reason", and the reason lists the names.
 pub fn named<T: FromStr>(value: &str, argument: &str) -> PyResult<T>
 where
     T::Err: std::fmt::Display,
@@ -126,7 +126,7 @@ where
     })
 }
 
-/// The name most similar to the typed one among the names that an error lists, if any is similar.
+/// Of the names that an error lists, the one most similar to the typed name, if any is similar.
 fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     let (_, names) = error.rsplit_once("one of")?;
     meant_of(
@@ -135,8 +135,8 @@ fn meant_in<'a>(typed: &str, error: &'a str) -> Option<&'a str> {
     )
 }
 
-/// Names of arguments and methods in other libraries, and their names here. A name that means
-/// several things has a line for each.
+/// Names of arguments and methods in other libraries, and their names here. A name with several
+/// meanings has a line for each of them.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("top_k", "k"),
     ("topk", "k"),
@@ -192,8 +192,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("describe_index_stats", "stats"),
 ];
 
-/// The name that a user meant: the equivalent of another library's name, or else the most similar
-/// name, if any is similar.
+/// The name that a user probably meant: the equivalent of another library's name, or else the most
+/// similar name, if any is similar.
 pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     let elsewhere = ELSEWHERE.iter().filter(|(other, _)| *other == typed);
     for (_, here) in elsewhere {
@@ -204,15 +204,14 @@ pub fn meant_of<'a>(typed: &str, names: impl Iterator<Item = &'a str> + Clone) -
     stratann::meant(typed, names)
 }
 
-/// The name that a user most likely meant by `typed`, out of the names that an argument accepts, or
-/// None.
+/// The name out of `names` that a user probably meant by `typed`, or None.
 #[pyfunction]
 pub fn meant(typed: &str, names: Vec<String>) -> Option<String> {
     meant_of(typed, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
-/// The error for an attribute that an object does not have, with the name that was most likely
-/// meant.
+/// The AttributeError for an attribute that an object does not have, with the name that the user
+/// probably meant.
 #[pyfunction]
 pub fn no_attribute<'py>(
     object: &Bound<'py, PyAny>,
@@ -223,7 +222,7 @@ pub fn no_attribute<'py>(
     let names: Vec<String> = class.dir()?.extract()?;
     let public = names.iter().map(String::as_str);
     let public = public.filter(|name| !name.starts_with('_'));
-    // Python itself looks for names with underscores, which no user misspelt.
+    // Python itself looks up names that begin with an underscore, so they are no user's mistakes.
     let meant = Some(name).filter(|name| !name.starts_with('_'));
     let meant = meant.and_then(|name| meant_of(name, public));
     let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant:?}?)"));
@@ -258,8 +257,8 @@ pub fn places(value: Option<&Bound<'_, PyAny>>) -> PyResult<Places> {
     Ok(places)
 }
 
-/// Bytes: an integer, or a text such as "64MiB" or "2.5GB". `None` stays `None`; `nothing`
-/// describes its meaning in errors.
+/// Bytes: an integer, or a text such as "64MiB" or "2.5GB". `None` stays `None`. `nothing`: the
+/// meaning of `None`, for errors.
 pub fn size(
     value: Option<&Bound<'_, PyAny>>,
     argument: &str,
@@ -290,7 +289,8 @@ pub fn size(
     }
 }
 
-/// "2.5GB" as bytes. Decimal units are powers of 1000, binary ones of 1024.
+/// The number of bytes in a text such as "2.5GB". Decimal units are powers of 1000, binary units
+/// powers of 1024.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.trim();
     let split = text
@@ -342,7 +342,7 @@ pub fn durability(value: Option<&Bound<'_, PyAny>>) -> PyResult<Durability> {
     )))
 }
 
-/// A cache of a size in bytes, a number of entries, or a share of the vectors of an index.
+/// The size of a cache: bytes, a number of entries, or a share of the vectors of an index.
 /// `vectors` returns the number of vectors.
 pub fn cache(
     vectors: impl FnOnce() -> PyResult<usize>,
@@ -365,7 +365,7 @@ pub fn cache(
             entries.repr()?
         )))
     };
-    // More than one entry for each vector is never used. An empty index gets at least one entry.
+    // A cache needs at most one entry for each vector. For an empty index it has one entry.
     let vectors = || Ok::<_, PyErr>(vectors()?.max(1));
     if entries.is_instance_of::<PyInt>() && !entries.is_instance_of::<PyBool>() {
         return match entries.extract::<usize>() {
@@ -391,8 +391,8 @@ pub fn cache(
     }
 }
 
-/// The re-ranking of a search: the passed values, and the others from the index's preset. `None` if
-/// no value is passed.
+/// The re-ranking of a search: the passed values, and the preset's values for the other ones.
+/// `None` if no value is passed.
 pub fn rerank(
     batch: Option<usize>,
     benefit: Option<f64>,
@@ -434,11 +434,11 @@ pub fn rerank(
         }
     };
     Ok(Some(Rerank {
-        // No batch can have more than all vectors.
+        // A batch has at most all vectors of the index.
         batch: batch.unwrap_or(preset.batch).min(index.len().max(1)),
         benefit: benefit.unwrap_or(preset.benefit),
         estimate,
-        // A user who names the end of re-ranking does not want the preset's share.
+        // If the user passes `rerank`, the preset's share does not apply.
         ratio: match (ratio, mode) {
             (Some(ratio), _) => ratio,
             (None, Some(_)) => 0.0,
@@ -458,7 +458,7 @@ pub fn threads(value: Option<usize>) -> PyResult<usize> {
     }
 }
 
-/// A path that is not empty.
+/// Returns the path if it is not empty. `what`: the object at the path, for errors.
 pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     match path.as_os_str().is_empty() {
         true => Err(PyValueError::new_err(format!(
@@ -468,7 +468,8 @@ pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     }
 }
 
-/// A path that exists. Raises Python's own exception before anything else is read.
+/// Returns the path if a file or folder is there, or else FileNotFoundError, before the call reads
+/// anything.
 pub fn existing(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     let path = named_path(path, what)?;
     match path.symlink_metadata() {
@@ -482,7 +483,7 @@ pub fn existing(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     }
 }
 
-/// The path in a value, if it is one (`str` or `os.PathLike`).
+/// The path, if the value is a path (`str` or `os.PathLike`).
 pub fn path(value: &Bound<'_, PyAny>) -> Option<PathBuf> {
     value.extract::<PathBuf>().ok()
 }

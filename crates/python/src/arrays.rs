@@ -1,9 +1,10 @@
-//! Converts between numpy arrays and the engine's vectors without a copy. Other objects, and arrays
-//! in a form that the engine cannot read, are converted first (`python/stratann/conversion.py`).
+//! Passes vectors between numpy arrays and the engine without a copy.
+//! `python/stratann/conversion.py` first converts other objects, and arrays in a form that the
+//! engine cannot read.
 //!
-//! numpy itself makes the view of an array as bytes, so this needs neither `unsafe` nor a type
-//! parameter. An `(n, d)` array of float32 is an `(n, 4d)` array of uint8 over the same memory, and
-//! the engine takes that.
+//! numpy itself makes a view of an array as bytes, so this module needs neither `unsafe` nor a type
+//! parameter. An `(n, d)` array of float32 is viewed as an `(n, 4d)` array of uint8 over the same
+//! memory, and the engine reads this view.
 
 use numpy::{Element as NumpyElement, PyArrayDyn};
 use numpy::{PyArray1, PyArrayMethods, PyReadonlyArrayDyn, PyUntypedArray, PyUntypedArrayMethods};
@@ -13,7 +14,8 @@ use stratann::{Element, MatrixRef};
 
 use crate::errors::to_python;
 
-/// A borrowed numpy array of vectors. Its memory stays readable while this lives.
+/// A borrowed numpy array of vectors. The memory of the array stays readable as long as this value
+/// lives.
 pub struct Rows<'py> {
     name: &'static str,
     bytes: PyReadonlyArrayDyn<'py, u8>,
@@ -24,9 +26,9 @@ pub struct Rows<'py> {
 }
 
 impl<'py> Rows<'py> {
-    /// The rows of an `(n, d)` array. `name`: the argument's name in the caller's signature.
-    /// Without a wanted element type the array's own is kept, or float32 if an index cannot hold
-    /// that.
+    /// The rows of an `(n, d)` array. `name`: the name of the Python argument. Without a wanted
+    /// element type, the array keeps its type, or becomes float32 if no index has elements of its
+    /// type.
     pub fn matrix(
         value: &Bound<'py, PyAny>,
         name: &'static str,
@@ -105,12 +107,12 @@ impl<'py> Rows<'py> {
         self.rows
     }
 
-    /// Their dimension.
+    /// The dimension of the vectors.
     pub fn dim(&self) -> usize {
         self.dim
     }
 
-    /// Their element type.
+    /// The element type of the vectors.
     pub fn element(&self) -> Element {
         self.element
     }
@@ -131,7 +133,7 @@ impl<'py> Rows<'py> {
         )))
     }
 
-    /// Whether the array was a single vector, `(d,)`, so that the answer has one dimension as well.
+    /// Whether the array was a single vector, `(d,)`. Then the result has one dimension as well.
     pub fn is_single(&self) -> bool {
         self.single
     }
@@ -175,7 +177,7 @@ pub fn dtype_name(element: Element) -> &'static str {
     }
 }
 
-/// The element type of an array, if an index can hold it.
+/// The element type of an array, if an index can have it.
 fn element_of(array: &Bound<'_, PyUntypedArray>) -> PyResult<Option<Element>> {
     let code: String = array.dtype().getattr("str")?.extract()?;
     Ok(match code.as_str() {
@@ -197,9 +199,9 @@ fn element(array: &Bound<'_, PyUntypedArray>, name: &str) -> PyResult<Element> {
     })
 }
 
-/// Ids from a user: integers in any array-like object (`stratann.conversion`), copied as u64.
-/// Negative ids and the last number of 64 bits are refused. With `rows`, there must be as many ids,
-/// in the order of the rows.
+/// Ids from a user: integers in any array-like object (`stratann.conversion`), copied as u64. Fails
+/// for negative ids and for the largest number of 64 bits. With `rows`, there must be exactly
+/// `rows` ids, in the order of the rows.
 pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> {
     let ids = integers(value, rows.map(|_| "the vectors"))?;
     if let Some(rows) = rows.filter(|&rows| rows != ids.len()) {
@@ -218,11 +220,11 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
     }
 }
 
-/// The name of the result whose order looked-up ids determine.
+/// The name of the answers in an error about ids without an order, such as a set.
 pub const ANSWERS: &str = "the answers";
 
-/// Ids to look up, in an order that the result `beside` has too. The number for "no answer" is
-/// accepted, and no vector has it.
+/// Ids to look up. The result that `beside` names has the same order. The number for "no answer" is
+/// accepted, although no vector has it.
 pub fn ids_asked(value: &Bound<'_, PyAny>, beside: &str) -> PyResult<Vec<u64>> {
     integers(value, Some(beside))
 }

@@ -1,6 +1,6 @@
 //! Searches that an event loop awaits (`python/stratann/asynchronous.py`). When a search ends, its
-//! thread writes to the loop's bell, which is a pipe. The thread neither takes the interpreter's
-//! lock nor waits.
+//! thread writes to a pipe, the loop's `Bell`. The thread neither takes the interpreter's lock nor
+//! waits.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
@@ -28,11 +28,11 @@ pub fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
             "timeout={seconds}; it is no time. Pass a number of seconds, 0 or more, or None for no limit"
         ))
     })?;
-    // A time beyond the range of the clock is never reached.
+    // A time beyond the range of the clock is no limit.
     Ok(Instant::now().checked_add(duration))
 }
 
-/// Wakes an event loop: its file descriptor becomes readable when searches have ended.
+/// Wakes an event loop: the file descriptor of a bell becomes readable when searches have ended.
 #[pyclass(frozen, module = "stratann._stratann")]
 pub struct Bell {
     reader: Mutex<PipeReader>,
@@ -41,8 +41,8 @@ pub struct Bell {
 
 struct Rung {
     writer: Mutex<PipeWriter>,
-    /// Searches that have ended and were not reported yet. While there are any, the pipe has a
-    /// byte.
+    /// The numbers of searches that have ended, and that the loop has not taken yet. While there
+    /// are any, the pipe has a byte.
     ended: Mutex<Vec<u64>>,
 }
 
@@ -51,8 +51,8 @@ impl Rung {
         let mut ended = self.ended.lock();
         ended.push(search);
         if ended.len() == 1 {
-            // The pipe is empty, so this does not block. An error means that its reader is closed,
-            // so that no loop waits.
+            // The pipe is empty, so the write does not block. An error means that the reader is
+            // closed, and no loop waits.
             let _ = self.writer.lock().write(&[0]);
         }
     }
@@ -91,9 +91,9 @@ impl Bell {
 #[pyclass(frozen, module = "stratann._stratann")]
 pub struct Search {
     state: Mutex<State>,
-    /// The shape of its answers.
+    /// The form of the search's results.
     shape: Mutex<Option<Shape>>,
-    /// The process that began it, which has the threads that search.
+    /// The process that began the search, and that has its threads.
     process: u32,
 }
 
@@ -103,12 +103,12 @@ enum State {
     Taken,
 }
 
-/// The form of a search's answers.
+/// The form of a search's results.
 pub struct Shape {
     pub options: SearchOptions,
     pub single: bool,
     pub return_stats: bool,
-    /// The index, and the parts of its rows to return beside ids and distances.
+    /// The index, and whether to return attributes and payloads of the results.
     pub beside: Option<(Py<Index>, Beside)>,
 }
 
@@ -126,7 +126,8 @@ impl Search {
         self.process == std::process::id()
     }
 
-    /// Refuses a forked process before it takes a lock, since a thread of the parent may hold it.
+    /// Fails in a forked process, before this process waits for a lock that a thread of the parent
+    /// may hold.
     fn check_process(&self) -> PyResult<()> {
         match self.is_home() {
             true => Ok(()),
@@ -139,17 +140,17 @@ impl Search {
         }
     }
 
-    /// A search that was submitted.
+    /// The object for a search that was submitted.
     pub fn begun(submitted: SubmittedSearch) -> Self {
         Self::of(State::Begun(submitted))
     }
 
-    /// A search whose answers are known.
+    /// The object for a search whose results are known.
     pub fn ended(results: SearchResults) -> Self {
         Self::of(State::Ended(Box::new(results)))
     }
 
-    /// The coroutine that returns its answers.
+    /// The coroutine that returns the results of the search.
     pub fn answered(self, py: Python<'_>, shape: Shape) -> PyResult<Bound<'_, PyAny>> {
         *self.shape.lock() = Some(shape);
         let search = Bound::new(py, self)?;
@@ -160,7 +161,7 @@ impl Search {
 
 #[pymethods]
 impl Search {
-    /// Rings a bell with a number when the search ends, or at once if it has ended.
+    /// Reports `number` to `bell` when the search ends, or at once if the search has ended.
     fn ring(&self, bell: &Bell, number: u64) -> PyResult<()> {
         self.check_process()?;
         let rung = bell.rung.clone();
@@ -180,15 +181,15 @@ impl Search {
         }
     }
 
-    /// Whether `result` reads attributes or payloads, and so may wait for storage.
+    /// Whether `result` reads attributes or payloads. Then it may wait for storage.
     fn reads(&self) -> PyResult<bool> {
         self.check_process()?;
         let shape = self.shape.lock();
         Ok(shape.as_ref().is_some_and(|shape| shape.beside.is_some()))
     }
 
-    /// The result of the search: ids, distances, and the parts and stats that were asked for. Waits
-    /// until the search has ended. A second call is an error.
+    /// The result of the search: ids and distances, then attributes, payloads and stats, if the
+    /// caller asked for them. Waits until the search has ended. A second call is an error.
     fn result<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         self.check_process()?;
         let state = std::mem::replace(&mut *self.state.lock(), State::Taken);

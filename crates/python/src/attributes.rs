@@ -13,14 +13,14 @@ use crate::errors::to_python;
 use crate::index::Index;
 use crate::progress::warn_first;
 
-/// Bytes that an allocator adds to an allocation.
+/// The estimated bytes that an allocator adds to each allocation.
 const ALLOCATION: usize = 16;
 
-/// A column from a user.
+/// A column of attributes that a user passed.
 struct Given {
     name: String,
     values: Vec<Option<Value>>,
-    /// The rows that name the column, if others do not.
+    /// For each row, whether the row names the column. `None`: all rows do.
     named: Option<Vec<bool>>,
 }
 
@@ -32,9 +32,9 @@ pub struct Table {
 }
 
 impl Table {
-    /// Converts the attributes and payloads of `rows` vectors, or of a `single` one. The columns of
-    /// the index, with their types, are taken into account if there is an index. `None` if the user
-    /// gave neither.
+    /// Converts the attributes and payloads of `rows` vectors, or of a `single` one. `columns`: the
+    /// columns of the index and their types, if there is an index. Returns `None` if the user
+    /// passed neither attributes nor payloads.
     pub fn of(
         py: Python<'_>,
         attributes: Option<&Bound<'_, PyAny>>,
@@ -74,7 +74,7 @@ impl Table {
         columns.map(|column| column.name.as_str())
     }
 
-    /// Approximate bytes in memory.
+    /// The approximate bytes of the table in memory.
     pub fn memory_bytes(&self) -> u64 {
         let values = self.columns.iter().flat_map(|column| &column.values);
         let values: usize = values
@@ -93,12 +93,12 @@ impl Table {
     }
 }
 
-/// Bytes of a text on the heap, with the allocation.
+/// The bytes of a text on the heap, with [`ALLOCATION`].
 fn text_bytes(text: &String) -> usize {
     text.capacity() + ALLOCATION
 }
 
-/// Bytes of a value on the heap, with the allocation.
+/// The bytes of a value on the heap, with [`ALLOCATION`].
 fn beside(value: &Value) -> usize {
     match value {
         Value::String(text) => text_bytes(text),
@@ -182,7 +182,7 @@ fn value_to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, Py
     })
 }
 
-/// The attributes of rows: a dict for each, or `None` if the row is not in the index.
+/// The attributes of rows: a dict for each row. `None` for an id that is not in the index.
 pub fn attributes(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
     let found = PyList::empty(py);
     for row in rows {
@@ -199,7 +199,7 @@ pub fn attributes(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, 
     Ok(found)
 }
 
-/// The payloads of rows, or `None` for a row without one.
+/// The payloads of rows. `None` for a row without a payload.
 pub fn payloads(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, PyList>> {
     let loads = py.import("json")?.getattr("loads")?;
     let found = PyList::empty(py);
@@ -212,7 +212,8 @@ pub fn payloads(py: Python<'_>, rows: Vec<Option<Row>>) -> PyResult<Bound<'_, Py
     Ok(found)
 }
 
-/// Warns of each of these columns that an index does not have and that is probably misspelt.
+/// Warns of each of these names that is no column of the index, and that is probably a misspelt
+/// column.
 #[pyfunction]
 pub fn warn_of_new(index: &Bound<'_, Index>, names: Vec<String>) -> PyResult<()> {
     let py = index.py();
@@ -223,7 +224,7 @@ pub fn warn_of_new(index: &Bound<'_, Index>, names: Vec<String>) -> PyResult<()>
         .try_for_each(|warning| warn_first(py, warning))
 }
 
-/// The parts of rows that a search returns beside their ids.
+/// Whether a search returns attributes and payloads with the ids.
 pub struct Beside {
     attributes: Option<Wanted>,
     payload: bool,
@@ -267,8 +268,8 @@ impl Beside {
             .chain(self.payload.then_some("payload"))
     }
 
-    /// The wanted parts of the results of a search: a list of `k` for each query, or the only list
-    /// if there is a `single` query. `None` stands where a result is missing.
+    /// The wanted parts of the results of a search: a list of `k` entries for each query, or one
+    /// such list for a `single` query. `None` stands for a missing result.
     pub fn parts<'py>(
         &self,
         py: Python<'py>,
@@ -306,7 +307,7 @@ impl Beside {
     }
 }
 
-/// The columns that a search was asked to return.
+/// The columns that the caller of a search wants to be returned.
 fn wanted(given: &Bound<'_, PyAny>, columns: &BTreeSet<String>) -> PyResult<BTreeSet<String>> {
     let module = given.py().import("stratann.attributes")?;
     let names = module.call_method1("several", (given, "attributes"))?;
@@ -340,7 +341,7 @@ pub fn columns<'py>(py: Python<'py>, schema: &Schema) -> PyResult<Bound<'py, PyD
     Ok(found)
 }
 
-/// A text from a user. `what` names it in errors.
+/// A text from a user. `what`: the name of the text in errors.
 fn text_of(given: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
     let module = given.py().import("stratann.attributes")?;
     module.call_method1("text", (given, what))?.extract()
@@ -372,8 +373,7 @@ pub fn filter(value: &Bound<'_, PyAny>) -> PyResult<stratann::Filter> {
 ///     wanted = cheap & stratann.column("tags").contains("new") & ~stratann.column("sold").exists()
 ///     assert wanted == stratann.Filter("price < 10 and tags contains 'new' and not exists sold")
 ///
-/// `&` means and, `|` means or, `~` means not. `str(filter)` is a text from which `Filter` makes
-/// the same filter.
+/// `&` means "and", `|` means "or", `~` means "not". `Filter(str(filter))` is the same filter.
 #[pyclass(frozen, module = "stratann")]
 pub struct Filter(stratann::Filter);
 
@@ -400,7 +400,8 @@ impl Filter {
         Self(!self.0.clone())
     }
 
-    /// Refused, since Python's `and` and `or` call it, and then drop one of their two filters.
+    /// Always an error: Python's `and` and `or` call this, and would then drop one of their two
+    /// filters.
     fn __bool__(&self) -> PyResult<bool> {
         Err(PyTypeError::new_err(
             "a filter is neither true nor false. Write & for and, | for or, ~ for not, with parentheses around comparisons",
@@ -435,8 +436,8 @@ impl Filter {
     }
 }
 
-/// A column of attributes, from which filters are made: `stratann.column(name)`. A comparison
-/// (`==`, `!=`, `<`, `<=`, `>`, `>=`) of a column and a value is a `Filter`.
+/// A column of attributes, for filters: `stratann.column(name)`. A comparison (`==`, `!=`, `<`,
+/// `<=`, `>`, `>=`) of a column with a value is a `Filter`.
 #[pyclass(frozen, module = "stratann")]
 pub struct Column(String);
 
@@ -455,11 +456,11 @@ fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let value = values_of(&kind, list.as_any())?.into_iter().next();
     value
         .flatten()
-        .ok_or_else(|| PyTypeError::new_err("a filter compares with no value. Pass one"))
+        .ok_or_else(|| PyTypeError::new_err("a filter compares with None. Pass a value"))
 }
 
-/// Values to compare a column with. `asked`: the method's name. A single text is refused, since it
-/// would be taken for its characters.
+/// Values to compare a column with. `asked`: the method's name. A single text is an error, since
+/// Python would iterate over its characters.
 fn all_compared(values: &Bound<'_, PyAny>, asked: &str) -> PyResult<Vec<Value>> {
     let module = values.py().import("stratann.attributes")?;
     module
@@ -514,30 +515,30 @@ impl Column {
         Ok(Filter(self.asked().between(low, high)))
     }
 
-    /// Matches vectors whose value is one of the values.
+    /// Matches vectors whose value is one of `values`.
     fn is_in(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "is_in")?;
         Ok(Filter(self.asked().is_in(values)))
     }
 
-    /// Matches vectors whose value is none of the values, and vectors without a value.
+    /// Matches vectors whose value is not one of `values`, and vectors without a value.
     fn not_in(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "not_in")?;
         Ok(Filter(self.asked().not_in(values)))
     }
 
-    /// Matches vectors whose list has the value.
+    /// Matches vectors whose list in this column has `value`.
     fn contains(&self, value: &Bound<'_, PyAny>) -> PyResult<Filter> {
         Ok(Filter(self.asked().contains(compared(value)?)))
     }
 
-    /// Matches vectors whose list has at least one of the values.
+    /// Matches vectors whose list in this column has at least one of `values`.
     fn contains_any(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "contains_any")?;
         Ok(Filter(self.asked().contains_any(values)))
     }
 
-    /// Matches vectors whose list has all of the values.
+    /// Matches vectors whose list in this column has all of `values`.
     fn contains_all(&self, values: &Bound<'_, PyAny>) -> PyResult<Filter> {
         let values = all_compared(values, "contains_all")?;
         Ok(Filter(self.asked().contains_all(values)))
@@ -561,7 +562,8 @@ impl Column {
     }
 }
 
-/// Returns a column of attributes, from which a `Filter` is made: `stratann.column("price") < 10`.
+/// Returns a column of attributes. A comparison makes a `Filter` of it: `stratann.column("price") <
+/// 10`.
 #[pyfunction]
 pub fn column(name: &Bound<'_, PyAny>) -> PyResult<Column> {
     Column::new(name)

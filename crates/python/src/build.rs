@@ -22,8 +22,8 @@ use crate::opening::Opening;
 use crate::progress::{Listener, run};
 use crate::shape::{SPACE, Shape};
 
-/// The memory budget of a build, less the bytes of the attribute rows, which stay in memory during
-/// the build.
+/// The memory budget of a build, minus the bytes of attributes and payloads, which stay in memory
+/// during the build.
 fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64>> {
     let (Some(budget), Some(rows)) = (memory, rows) else {
         return Ok(memory);
@@ -40,7 +40,7 @@ fn beside_rows(memory: Option<u64>, rows: Option<&Table>) -> PyResult<Option<u64
     }
 }
 
-/// Vectors from a user: a file, which is streamed, or an array, which is borrowed.
+/// Vectors from a user: a file, which is read in pieces, or an array, which is used in place.
 pub enum Vectors<'py> {
     File(VectorFile),
     Array(Rows<'py>),
@@ -69,7 +69,7 @@ impl<'py> Vectors<'py> {
         }
     }
 
-    /// Does the same as [`new`](Self::new), for the vectors of a build, which may be none.
+    /// Does the same as [`new`](Self::new), but accepts a source without vectors.
     fn even_none(value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Self> {
         if let Some(path) = as_path(value) {
             let path = existing(path, "file")?;
@@ -79,7 +79,7 @@ impl<'py> Vectors<'py> {
         Ok(Self::Array(Rows::matrix(value, name, None)?))
     }
 
-    /// Does the same as [`with`](Self::with), for vectors that may be none.
+    /// Does the same as [`with`](Self::with), but accepts a source without vectors.
     fn with_even_none<T>(
         &self,
         work: impl FnOnce(&dyn VectorSource) -> PyResult<T>,
@@ -111,11 +111,12 @@ impl<'py> Vectors<'py> {
 /// Parameters
 /// ----------
 /// base : str, os.PathLike or array-like
-///     A vector file (.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy), which is streamed, or vectors,
-///     (n, d). A C-contiguous array of float32, float16, uint8 or int8 is read in place: do not
-///     write to it until this call returns. Other numbers, lists, and columns of pandas, polars and
-///     pyarrow are converted to float32. The converted copy does not count towards `memory`. An
-///     array of no rows, (0, d), makes an index without vectors, as `create` does.
+///     A vector file (.fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy), which the build never loads as
+///     a whole, or an array of vectors, (n, d). A C-contiguous array of float32, float16, uint8 or
+///     int8 is read in place: do not write to it until this call returns. Other numbers, lists, and
+///     columns of pandas, polars and pyarrow are converted to float32. The converted copy does not
+///     count towards `memory`. An array without rows, (0, d), makes an index without vectors, as
+///     `create` does.
 /// path : str or os.PathLike
 ///     The folder of the index. The new index can be opened once the build has succeeded.
 /// metric : str
@@ -127,16 +128,17 @@ impl<'py> Vectors<'py> {
 ///     SSDs) and "tiered-cluster" (for memory that is slower than DRAM) build clusters instead of a
 ///     graph.
 /// degree, build_list, alpha
-///     R, L and alpha of the Vamana graph. A degree of None is 64. If `search_memory` puts the
-///     codes into the nodes, None is the largest degree that fits into a node's storage blocks.
+///     R, L and alpha of the Vamana graph. A `degree` of None is 64. If the codes are stored in the
+///     nodes because of `search_memory`, None is the largest degree that fits into the storage
+///     blocks of a node.
 /// code_bytes : int, optional
 ///     The bytes of a vector's product-quantised code, which searches keep in RAM. None is a
 ///     quarter of the dimension.
 /// low_codes : str, optional
-///     For the preset "distvs", whose codes have two precisions. "nested": the low code is the
-///     first half of the high code. "separate": the low code is independent, half as long as the
-///     high code, and takes additional memory. `code_bytes` is the length of the high code. None
-///     takes the preset's value, "nested".
+///     For the preset "distvs", in which each vector has a low and a high code: codes of low and
+///     high precision. "nested": the low code is the first half of the high code. "separate": the
+///     low code is independent, half as long as the high code, and takes additional memory.
+///     `code_bytes` is the length of the high code. None takes the preset's value, "nested".
 /// codebook : str or os.PathLike, optional
 ///     A file that `stratann.train` wrote. The build then trains no codebook. Indexes of a
 ///     `Catalog` with the same codebook share one copy in RAM.
@@ -145,38 +147,38 @@ impl<'py> Vectors<'py> {
 /// layout : str, optional
 ///     The layout of a graph, or of clusters. None takes the preset's value. The preset "stratann"
 ///     takes "packed" for small vectors. For large vectors it takes "layered", or "decoupled" if
-///     two parts do not pay off for these vectors.
+///     vectors in two parts would not save reads.
 ///     - "coupled": vector and list side by side, uncompressed;
 ///     - "packed": vector and list side by side, compressed;
 ///     - "decoupled": lists and vectors apart, compressed;
 ///     - "csr": vector and list side by side without padding, uncompressed;
-///     - "inline": as "coupled", and beside each list the codes of its nodes;
-///     - "layered": compressed lists beside the leading parts of vectors, by which a search ranks;
-///       the trailing parts in segments;
+///     - "inline": as "coupled", and beside each list the codes of the nodes in the list;
+///     - "layered": each list, compressed, beside the leading part of its vector (the high bits),
+///       by which a search ranks; the trailing parts (the low bits) apart, in segments;
 ///     - of clusters, "replicated": each vector in every cluster that it is a member of;
 ///     - of clusters, "addressed": each vector once, in the order of the input, and for each
-///       cluster the numbers of its members;
-///     - of clusters, "grouped": each vector once, in the group of one of its clusters.
+///       cluster the node numbers of its vectors;
+///     - of clusters, "grouped": each vector once, beside the other vectors of one of its clusters.
 /// compression : str, optional
 ///     "raw", "paper" (DecoupleVS) or "best"; all are lossless. None takes the preset's value. The
 ///     layouts "coupled", "inline" and "csr" accept only "raw". With any compression, the layout
 ///     "layered" stores vectors in two parts.
 /// chunk : int or str, optional
-///     The uncompressed size of a chunk of vectors, or of trailing parts, that are stored apart
-///     from lists: bytes, or "1MiB". None is 4 MiB.
+///     If vectors or trailing parts are stored apart from lists: the uncompressed size of a chunk
+///     of them, in bytes, or as "1MiB". None is 4 MiB.
 /// segment : int or str, optional
 ///     The uncompressed size of a segment of vectors. Each segment has one trained codec. None is
 ///     512 MiB.
 /// navigation : float
-///     The share of the vectors that are sampled into the navigation graph. With 0, the index has
+///     The share of the vectors that the navigation graph has, as a sample. With 0, the index has
 ///     no navigation graph.
 /// memory : int or str, optional
-///     The maximum memory of the build: bytes, or "2GiB". It includes `attributes` and `payload`,
-///     which stay in memory during the build.
+///     The maximum memory of the build: bytes, or "2GiB". `attributes` and `payload` stay in memory
+///     during the build, and count.
 /// search_memory : int or str, optional
-///     The memory that searches will have: bytes, or "10MB". If it is too small for all codes, the
-///     preset "stratann" stores the codes in the nodes. For large vectors, this memory also decides
-///     whether each vector is stored whole or in two parts.
+///     The memory that searches will have: bytes, or "10MB". If this memory is too small for all
+///     codes, the preset "stratann" stores the codes in the nodes. For large vectors, this memory
+///     also decides whether each vector is stored whole or in two parts.
 /// space : int or str, optional
 ///     The maximum bytes of the index on storage. The build chooses the largest degree from 16 to
 ///     96 with which it expects the index to fit. `space` cannot be combined with `degree`.
@@ -187,16 +189,16 @@ impl<'py> Vectors<'py> {
 ///     In a layout of clusters: the maximum number of clusters that a vector is a member of. None
 ///     is 8.
 /// query_log : str or os.PathLike, optional
-///     For the layout "grouped": a file of recorded queries. Each vector is then stored in the
-///     group of the one of its clusters that these queries probe most often.
+///     For the layout "grouped": a file of recorded queries. Of the clusters of a vector, the one
+///     that these queries probe most often then stores the vector.
 /// calibrate : bool
-///     Whether the build measures which recall each list size reaches, for `Index.search(...,
-///     recall=...)`. With fewer than 5,000 vectors, the build measures nothing.
+///     Whether the build measures the recall that each list size reaches, for `Index.search(...,
+///     recall=...)`. With fewer than 5,000 vectors, it measures nothing.
 /// threads : int, optional
-///     The number of threads. None is one for each core. With 1, the same seed gives the same
-///     index.
+///     The number of threads. None is one for each core. With one thread, the same seed gives the
+///     same index.
 /// overwrite : bool
-///     Whether an index at `path` may be replaced, once the new one is complete.
+///     Whether the complete new index may replace an index at `path`.
 /// resume : bool
 ///     Whether the build writes savepoints to the folder of the index. If an earlier call with the
 ///     same vectors and arguments was interrupted, failed or was killed, the build continues from
@@ -206,28 +208,28 @@ impl<'py> Vectors<'py> {
 ///     With `resume`: the minimum time between two savepoints of the graph, in seconds. With 0, the
 ///     build writes savepoints as often as possible.
 /// place : dict or str, optional
-///     The tier from which each role ("topology", "vectors") is read: {"topology":
-///     "mapped:/dev/shm/x", "vectors": "ssd:/mnt/b"}, or the same as
+///     The tier from which searches read each role ("topology", "vectors"): {"topology":
+///     "mapped:/dev/shm/x", "vectors": "ssd:/mnt/b"}, or the text
 ///     "topology=mapped:/dev/shm/x,vectors=ssd:/mnt/b". Tiers are "ssd" (the index itself),
-///     "ssd:/folder" and "mapped:/folder". Tiers in the memory of a process can be passed only to
-///     `open`. The build makes the copies, and the returned index reads them.
+///     "ssd:/folder" and "mapped:/folder". For "dram" and other tiers in the memory of a process,
+///     pass `place` to `open`. The build makes the copies, and the returned index reads them.
 /// ids : array-like of int, optional
 ///     (n,) integers from 0 to 2^64 - 2, the ids of the vectors. None takes the row numbers.
 /// attributes : dict, list of dict, or table, optional
-///     Values for filters. A dict of columns has a value for each vector, and a list has a dict for
-///     each vector. A DataFrame or Table of pandas, polars or pyarrow has a row for each. A value
-///     is a bool, an int of 64 bits, a float, a str (up to 32 KiB), a datetime, or a list of str or
-///     of int. None, NaN and an empty list mean that a vector has no value. A column has one type,
-///     and an index has at most 1,024 columns. Attributes stay in memory during the build.
+///     Values for filters. A dict has columns with a value for each vector; a list has a dict for
+///     each vector. A table of pandas, polars or pyarrow has a row for each vector. A value is a
+///     bool, an int of 64 bits, a float, a str (up to 32 KiB), a datetime, or a list of str or of
+///     int. None, NaN and an empty list mean that a vector has no value. All values of a column
+///     have one type. An index has at most 1,024 columns. Attributes stay in memory during the
+///     build.
 /// payload : list, optional
 ///     A JSON value of up to 64 KiB, or None, for each vector. `Index.payload` returns it; filters
 ///     cannot use it.
 /// watch_recall : int, optional
-///     As in `open`, for the index that is returned.
+///     As in `open`, for the returned index.
 /// progress : bool or callable, optional
-///     True draws a progress bar on standard error. A callable is called with (stage, done, total).
-///     When a stage is complete, it is called once with done == total. A total of 0 means that the
-///     total is unknown.
+///     True draws a progress bar on standard error. A callable is called with (stage, done, total),
+///     and once with done == total when a stage is complete. A total of 0 is an unknown total.
 ///
 /// Returns
 /// -------
@@ -339,15 +341,15 @@ pub fn build<'py>(
     opening.open(py, path, Some(report))
 }
 
-/// Whether a build with overwrite=False may begin in the folder `path`. It may if the folder does
-/// not exist, is empty, or has only files of an unfinished first build.
+/// Whether a build with overwrite=False may begin in the folder `path`: the folder does not exist,
+/// is empty, or has only files of an unfinished first build.
 #[pyfunction]
 pub fn is_vacant(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
     py.detach(|| stratann::is_vacant(path)).map_err(to_python)
 }
 
 /// Predicts the memory and the storage of a build, from the number and size of the vectors and from
-/// samples. It makes no index.
+/// samples. The call makes no index.
 ///
 /// Parameters
 /// ----------
@@ -355,20 +357,20 @@ pub fn is_vacant(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
 /// memory, search_memory, space, cluster_size, replicas, threads
 ///     As in `build`.
 /// attributes, payload
-///     As in `build`. A sample of these rows is written to the folder of temporary files, and
-///     removed.
+///     As in `build`. The call writes a sample of these rows to the folder of temporary files, and
+///     removes it.
 ///
 /// Returns
 /// -------
 /// dict
 ///     Bytes of memory: "memory" (of a build without a cap), "least_memory" (the smallest `memory`
 ///     that suffices for a build) and "search_memory" (the smallest `memory` that suffices for
-///     searches). The first two include `attributes` and `payload`, which stay in memory during the
-///     build. Bytes of storage: "storage" (the index; for clusters an upper bound), "attributes"
-///     (the part of "storage" for columns and payloads), "scratch" (temporary files during the
-///     build) and "raw_bytes" (the vectors as they are). "in_parts" is whether the graph would be
-///     built in parts under `memory`. The other keys are "vectors", "dimension", "element",
-///     "layout", "degree" and "code_bytes".
+///     searches). "memory" and "least_memory" include `attributes` and `payload`. Bytes of storage:
+///     "storage" (the index; for clusters an upper bound), "attributes" (the part of "storage" for
+///     columns and payloads), "scratch" (temporary files during the build) and "raw_bytes" (the
+///     uncompressed vectors). "in_parts" is True if `memory` is so small that the build would make
+///     the graph in parts. The other keys are "vectors", "dimension", "element", "layout", "degree"
+///     and "code_bytes".
 #[pyfunction]
 #[pyo3(signature = (base, *, metric="l2", preset="stratann", degree=None, build_list=100, code_bytes=None, order=None, layout=None,
     compression=None, navigation=0.01, memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, threads=None,
@@ -435,22 +437,22 @@ pub fn plan<'py>(
     to_dict(py, &plan)
 }
 
-/// Measures which recall searches of the index at `path` reach with each list size.
+/// Measures the recall that searches of the index at `path` reach with each list size.
 /// `Index.search(..., recall=...)` uses these numbers in every process that opens the index later.
-/// A build measures the same with vectors of the index, and in most graph indexes also with queries
-/// made from vectors. Typical queries of your own give better numbers.
+/// A build makes the same measurement, as `queries=None` does. Typical queries of your own give
+/// better numbers.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
 ///     The folder of the index. No process may change the index during the call.
 /// queries : str, os.PathLike or array-like, optional
-///     A file of queries, or (n, d) of the index's dtype. There must be at least 100 queries, and
-///     up to 10,000 of them are searched. With None, vectors of the index are the queries, and each
-///     is searched as if it were not in the index. In most graph indexes, None also makes queries:
+///     A file of queries, or an array (n, d) of the index's dtype. There must be at least 100
+///     queries; at most 10,000 are used. With None, the queries are vectors of the index, and a
+///     search for a vector leaves this vector out. In most graph indexes, None also makes queries:
 ///     a vector plus 0.2, 0.35 or 0.5 times the difference of two other vectors.
 /// memory : int or str, optional
-///     The most memory in bytes, as in `open`.
+///     The maximum memory, as in `open`.
 /// threads : int, optional
 ///     The number of threads. None is one for each core.
 /// progress : bool or callable, optional
@@ -503,28 +505,29 @@ pub fn calibrate<'py>(
 /// ----------
 /// base : str, os.PathLike or array-like
 ///     As in `build`. Training uses a sample of up to 100,000 vectors, spread evenly over the
-///     input, and fewer vectors if they have more than 128 dimensions.
+///     input. If the vectors have more than 128 dimensions, the sample is smaller.
 /// path : str or os.PathLike
 ///     The file to write, for `build(..., codebook=path)`.
 /// code_bytes : int, optional
 ///     The bytes of a vector's product-quantised code. None is a quarter of the dimension.
 /// low_codes : str, optional
-///     For indexes with codes of two precisions, as the preset "distvs" has: "nested" or
-///     "separate", as in `build`. `code_bytes` is the length of the high code.
+///     For indexes with the preset "distvs": "nested" or "separate", as in `build`. `code_bytes` is
+///     then the length of the high code.
 /// metric : str
 ///     The metric of the indexes. Under "cosine", vectors are normalised.
 /// threads : int, optional
-///     The number of threads. None is one for each core. The codebook does not depend on it.
+///     The number of threads. None is one for each core. The codebook does not depend on this
+///     number.
 /// overwrite : bool
-///     Whether an existing file may be replaced.
+///     Whether to replace an existing file.
 /// progress : bool or callable, optional
 ///     As in `build`.
 ///
 /// Returns
 /// -------
 /// dict
-///     "hash" (of the codebook's contents; indexes with the same hash share the codebook),
-///     "dimension" and "code_bytes".
+///     "hash" (of the codebook's contents; in a `Catalog`, indexes with the same hash share the
+///     codebook), "dimension" and "code_bytes".
 #[pyfunction]
 #[pyo3(signature = (base, path, *, code_bytes=None, low_codes=None, metric="l2", threads=None, seed=42, overwrite=false, progress=None))]
 #[expect(

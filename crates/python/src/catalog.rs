@@ -19,45 +19,45 @@ use crate::progress::{Listener, run, waited};
 use crate::searching::{Asked, WATCHED, answers_with, nothing};
 use crate::writer::closes;
 
-/// A folder of indexes that share one memory budget, their threads, and equal codebooks.
+/// A folder of indexes that share one memory budget, threads, and codebooks that are equal.
 ///
 ///     catalog = stratann.Catalog("shelf", memory="256MiB")
 ///     ids, distances = catalog["photos"].search(queries)
 ///
-/// Each index in the folder belongs to the catalog, under the name of its own folder; so do indexes
-/// that are built later. The catalog opens an index when it is asked for. It closes the least
-/// recently used indexes when it needs their memory, or when the process nears its limit of open
-/// files. It cannot close an `Index` to which Python has a reference, so drop each reference after
-/// use.
+/// Each index in the folder belongs to the catalog, under the name of its own folder, even if it is
+/// built later. The catalog opens an index when a caller asks for it. When the catalog needs
+/// memory, or the process nears its limit of open files, the catalog closes the least recently used
+/// indexes. It cannot close an `Index` to which Python has a reference, so drop each reference
+/// after use.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
 ///     The folder of the indexes.
 /// memory : int or str, optional
-///     The maximum memory that all indexes together use in RAM, including the program itself:
-///     bytes, or "256MiB". An index that is changed reserves a part of this memory until its
-///     changes end (`Index.close`, or the end of a `with` block). A small index reserves 4 to 10
-///     MiB. A larger index reserves about its size on storage, and more while vectors wait in
-///     memory. If too little memory is left, a change waits up to 10 seconds for changes of other
-///     indexes to end. Then the change raises `InUseError`, which names a budget that suffices for
-///     all of these indexes. If `memory` can never suffice for a change, the change raises
-///     `ValueError`. A merge may take 64 MiB beyond `memory`.
+///     The maximum RAM that all indexes and the program itself use together: bytes, or "256MiB". An
+///     index that is changed reserves a part of this memory until its changes end (`Index.close`,
+///     or the end of a `with` block). A small index reserves 4 to 10 MiB. A larger index reserves
+///     about its size on storage, and more while vectors wait in memory. If too little memory is
+///     left, a change waits up to 10 seconds for changes of other indexes to end. Then the change
+///     raises `InUseError`, which names a budget that suffices for all of these indexes. If
+///     `memory` can never suffice for a change, the change raises `ValueError`. A merge may take 64
+///     MiB beyond `memory`.
 /// io : str
 ///     The interface for reads of the SSD: "auto", "uring" or "pread".
 /// cache : int or str, optional
 ///     The size of each open index's cache of recently read data: bytes, or "1MiB". The caches are
 ///     part of `memory`.
 /// navigation : bool, optional
-///     Whether searches will start from navigation graphs, so that `memory` reserves their bytes.
+///     Whether `memory` must include the navigation graphs, so that searches can start from them.
 ///     None takes the value of each index's preset.
 /// place : dict or str, optional
-///     The tier from which each role of every index is read, as in `open`.
+///     The tier from which searches read each role of every index, as in `open`.
 #[pyclass(frozen, mapping, module = "stratann")]
 pub struct Catalog {
     inner: Opened<stratann::Catalog>,
     path: PathBuf,
-    /// The value of [`closes`] before the catalog was opened, and so before any of its indexes was.
+    /// The value of [`closes`] before the catalog was opened, and so before it opened any index.
     before: u64,
 }
 
@@ -107,7 +107,7 @@ impl Catalog {
         Ok(py.detach(|| catalog.close(name)))
     }
 
-    /// Finds the `k` nearest vectors of each query in several indexes, which are searched as one.
+    /// Finds the `k` nearest vectors of each query in several indexes, as if they were one index.
     ///
     /// Parameters
     /// ----------
@@ -116,25 +116,25 @@ impl Catalog {
     /// k : int
     ///     The number of nearest vectors to return for each query.
     /// names : iterable of str, optional
-    ///     The indexes to search; None searches all indexes. They must have the same dimension,
-    ///     dtype and metric, and no ids in common.
+    ///     The indexes to search; None searches all indexes. These indexes must have the same
+    ///     dimension, dtype and metric, and no ids in common.
     /// list_size, probes, beam, strategy, navigation, whole_page, exact, stop_early, recall,
     /// threads, in_flight, return_stats
     ///     As in `Index.search`, for each index. `list_size` does not affect cluster indexes. The
     ///     stats are sums over the indexes.
     /// filter : str or stratann.Filter, optional
-    ///     As in `Index.search`. If at least `k` vectors of all indexes match, the search returns
-    ///     `k` results. If an index lacks a column, its vectors have no value in this column. A
-    ///     column that all indexes lack is an error. In the stats, `indexes` under `filter` counts
-    ///     the indexes that were searched with each filter strategy.
+    ///     As in `Index.search`. If the indexes together have at least `k` matching vectors, the
+    ///     search returns `k` results. If an index lacks a column, its vectors have no value in
+    ///     this column. A column that all indexes lack is an error. In the stats, `indexes` under
+    ///     `filter` counts the indexes that were searched with each filter strategy.
     /// attributes, payload : optional
-    ///     As in `Index.search`. A column may be in any of the indexes.
+    ///     As in `Index.search`. Each column must be in at least one of the indexes.
     ///
     /// Returns
     /// -------
     /// ids, distances, attributes, payload, stats
-    ///     As in `Index.search`, where missing results are filled the same way. At equal distances,
-    ///     the smaller id comes first.
+    ///     As in `Index.search`, also for missing results. At equal distances, the smaller id comes
+    ///     first.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, names=None, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, exact=True, stop_early=False, recall=None, filter=None, attributes=None, payload=False, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
@@ -199,8 +199,8 @@ impl Catalog {
     }
 
     /// The bytes that the catalog has reserved now: for the program, for codebooks, and for each
-    /// open index the maximum that it may take. With a cap on memory, they include reservations for
-    /// changes.
+    /// open index the maximum that the index may take. With a cap on memory, the number includes
+    /// reservations for changes.
     #[getter]
     fn memory_bytes(&self) -> PyResult<u64> {
         Ok(self.at_home()?.memory_bytes())
@@ -268,7 +268,7 @@ impl Catalog {
     }
 
     /// Returns the attributes and payloads of ids. An id that two of the indexes have is an error,
-    /// since a result does not say which index it is from.
+    /// since a result does not name its index.
     fn beside(&self, py: Python<'_>, names: &[String], ids: &[u64]) -> PyResult<Vec<Option<Row>>> {
         let mut found = vec![None; ids.len()];
         for name in names {

@@ -29,11 +29,11 @@ const IN_FLIGHT: usize = 16;
 /// A client of compute servers, which searches and changes the index that they serve.
 #[pyclass(frozen, module = "stratann")]
 pub struct Client {
-    /// `None` once it is closed.
+    /// `None` after `close`.
     inner: Mutex<Option<Arc<Opened<stratann_node::serve::Client>>>>,
-    /// The servers' names as given.
+    /// The names of the servers, as the user passed them.
     servers: Vec<String>,
-    /// The default time for a query.
+    /// The default time limit of a query.
     patience: Duration,
     collection: Collection,
     element: Element,
@@ -45,12 +45,12 @@ fn unreached(error: NodeError) -> PyErr {
     ServerError::new_err(error.to_string())
 }
 
-/// The exception for a query without an answer.
+/// The exception for a query that the servers did not answer.
 fn unanswered(failure: &Failure) -> PyErr {
     of_failure(failure, failure.to_string())
 }
 
-/// The exception for a failure, with this text.
+/// The exception for a failure, with the message `text`.
 fn of_failure(failure: &Failure, text: String) -> PyErr {
     match failure {
         Failure::Refused {
@@ -66,7 +66,7 @@ fn of_failure(failure: &Failure, text: String) -> PyErr {
     }
 }
 
-/// A change that ended early.
+/// The error of a change that ended early.
 impl Stopped for Unfinished {
     fn done(&self) -> usize {
         self.acknowledged
@@ -77,7 +77,7 @@ impl Stopped for Unfinished {
         let error = match &self.why {
             ChangeError::Server(failure) => of_failure(failure, text),
             ChangeError::Wrong(_) => PyValueError::new_err(text),
-            // Only an exception interrupts it, and the caller gets that exception.
+            // A change is interrupted only by an exception, and `run_stoppable` raises that one.
             ChangeError::Interrupted => ServerError::new_err(text),
         };
         let told = Python::attach(|py| error.value(py).setattr("yet", self.yet));
@@ -95,7 +95,7 @@ fn different(ids: Vec<u64>) -> PyResult<Vec<u64>> {
     }
 }
 
-/// Fails once Ctrl-C was pressed.
+/// Fails if the user has pressed Ctrl-C.
 fn goes_on(progress: &dyn Progress) -> Result<(), Error> {
     match progress.interrupted() {
         true => Err(Error::Interrupted),
@@ -108,15 +108,15 @@ impl Client {
         self.servers.join(", ")
     }
 
-    /// Vectors of the type and dimension of the index that is searched.
+    /// Vectors of the element type and dimension of the servers' index.
     fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
         let rows = Rows::matrix_or_row(value, name, self.element)?;
         rows.fit(self.collection.dim as usize)?;
         Ok(rows)
     }
 
-    /// The client of this process, with a time of `timeout` seconds for each query, or else the
-    /// time given at connection.
+    /// The client, with a time limit of `timeout` seconds for each query, or else the `timeout` of
+    /// `connect`. Fails in a forked process.
     fn within(
         &self,
         inner: &Opened<stratann_node::serve::Client>,
@@ -144,8 +144,8 @@ impl Client {
 impl Client {
     /// Finds the `k` nearest vectors of each query.
     ///
-    /// Any number of Python threads may search with one client at once. The interpreter's lock is
-    /// released during a search, and Ctrl-C ends it within a tenth of a second.
+    /// Several Python threads may search with one client at the same time. A search releases the
+    /// interpreter's lock, and Ctrl-C ends it within a tenth of a second.
     ///
     /// Parameters
     /// ----------
@@ -157,14 +157,15 @@ impl Client {
     ///     The number of nearest vectors to return for each query.
     /// list_size : int, optional
     ///     D_high, the number of candidates by codes of high precision that a search keeps. A
-    ///     longer list raises recall and costs. It must be at least `k`. None takes the default of
-    ///     the compute server, or `k` if that is more. The key "list" of the stats has the size
-    ///     that was used.
+    ///     longer list raises recall and the cost of the search. `list_size` must be at least `k`.
+    ///     None takes the default of the compute server, or `k` if `k` is larger. The stats have
+    ///     the size that the search used as "list".
     /// beam : int, optional
     ///     The maximum number of nodes that a search visits in a round. None takes the default of
     ///     the compute server.
     /// in_flight : int, optional
-    ///     The number of queries in flight. None is 16. 1 gives the lowest latency.
+    ///     The number of queries that the client has in flight. None is 16. With 1, latency is
+    ///     lowest.
     /// return_stats : bool
     ///     Whether to return a dict of counters and latencies as well.
     /// timeout : float, optional
@@ -174,10 +175,10 @@ impl Client {
     /// -------
     /// ids : numpy.ndarray
     ///     uint64, (nq, k), or (k,) for one query; nearest first. If the index has fewer than k
-    ///     vectors, each row is filled with 2^64 - 1, an id that no vector has.
+    ///     vectors, the rest of each row is 2^64 - 1, an id that no vector has.
     /// distances : numpy.ndarray
-    ///     float32, of the same shape, exact. Squared Euclidean, minus the inner product, or 1 -
-    ///     cos: smaller is nearer. Infinite where a result is missing.
+    ///     float32, of the same shape; exact. Squared Euclidean, minus the inner product, or 1 -
+    ///     cos: smaller is nearer. The distance of a missing result is infinite.
     /// stats : dict
     ///     Only with `return_stats`: the keys of `stratann cluster search --json`. `per_query` has
     ///     means: distances by codes of low and of high precision, exact distances, rounds, bytes
@@ -190,7 +191,7 @@ impl Client {
     ///     A query was not answered within its `timeout`. The message names the server that did not
     ///     answer.
     /// ServerError
-    ///     A server failed, or cannot be reached any more.
+    ///     A server failed, or can no longer be reached.
     #[pyo3(signature = (queries, k=10, *, list_size=None, beam=None, in_flight=None, return_stats=false, timeout=None))]
     #[expect(
         clippy::too_many_arguments,
@@ -246,19 +247,19 @@ impl Client {
         results(py, found, k, rows.is_single(), stats)
     }
 
-    /// Inserts vectors into the index that the servers search. If an id is in the index already,
-    /// the call replaces its vector.
+    /// Inserts vectors into the servers' index. If an id is in the index already, the call replaces
+    /// its vector.
     ///
     /// When this call returns, the vectors are durable on storage. Every search that begins later
-    /// sees them, through any of the servers. The servers must accept changes (`stratann cluster up
-    /// --changes`, `stratann storage-server --changes`).
+    /// finds them, through any of the compute servers. The servers must accept changes (`stratann
+    /// cluster up --changes`, `stratann storage-server --changes`).
     ///
     /// Parameters
     /// ----------
     /// vectors : array-like
     ///     (n, d), or (d,) for one vector, converted like the queries of `search`.
     /// ids : array-like of int
-    ///     An id for each vector, all different.
+    ///     A different id for each vector.
     /// timeout : float, optional
     ///     The time limit of each batch of 1 MiB, in seconds. The call sends its vectors in such
     ///     batches. None takes the `timeout` of `connect`.
@@ -266,18 +267,18 @@ impl Client {
     /// Raises
     /// ------
     /// ServerTimeoutError
-    ///     A batch of 1 MiB was not answered within its `timeout`, so its vectors may or may not
-    ///     have been inserted. Making the same call again is safe, since it replaces vectors that
-    ///     were inserted.
+    ///     A batch of 1 MiB was not answered within its `timeout`, so its vectors may or may not be
+    ///     in the index. Making the same call again is safe: it replaces vectors that are in the
+    ///     index.
     /// ServerError
-    ///     The servers failed, or cannot be reached any more. The message says how many rows were
-    ///     certainly changed, and how many other rows may have been changed.
+    ///     The servers failed, or can no longer be reached. The message says how many rows were
+    ///     certainly written, and how many more may have been written.
     /// Interrupted
     ///     Ctrl-C was pressed. The first `done` rows are certainly in the index. The message says
-    ///     how many of the following rows may be in it.
+    ///     how many of the following rows may also be in the index.
     /// ValueError
-    ///     The servers accept no changes, or refuse these vectors or ids: a row has NaN, or an id
-    ///     is 2^64 - 1. No row of the batch with this row or id was changed.
+    ///     The servers accept no changes, or refuse a vector with NaN or the id 2^64 - 1. Then no
+    ///     vector of the same batch was written.
     #[pyo3(signature = (vectors, ids, *, timeout=None))]
     fn upsert<'py>(
         &self,
@@ -301,10 +302,11 @@ impl Client {
         run_stoppable(py, &Listener::new(None)?, Some(ids.len()), changes).map(drop)
     }
 
-    /// Deletes ids from the index that the servers search. `ids` is an array or a list of different
-    /// integers, or a single integer. Returns the number of ids that were in the index; the call
-    /// ignores other ids. If the storage server was restarted during the call, the number may lack
-    /// ids that were deleted just before the restart. Everything else is as in `upsert`.
+    /// Deletes the vectors with these ids from the servers' index. `ids` is an array or a list of
+    /// different integers, or a single integer. Returns the number of ids that were in the index;
+    /// the call ignores ids that were not. If the storage server was restarted during the call, the
+    /// number may omit ids that were deleted just before the restart. Everything else is as in
+    /// `upsert`.
     #[pyo3(signature = (ids, *, timeout=None))]
     fn delete(
         &self,
@@ -320,7 +322,7 @@ impl Client {
         Ok(done.deleted)
     }
 
-    /// Closes the connection. The end of a `with` block closes it too.
+    /// Closes the connections to the servers, as the end of a `with` block does.
     fn close(&self, py: Python<'_>) {
         let inner = self.inner.lock().take();
         py.detach(|| drop(inner));
@@ -359,7 +361,8 @@ impl Client {
             .call_method1("dtype", (dtype_name(self.element),))
     }
 
-    /// Whether the servers accept `upsert` and `delete`, as they reported at the time of `connect`.
+    /// Whether the servers accept `upsert` and `delete`. The servers reported this at the time of
+    /// `connect`.
     #[getter]
     fn changes(&self) -> bool {
         self.collection.changes
@@ -371,8 +374,7 @@ impl Client {
         self.servers.clone()
     }
 
-    /// The number of vectors that a search can find now. Each access asks the servers, and the
-    /// storage server counts.
+    /// The number of vectors that a search can find now. Each call asks the storage server.
     fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
         let (inner, listener) = (self.inner()?, Listener::new(None)?);
         let client = self.within(&inner, None)?;
@@ -400,7 +402,7 @@ impl Client {
     }
 }
 
-/// The time for a query, from seconds.
+/// The time limit of a query, from a number of seconds.
 fn patience_of(timeout: f64) -> PyResult<Duration> {
     let patience = Duration::try_from_secs_f64(timeout).ok();
     patience
@@ -412,7 +414,7 @@ fn patience_of(timeout: f64) -> PyResult<Duration> {
         })
 }
 
-/// Sends all queries, on a thread of its own, so that Ctrl-C reaches the waiting thread.
+/// Sends all queries from a separate thread. The calling thread waits, and can receive Ctrl-C.
 fn ask(
     py: Python<'_>,
     client: &stratann_node::serve::Client,
@@ -433,7 +435,7 @@ fn ask(
     })
 }
 
-/// The keys of `stratann cluster search --json`, and the costs of the whole batch.
+/// The stats: the keys of `stratann cluster search --json`, and the costs of the whole batch.
 fn stats<'py>(
     py: Python<'py>,
     answered: &Answered,
@@ -513,7 +515,7 @@ fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     }
 }
 
-/// The secret: as given, from a file, or from the environment.
+/// The secret, from the argument `secret`, or else from `file`, or else from the environment.
 pub fn secret_of(
     secret: Option<&Bound<'_, PyAny>>,
     file: Option<&Path>,
@@ -549,7 +551,8 @@ pub fn secret_of(
     }
 }
 
-/// A server by its name. For a server on this machine, the user's own secret is the default.
+/// The server with this name. For a server on this machine, the default secret is the secret of the
+/// user.
 pub fn place_of(
     name: &str,
     secret: Option<&Secret>,
@@ -563,7 +566,7 @@ pub fn place_of(
 pub enum EncryptionOf {
     /// One of the choices of [`Encryption`] that need no file.
     Known(Encryption<'static>),
-    /// With the certificates in a file.
+    /// Encrypted, and the server is checked by the certificates in this file.
     By(PathBuf),
 }
 
@@ -594,25 +597,27 @@ pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
 /// Connects to compute servers, which `stratann cluster up` and `stratann compute-server` start.
 ///
 /// Queries go to the first server that can be reached. If this server ends, does not answer, or
-/// waits for its own memory server or storage server, queries go to the next server. So do queries
-/// in flight, within their time limit.
+/// waits for its own memory server or storage server, new queries and queries in flight go to the
+/// next server, within their time limit.
 ///
 /// Parameters
 /// ----------
 /// servers : str or sequence of str
-///     "host:port", "[address]:port" or, on this machine, "shm:/path". Several servers are a list,
-///     or are separated by commas.
+///     "host:port", "[address]:port" or, on this machine, "shm:/path". Pass several servers as a
+///     list, or separated by commas.
 /// secret : bytes or str, optional
-///     The secret of the servers, if they have one. With None, `connect` reads `secret_file`, or
-///     else the environment (STRATANN_SECRET_FILE, STRATANN_SECRET).
+///     The secret of the servers, if they have a secret. With None, `connect` takes the secret from
+///     `secret_file`, or else from the environment (STRATANN_SECRET_FILE, STRATANN_SECRET).
 /// secret_file : str or os.PathLike, optional
 ///     A file with the secret. Only its owner may have permission to read it.
 /// tls : bool, str or os.PathLike
 ///     Whether connections are encrypted with TLS. True trusts the certificates in the file (PEM)
-///     that STRATANN_TLS_CA names. A path names such a file directly. TLS does not apply to "shm:".
+///     that STRATANN_TLS_CA names. A path names such a file directly. Connections to "shm:" are
+///     never encrypted.
 /// timeout : float
-///     The time limit of each query in seconds, from the time when it is sent. `connect` itself may
-///     take this time twice: to connect, and then to ask for the properties of the index.
+///     The time limit of each query in seconds, from the time when the client sends it. `connect`
+///     may take up to twice this time: once to connect, and once to ask for the properties of the
+///     index.
 ///
 /// Returns
 /// -------
@@ -623,8 +628,9 @@ pub fn tls_of(tls: Option<&Bound<'_, PyAny>>) -> PyResult<EncryptionOf> {
 /// ServerError
 ///     No server can be reached. The message has the reason for each server.
 /// ServerTimeoutError
-///     The servers can be reached, but did not return the properties of the index in time, since
-///     they wait for the storage server. Without a memory server, searches wait; changes need none.
+///     The servers can be reached, but did not return the properties of the index in time, because
+///     they wait for the storage server. A missing memory server does not delay `connect` and
+///     changes, but only searches.
 #[pyfunction]
 #[pyo3(signature = (servers, *, secret=None, secret_file=None, tls=None, timeout=10.0))]
 pub fn connect(
@@ -644,7 +650,7 @@ pub fn connect(
         ..ClientOptions::default()
     };
     let connected = run(py, &Listener::new(None)?, |progress| {
-        // Looking up names may take a while.
+        // Resolving the names may take a while.
         let places = names
             .iter()
             .map(|name| place_of(name, secret.as_ref(), &tls));
@@ -658,8 +664,8 @@ pub fn connect(
             Ok(client) => client.ok_or(Error::Interrupted)?,
             Err(error) => return Ok(Err(unreached(error))),
         };
-        // Storage describes the collection, so that changes work without a memory server. Searches
-        // wait for it by themselves.
+        // This asks the storage server for the properties of the index, so changes work without a
+        // memory server. A search waits for the memory server.
         let told = client.changeable_while(goes_on).ok_or(Error::Interrupted)?;
         let told = told.map_err(|failure| unanswered(&failure));
         Ok::<_, Error>(told.map(|collection| (client, collection)))

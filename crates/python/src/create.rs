@@ -16,7 +16,7 @@ use crate::opening::Opening;
 use crate::progress::{Listener, run};
 use crate::shape::Shape;
 
-/// The file that makes a folder an index.
+/// The file that every index has.
 const MANIFEST: &str = "MANIFEST";
 /// The largest dimension.
 const MOST: usize = u16::MAX as usize;
@@ -25,17 +25,17 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 /// Creates an index without vectors in the new folder `path`, and opens it. `Index.insert` and
 /// `Index.upsert` add the vectors.
 ///
-/// Further columns of attributes are added with the first vectors that have them. As the index
-/// grows, merges train its codebook again, until the index is as good as one that was built from
-/// all of its vectors. A merge is a call of `Index.compact`, or starts automatically with
-/// `merges=True`.
+/// A column of attributes that `columns` does not name is added with the first vector that has a
+/// value for it. As the index grows, merges train its codebook again, until the index is as good as
+/// one that was built from all of its vectors. A merge is a call of `Index.compact`, or starts
+/// automatically with `merges=True`.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
 ///     The folder of the index.
 /// dimension : int
-///     The elements of each vector, 1 to 65,535.
+///     The number of elements of each vector, 1 to 65,535.
 /// dtype : str or numpy.dtype
 ///     The type of the elements: "float32", "float16", "uint8" or "int8".
 /// metric, preset, degree, build_list, alpha, code_bytes, low_codes, codebook, order, layout,
@@ -46,16 +46,16 @@ const ELEMENTS: [Element; 4] = [Element::F32, Element::F16, Element::U8, Element
 /// columns : dict, optional
 ///     The columns of attributes and their types, as in `Index.columns`: {"year": "integer"}. Types
 ///     are "boolean", "integer", "float", "string", "timestamp", "list of strings" and "list of
-///     integers". The first value of any other column decides its type. Filters can use a column
-///     from the beginning, when no vector has a value in it.
+///     integers". The first value of any other column decides its type. A filter can use the
+///     columns given here even before a vector has a value in them.
 /// exist_ok : bool
 ///     If the index exists already: whether to open it unchanged instead of raising
-///     FileExistsError. It must have this dimension, dtype and metric, and these columns; a
-///     ValueError names the difference. The other arguments of a build apply only to a new index.
-///     If several processes make this call at the same time, one process creates the index, and the
-///     other processes wait for it, for up to ten seconds.
+///     FileExistsError. The existing index must have this dimension, dtype and metric, and these
+///     columns; otherwise a ValueError names the difference. The other arguments of a build apply
+///     only to a new index. If several processes make this call at the same time, one process
+///     creates the index, and the other processes wait for up to ten seconds.
 /// memory, io, cache, cache_entries, durability, merges, watch_recall
-///     As in `open`. They apply to a new index and to an index that existed already.
+///     As in `open`. These arguments apply to a new index and to an index that existed already.
 ///
 /// Returns
 /// -------
@@ -188,7 +188,8 @@ fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<Schema> {
     let given: BTreeMap<String, Bound<'_, PyAny>> = given.extract().map_err(|_| wrong())?;
     let mut columns = Vec::with_capacity(given.len());
     for (name, kind) in &given {
-        // A type of Python is no type of a column, but has the name of one.
+        // A Python type stands for its name: `float` is accepted, and for `int` the error suggests
+        // "integer".
         let asked = kind
             .extract::<String>()
             .or_else(|_| kind.getattr("__name__")?.extract());
@@ -215,9 +216,9 @@ fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<Schema> {
     Schema::of(columns).map_err(to_python)
 }
 
-/// Refuses a memory budget with which an empty index cannot be opened. The check comes before the
-/// build, since a new index may replace an old one. It builds an empty index in `folder` to try the
-/// budget.
+/// Refuses a memory budget that is too small to open an empty index. Since a new index may replace
+/// an old one, this check comes before the build. It builds an empty index in `folder`, and opens
+/// it with the budget.
 ///
 /// # Errors
 /// The budget is too small, or the empty index cannot be built.
@@ -246,7 +247,7 @@ pub fn check_memory(
     tried.map_err(to_python)
 }
 
-/// The dimension of the vectors that will be inserted.
+/// The argument `dimension` as a number.
 fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     let number = match value.is_instance_of::<PyBool>() {
         true => Err(PyTypeError::new_err("")),
@@ -267,7 +268,7 @@ fn dimension_of(value: &Bound<'_, PyAny>) -> PyResult<usize> {
     }
 }
 
-/// The element type with this name in numpy.
+/// The element type that has this dtype in numpy.
 fn element_of(dtype: &Bound<'_, PyAny>) -> PyResult<Element> {
     let numpy = dtype.py().import("numpy")?;
     let name: String = match numpy.call_method1("dtype", (dtype,)) {

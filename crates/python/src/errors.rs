@@ -7,7 +7,7 @@
 //! | a file or folder is missing | `FileNotFoundError` |
 //! | a file or folder exists already | `FileExistsError` |
 //! | this user may not read or write a file or folder | `PermissionError` |
-//! | bytes of an index differ from the bytes that were written | `DamagedError` |
+//! | bytes of an index differ from the written bytes | `DamagedError` |
 //! | another process has the index open for changes | `InUseError` |
 //! | another object of this process has it open for changes, with other options | `InUseError` |
 //! | the index changed too fast to be copied | `InUseError` |
@@ -120,8 +120,8 @@ pub fn to_python(error: impl Into<Error>) -> PyErr {
     }
 }
 
-/// The text of an error. For an insert that ended early it names the call that inserts the other
-/// rows. An `insert` without ids would otherwise continue after the ids of these rows.
+/// The text of an error. For an insert that ended early, the text names the call that inserts the
+/// other rows with the right ids. An `insert` without ids would take larger ids.
 pub fn said(error: &Error) -> String {
     match error {
         Error::Partly {
@@ -156,7 +156,7 @@ fn failed(error: &Error, text: String) -> PyErr {
         | Error::PartlySet { source, .. }
         | Error::PartlyDeleted { source, .. }
         | Error::NotPlaced { source, .. } => failed(source, text),
-        // Intact, but of a version that is unknown here.
+        // These files are intact, but of a version that this program does not know.
         Error::Layout(
             LayoutError::UnknownKind { .. }
             | LayoutError::UnknownVersion { .. }
@@ -192,7 +192,8 @@ fn failed(error: &Error, text: String) -> PyErr {
     }
 }
 
-/// The error of a change of an index. If the disk is full, it warns that a delete does not help.
+/// The error of a change of an index. If the disk is full, the text warns that a delete does not
+/// help.
 pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
     if !error.is_instance_of::<NoSpaceError>(py) {
         return error;
@@ -204,8 +205,8 @@ pub fn changing(py: Python<'_>, error: PyErr) -> PyErr {
     ))
 }
 
-/// Whether the error is about vectors that no index can hold. The command reports these as a
-/// failure, but in Python they are the value of an argument.
+/// Whether the error is about vectors that no index can store. The command reports such an error as
+/// a failure, but in Python the vectors are the value of an argument.
 fn is_value(error: &DataError) -> bool {
     matches!(
         error,
@@ -216,7 +217,7 @@ fn is_value(error: &DataError) -> bool {
     )
 }
 
-/// The error of the operating system, if it is the cause.
+/// The kind of the operating system's error, if it caused this error.
 fn io_kind(error: &Error) -> Option<ErrorKind> {
     match error {
         Error::Tier(TierError::Denied { .. } | TierError::NotPrivate { .. }) => {

@@ -1,9 +1,9 @@
-//! Coordinates changes and `close`. `close` waits for the changes that have begun, and changes that
-//! come later wait for `close`.
+//! Coordinates changes and `close`. `close` waits for the changes that have begun, and later
+//! changes wait for `close`.
 //!
 //! A thread that makes a change also runs Python code: callbacks of progress, and signal handlers.
-//! If that code makes a change, it enters at once, even while a `close` waits. It cannot close,
-//! since the close and the change would wait for each other.
+//! If that code makes a change, the change begins at once, even while a `close` waits. That code
+//! cannot call `close`, since the close and the change would wait for each other.
 
 use std::sync::Arc;
 use std::thread::ThreadId;
@@ -15,7 +15,8 @@ use stratann::Progress;
 /// The interval at which a waiting thread checks whether to continue to wait.
 pub const LOOK: Duration = Duration::from_millis(20);
 
-/// Records the changes in progress, and whether a thread is closing. One thread closes at a time.
+/// Records the changes in progress, and whether a thread is closing the index. One thread closes it
+/// at a time.
 #[derive(Debug, Default)]
 pub struct Gate {
     state: Mutex<State>,
@@ -29,20 +30,20 @@ struct State {
     closing: bool,
 }
 
-/// The right to make a change, until it is dropped.
+/// The right to make a change, until this value is dropped.
 #[derive(Debug)]
 pub struct Pass {
     gate: Arc<Gate>,
     thread: ThreadId,
 }
 
-/// The right to close. No change begins until it is dropped.
+/// The right to close the index. Until this value is dropped, no change begins.
 #[derive(Debug)]
 pub struct Closing(Arc<Gate>);
 
 impl Gate {
-    /// If another thread is closing, waits for it, at most [`LOOK`]. `None` if it is still closing
-    /// then.
+    /// Begins a change. If another thread is closing the index, waits for it, at most [`LOOK`].
+    /// `None` if that thread is still closing the index after this time.
     pub fn enter(self: &Arc<Self>) -> Option<Pass> {
         let thread = std::thread::current().id();
         let mut state = self.state.lock();
@@ -59,8 +60,8 @@ impl Gate {
         })
     }
 
-    /// Does the same as [`close`](Gate::close), but only if there is neither a change nor a close.
-    /// `None` otherwise.
+    /// If a change or a close is in progress, returns `None`. Otherwise does the same as
+    /// [`close`](Gate::close).
     pub fn close_if_idle(self: &Arc<Self>) -> Option<Closing> {
         let mut state = self.state.lock();
         if state.closing || !state.under_way.is_empty() {
@@ -70,16 +71,17 @@ impl Gate {
         Some(Closing(self.clone()))
     }
 
-    /// Whether this thread is making a change, from which this call comes.
+    /// Whether this call comes from a change of this thread, for example from its callback.
     pub fn is_under_way_here(&self) -> bool {
         let thread = std::thread::current().id();
         self.state.lock().under_way.contains(&thread)
     }
 
-    /// Lets no more changes in, and waits for those in progress. No other thread may be closing.
+    /// Makes later changes wait, and waits for the changes in progress. No other thread may be
+    /// closing the index.
     ///
     /// # Errors
-    /// `progress` ended the wait, and changes are let in again.
+    /// `progress` ended the wait. Changes may begin again.
     pub fn close(self: &Arc<Self>, progress: &dyn Progress) -> Result<Closing, stratann::Error> {
         let closing = Closing(self.clone());
         let mut state = self.state.lock();

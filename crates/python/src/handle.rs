@@ -1,5 +1,6 @@
-//! A Python object's view of an index: how it was opened for searching, and the writer of its
-//! folder. While this process changes the index, searches use the writer's index.
+//! A Python object's access to an index: the index that the object opened for searching, and the
+//! writer of its folder. While this process changes the index, searches use the index in the
+//! writer.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +19,13 @@ use crate::process::{Opened, detached, forked};
 use crate::progress::{Listener, run, waited};
 use crate::writer::{self, Changes, Held, Standing, UnderWay, User, Writer, reads_alike};
 
-/// The checkpoint that searches start from and, if the index is open for changes, its later
-/// changes. Both are of the same time.
+/// A checkpoint and, if the index is open for changes, the later changes, both as of the same time.
 pub type Now = (Arc<Opened<stratann::Index>>, Held);
 
 /// An open index.
 pub struct Handle {
-    /// The process that opened it. A process forked from it never waits for its locks, since they
-    /// may be held by threads that do not exist there.
+    /// The process that opened the index. A forked process never waits for the locks here, since
+    /// threads that do not exist in it may hold them.
     process: u32,
     user: User,
     /// The path as given, for messages.
@@ -36,24 +36,25 @@ pub struct Handle {
     changes: Changes,
     seen: RwLock<Seen>,
     /// The index open for changes that measures this object's sample of live recall. Other objects
-    /// may use it longer than this one.
+    /// may use this index after this object is dropped.
     measuring: Mutex<Weak<LiveIndex>>,
 }
 
-/// The state that the object has seen.
+/// The index and the writer that the object used last.
 #[derive(Clone)]
 struct Seen {
-    /// The index as opened for searching. `None` once it was seen open for changes, since a merge
-    /// frees files that are not open, and then the writer has an index.
+    /// The index as opened for searching. `None` once the object has found the index of the writer,
+    /// because a merge frees the space only of files that are not open.
     index: Option<Arc<Opened<stratann::Index>>>,
     writer: Arc<Writer>,
-    /// The number of closes of the writer at that time.
+    /// The writer's number of closes when the object took `index`.
     closes: u64,
 }
 
 impl Seen {
     /// For an index that was just opened. `closes`: the number of closes of its folder's writer;
-    /// `None` if unknown. `before`: the value of [`closes`](writer::closes) before it was opened.
+    /// `None` if unknown. `before`: the value of [`closes`](writer::closes) before the index was
+    /// opened.
     fn new(
         py: Python<'_>,
         index: Arc<Opened<stratann::Index>>,
@@ -63,15 +64,16 @@ impl Seen {
         let writer = Writer::of(py, &index);
         let closes = closes.unwrap_or_else(|| match writer.standing() {
             Some(Standing::Open(..)) => 0,
-            // The writer may be new, and an earlier one may have changed the folder meanwhile.
+            // The writer may be new, and an earlier writer may have changed the folder during the
+            // opening.
             Some(Standing::Closed { closes: 0, .. }) if before == writer::closes() => 0,
-            // Changes made during the opening may be missing. If so, the index is opened again when
-            // it is used.
+            // The opened index may lack changes made during the opening. Then the next call opens
+            // it again.
             Some(Standing::Closed { closes, .. }) => match index.is_current() {
                 Ok(true) => closes,
                 _ => u64::MAX,
             },
-            // Impossible, since the writer is of this process, which has not forked since.
+            // Impossible: the writer belongs to this process.
             None => u64::MAX,
         });
         Self {
@@ -89,7 +91,7 @@ impl Drop for Handle {
         {
             let live = self.measuring.get_mut().upgrade();
             let index = self.seen.get_mut().index.clone();
-            // This waits for threads.
+            // The closure waits for threads.
             detached(move || {
                 if let Some(live) = live {
                     live.end_measurements_by(&watch);
@@ -124,8 +126,8 @@ impl Handle {
         Ok(Self::of(py, Arc::new(index), path, changes, before))
     }
 
-    /// For an index that is open. `before`: the value of [`closes`](writer::closes) before it was
-    /// opened.
+    /// For an index that is open already. `before`: the value of [`closes`](writer::closes) before
+    /// the index was opened.
     pub fn of(
         py: Python<'_>,
         index: Arc<stratann::Index>,
@@ -151,8 +153,8 @@ impl Handle {
         self.opener.options().watch_recall.as_ref()
     }
 
-    /// Counts a search of this object. The index itself offers no query to a sample, since other
-    /// objects search it, too.
+    /// Offers the queries of a search of this object to the object's sample. The index does not do
+    /// this, since other objects search it, too.
     pub fn has_served(
         &self,
         queries: &dyn VectorSource,
@@ -164,7 +166,7 @@ impl Handle {
         }
     }
 
-    /// The known recall of this object's searches, if it has a sample.
+    /// The measured recall of this object's searches, if the object has a sample.
     pub fn live_recall(&self) -> Option<LiveRecall> {
         self.watch().map(RecallWatch::found)
     }
@@ -183,9 +185,9 @@ impl Handle {
         }
     }
 
-    /// Has the index that this object searches now measure its sample. `index`: the index open for
-    /// reading; `live`: the index open for changes, if it is. The caller is in this object's
-    /// process.
+    /// Lets the index that this object searches now measure the object's sample. `index`: the index
+    /// open for reading; `live`: the index open for changes, if there is one. The caller is in this
+    /// object's process.
     fn go_on_measuring(
         &self,
         py: Python<'_>,
@@ -196,7 +198,8 @@ impl Handle {
             return;
         };
         // If no thread can be started, `stats` shows that the measurement is missing, and the next
-        // search tries again. A start may wait for the end of another thread.
+        // search tries again. Starting a thread may wait for another thread, so it is done
+        // detached.
         match live.map(Opened::value) {
             Some(live) if live.is_measured_by(watch) => {}
             Some(live) => {
@@ -217,7 +220,7 @@ impl Handle {
         &self.home
     }
 
-    /// How it is opened again, to replace `index`.
+    /// The opener that opens the index again, to replace `index`.
     fn opener_after(&self, index: Option<&Arc<Opened<stratann::Index>>>) -> Opener {
         let opener = self.opener.clone();
         match index {
@@ -226,7 +229,7 @@ impl Handle {
         }
     }
 
-    /// Whether this is the process that opened it.
+    /// Whether this process opened the index.
     fn is_home(&self) -> bool {
         self.process == std::process::id()
     }
@@ -236,7 +239,7 @@ impl Handle {
         forked(&self.path, self.process, "stratann.open")
     }
 
-    /// The state that the object has seen.
+    /// The index and the writer that the object used last.
     fn seen(&self) -> PyResult<Seen> {
         if self.is_home() {
             return Ok(self.seen.read().clone());
@@ -254,7 +257,7 @@ impl Handle {
             if let Some(index) = seen.index {
                 return Ok(index);
             }
-            // At least one of the two exists. While one replaces the other, both do.
+            // The writer has at least one of `live` and `left`, and both for a moment.
             match seen.writer.standing() {
                 Some(Standing::Open(live, _)) => return Ok(live),
                 Some(Standing::Closed {
@@ -306,8 +309,8 @@ impl Handle {
         }
     }
 
-    /// Continues with the index that the writer left after `closes` closes. If that was opened with
-    /// other options, opens the folder again.
+    /// Continues with `left`, the index that the writer left after `closes` closes. If `left` was
+    /// opened with other options, opens the folder again.
     fn catch_up(
         &self,
         py: Python<'_>,
@@ -318,7 +321,8 @@ impl Handle {
         if let (Some(own), Some(left)) = (&seen.index, &left)
             && own.folder() != left.folder()
         {
-            // Another index has replaced this one, which only `refresh` reveals.
+            // Another index has replaced the index of this object. Only `refresh` makes the object
+            // use it.
             self.seen.write().closes = closes;
             return Ok(());
         }
@@ -339,14 +343,14 @@ impl Handle {
         Ok(())
     }
 
-    /// Replaces the state that the object has seen.
+    /// Replaces the index and the writer that the object used last.
     fn see(&self, py: Python<'_>, seen: Seen) {
         let before = std::mem::replace(&mut *self.seen.write(), seen);
         // Without any lock, since this may close an index.
         py.detach(|| drop(before));
     }
 
-    /// Opens the folder for reading again, wherever the process has changed its directory since.
+    /// Opens the folder for reading again, even if the process has changed its working directory.
     pub fn open_again(&self, py: Python<'_>) -> PyResult<()> {
         if !self.is_home() {
             return Err(self.forked());
@@ -360,7 +364,7 @@ impl Handle {
         Ok(())
     }
 
-    /// The index open for changes, if any object of this process has opened it so.
+    /// The index open for changes, if an object of this process has opened it for changes.
     pub fn changing(&self) -> PyResult<Held> {
         match self.is_home() {
             true => Ok(self.seen()?.writer.changing()),
@@ -368,7 +372,7 @@ impl Handle {
         }
     }
 
-    /// Whether this object has made changes that it has not ended.
+    /// Whether this object has made changes since it was last closed.
     pub fn has_changed(&self) -> PyResult<bool> {
         match self.is_home() {
             true => Ok(self.seen()?.writer.is_used_by(self.user)),
@@ -376,8 +380,8 @@ impl Handle {
         }
     }
 
-    /// The index open for changes, for one change. Opening it takes the lock of its folder. It is
-    /// not closed before the change is done.
+    /// The index open for changes, for one change. Opens it if necessary, which takes the lock of
+    /// its folder. The index stays open until the change is done.
     pub fn change(&self, py: Python<'_>) -> PyResult<UnderWay> {
         if !self.is_home() {
             return Err(self.forked());
@@ -390,11 +394,11 @@ impl Handle {
                     None => py.check_signals()?,
                 }
             };
-            // It cannot be closed from here on.
+            // From here on, no thread can close the index.
             let (index, _) = self.now(py)?;
             let seen = self.seen()?;
             if !Arc::ptr_eq(&writer, &seen.writer) {
-                // The last close left another folder, which has replaced this one.
+                // Another folder has replaced the folder of this object, and has another writer.
                 continue;
             }
             let wanted = (self.opener.options(), self.changes);
@@ -402,7 +406,8 @@ impl Handle {
                 writer.open(self.user, index.value(), wanted, turn, progress)
             };
             let opened = waited(py, open)?;
-            // The lock is released first, since creating an error waits for the interpreter.
+            // The error becomes an exception only after all locks are released, since this waits
+            // for the interpreter.
             let opened = opened.map_err(|refused| changing(py, refused.into_python(&self.path)))?;
             self.let_go(py, seen);
             self.go_on_measuring(py, index.value(), Some(&*opened));
@@ -410,8 +415,8 @@ impl Handle {
         }
     }
 
-    /// Ends the changes of this object. If no other object has made changes, the index is closed,
-    /// with `finish` after a merge that is due.
+    /// Ends the changes of this object. If no other object is making changes, closes the index.
+    /// With `finish`, merges before that if a merge is due.
     pub fn end_changes(&self, py: Python<'_>, finish: bool) -> PyResult<()> {
         if !self.is_home() {
             return self.end_elsewhere();
@@ -421,7 +426,7 @@ impl Handle {
             return Ok(());
         }
         let listener = Listener::new(None)?;
-        // Checked here, since the work runs on another thread.
+        // Checked on this thread, since `run` calls the closure on another thread.
         let within = writer.is_under_way_here();
         let ended = run(py, &listener, |progress| match within {
             true => writer.leave_from_within(self.user),
@@ -440,8 +445,8 @@ impl Handle {
         Ok(())
     }
 
-    /// In a forked process, changes belong to the parent, which has the threads that make and merge
-    /// them.
+    /// Ends changes in a forked process. They belong to the parent, which has the threads that
+    /// merge.
     fn end_elsewhere(&self) -> PyResult<()> {
         let standing = self.seen().ok().and_then(|seen| seen.writer.standing());
         match standing {

@@ -28,9 +28,9 @@ use crate::searching::{Asked, OF_INDEX, WATCHED, answers_with, nothing};
 use crate::shape;
 use crate::writer::Changes;
 
-/// An index on disk, open for search. Any number of Python threads may search and change it at
-/// once, through one object or through several objects of the same folder. A forked process opens
-/// the index again for itself.
+/// An index on disk, open for search. Python threads may search and change the index at the same
+/// time, through one object or through several objects of the same folder. A forked process must
+/// open the index again.
 #[pyclass(frozen, module = "stratann")]
 pub struct Index {
     handle: Handle,
@@ -44,8 +44,8 @@ pub struct Index {
 /// The name of the argument with the vectors to insert.
 const VECTORS: &str = "vectors";
 
-/// The minimum number of rows of an insert without ids that the index records, so that it can be
-/// resumed after a kill. With fewer rows, a user soon finds which rows are missing.
+/// If an insert without ids has at least this many rows, the index records the insert, so that the
+/// user can resume it after a kill. Among fewer rows, a user soon finds the missing rows.
 const NOTED: usize = 1_000;
 
 /// The number of ids that a message shows.
@@ -73,8 +73,8 @@ impl Index {
         })
     }
 
-    /// For an index that a catalog has opened. `before`: the value of
-    /// [`closes`](crate::writer::closes) before that.
+    /// The object for an index that a catalog has opened. `before`: the value of
+    /// [`closes`](crate::writer::closes) before the catalog was opened.
     pub fn of(py: Python<'_>, index: Arc<stratann::Index>, path: PathBuf, before: u64) -> Self {
         Self {
             handle: Handle::of(py, index, path.clone(), Changes::default(), before),
@@ -95,12 +95,12 @@ impl Index {
         self.handle.while_locked(work)
     }
 
-    /// The index and changes for a search now.
+    /// The index that a search reads now, and its changes since the last checkpoint.
     pub fn now(&self, py: Python<'_>) -> PyResult<Now> {
         self.handle.now(py)
     }
 
-    /// The parts of rows that a search was asked to return.
+    /// The attributes and payloads that the caller of a search asked for.
     pub fn wanted(
         &self,
         py: Python<'_>,
@@ -121,9 +121,9 @@ impl Index {
         })
     }
 
-    /// Attributes and payloads for vectors, by the columns of this index. Warns of new columns that
-    /// may be misspelt, and returns the warnings. If the user has turned warnings into exceptions,
-    /// nothing is written.
+    /// Converts attributes and payloads, by the types of this index's columns. Warns of new columns
+    /// that may be misspelt, and returns the warnings. If the user has turned warnings into
+    /// exceptions, the call fails before it writes anything.
     fn table(
         &self,
         py: Python<'_>,
@@ -146,7 +146,7 @@ impl Index {
         Ok((table, told))
     }
 
-    /// The rows that a call sets; `None` if it has neither attributes nor payloads.
+    /// The attributes and payloads that a call sets. `None` if the call has neither.
     fn rows_to_set(
         &self,
         py: Python<'_>,
@@ -185,15 +185,15 @@ impl Index {
     ///     The number of nearest vectors to return for each query.
     /// list_size : int, optional
     ///     L, the number of candidates that a search keeps. A longer list raises recall, and causes
-    ///     more reads. None is 100, or `k` if that is more. For a cluster index without `probes`, a
-    ///     given `list_size` is the number of clusters that are probed.
+    ///     more reads. None is 100, or `k` if `k` is larger. If a cluster index gets `list_size`
+    ///     but no `probes`, `list_size` is the number of clusters to probe.
     /// probes : int, optional
     ///     The number of clusters that a search probes in a cluster index (presets "spann" and
-    ///     "tiered-cluster"). It may be less than `k`. None is 32, or `k` if that is more. A
-    ///     cluster index refuses the arguments that only a graph has: `strategy`, `navigation`,
+    ///     "tiered-cluster"). The number may be less than `k`. None is 32, or `k` if `k` is larger.
+    ///     A cluster index refuses the arguments of searches in a graph: `strategy`, `navigation`,
     ///     `whole_page`, `rerank_batch`, `benefit`, `rerank`, `stop_early`, and `cache` in `open`.
     /// beam : int, optional
-    ///     W, the number of nodes that are read at once.
+    ///     W, the number of nodes that a query reads at the same time.
     /// strategy : str, optional
     ///     "best-first", "pipelined" or "press". None takes the preset's value.
     /// navigation : bool, optional
@@ -214,9 +214,9 @@ impl Index {
     ///     first k + B candidates, and then only candidates that may still be nearer, by the error
     ///     of the codes. None takes the preset's value.
     /// rerank_ratio : float, optional
-    ///     The share of the candidate list, and at least `k` candidates, that a search re-ranks in
-    ///     one batch once the list is complete. With 0, `rerank` decides instead. None takes the
-    ///     preset's value.
+    ///     When the candidate list is complete, a search re-ranks this share of it in one batch,
+    ///     and at least `k` candidates. With 0, `rerank` decides instead. None takes the preset's
+    ///     value.
     /// low_list : float, optional
     ///     With the strategy "press": the maximum length of the candidate list by codes of low
     ///     precision, as a multiple of `list_size`. None is 3; DistVS uses 2.
@@ -224,49 +224,50 @@ impl Index {
     ///     With the strategy "press": the share of the candidate list by codes of low precision
     ///     that each round ranks by codes of high precision. None is 0.2; DistVS uses 0.3.
     /// seeds : int, optional
-    ///     Without a navigation graph: the number of nodes whose codes a search compares first
-    ///     (codes of low precision, if there are two precisions). The search starts near the
-    ///     nearest of these nodes. With 0, it starts at the graph's entry node, as DistVS does.
-    ///     None is 64 with the strategy "press", else 0.
+    ///     Without a navigation graph: the number of nodes whose codes a search compares with the
+    ///     query first. If there are codes of two precisions, it compares the codes of low
+    ///     precision. Then the search starts near the nearest of these nodes. With 0, it starts at
+    ///     the graph's entry node, as DistVS does. None is 64 with the strategy "press", else 0.
     /// exact : bool
-    ///     Whether distances are exact in the layered layout as well. For exact distances, a search
-    ///     reads the trailing parts of all results. With False, it reads fewer. A result that was
-    ///     certain without its trailing part then has an estimated distance, so results of almost
-    ///     equal distance may be out of order. Under "l2" and "cosine" no estimate is below 0.
-    ///     `stats["distance_error"]` is the likely error of the estimates. In all other layouts,
-    ///     distances are always exact.
+    ///     Whether distances are exact in the layered layout as well. There, exact distances need
+    ///     the trailing parts of all results: the low bits of their elements. With False, a search
+    ///     reads fewer trailing parts. A result that was certain without its trailing part then has
+    ///     an estimated distance, so results of almost equal distance may be out of order. Under
+    ///     "l2" and "cosine" no estimate is below 0. `stats["distance_error"]` is the likely error
+    ///     of the estimates. In all other layouts, distances are always exact.
     /// stop_early : bool
     ///     Whether a search ends as soon as no remaining candidate is likely to become a result or
-    ///     to lead to one. The search estimates this from the error of the codes that it has met.
-    ///     At the same `list_size`, this saves reads and lowers recall slightly.
+    ///     to lead to one. The search estimates the likelihood from the error of the codes that it
+    ///     has read. At the same `list_size`, True saves reads and lowers recall slightly.
     /// recall : float, optional
-    ///     The recall to reach, above 0 and up to 1, instead of a `list_size`: the share of the
-    ///     true `k` nearest vectors that searches find. Each query then gets the list size, or the
-    ///     number of probes, that this recall takes. These numbers were measured when the index was
-    ///     built, or by `stratann.calibrate` with your own queries. `recall` cannot be combined
-    ///     with `probes` or `stop_early`. A `strategy` beside `recall` must find the same vectors
-    ///     as the preset's strategy: "best-first" and "pipelined" find the same vectors, and
-    ///     "press" finds others. If vectors are stored apart from adjacency lists, as with "distvs"
-    ///     and "decouplevs", `recall` cannot be combined with options of re-ranking.
+    ///     The recall to reach, above 0 and up to 1, instead of a `list_size`. Recall is the share
+    ///     of the true `k` nearest vectors that searches find. Each query then gets the list size,
+    ///     or the number of probes, that reaches this recall. The build measured these numbers, or
+    ///     `stratann.calibrate` did with your own queries. `recall` cannot be combined with
+    ///     `probes` or `stop_early`. A `strategy` beside `recall` must find the same vectors as the
+    ///     preset's strategy. "best-first" and "pipelined" find the same vectors, and "press" finds
+    ///     different ones. If vectors are stored apart from adjacency lists, as with "distvs" and
+    ///     "decouplevs", `recall` cannot be combined with options of re-ranking.
     /// filter : str, dict or stratann.Filter, optional
     ///     A condition that the attributes of results must match: "year >= 2020 and tags contains
     ///     'sea' and not sold == true", or {"year": {"$gte": 2020}}. If at least `k` vectors match,
-    ///     a search returns `k` results. It adapts its list size to the number of matching vectors.
-    ///     docs/attributes.md has the grammar, and `Index.columns` has the names of the columns.
+    ///     a search returns `k` results. The search adapts its list size to the number of matching
+    ///     vectors. docs/attributes.md has the grammar, and `Index.columns` has the names of the
+    ///     columns.
     /// attributes : bool or list of str, optional
     ///     Whether to return the attributes of each result: True for all columns, or the names of
     ///     columns.
     /// payload : bool
     ///     Whether to return the payload of each result.
     /// threads : int, optional
-    ///     The number of threads that search, at most one for each query. None is one for each
-    ///     core.
+    ///     The number of threads that search. At most one thread for each query is used. None is
+    ///     one thread for each core.
     /// in_flight : int, optional
-    ///     The number of queries that a thread works on at once. A larger number raises throughput
-    ///     and latency; 1 gives the lowest latency. None is up to 8, and at most the number of
-    ///     queries per thread. With 256 or more queries per thread, None measures with the first
-    ///     queries which number gives the highest throughput. Under a memory budget, None leaves
-    ///     half of the free memory to other searches.
+    ///     The number of queries that a thread works on at the same time. A larger number raises
+    ///     throughput and latency; 1 gives the lowest latency. None is up to 8, and at most the
+    ///     number of queries per thread. With 256 or more queries per thread, None measures with
+    ///     the first queries which number gives the highest throughput. Under a memory budget, None
+    ///     leaves half of the free memory to other searches.
     /// return_stats : bool
     ///     Whether to return a dict of counters and latencies as well. Unless `in_flight` is 1, a
     ///     latency includes the time in which the thread works on other queries.
@@ -280,26 +281,27 @@ impl Index {
     ///     float32, of the same shape. Squared Euclidean, minus the inner product, or 1 - cos:
     ///     smaller is nearer. Infinite where a result is missing.
     /// attributes : list
-    ///     Only with `attributes`: for each query a list of `k` dicts, or the only list for one
-    ///     query, in the order of the ids. None where a result is missing, or was deleted during
-    ///     the call.
+    ///     Only with `attributes`: for each query a list of `k` dicts in the order of the ids. If
+    ///     `queries` is one query, (d,), its list is returned alone. A dict is None if its result
+    ///     is missing, or was deleted during the call.
     /// payload : list
-    ///     Only with `payload`: the payloads in the same form. None for a result without one.
+    ///     Only with `payload`: lists of payloads, in the form of `attributes`. None stands for a
+    ///     result without a payload.
     /// stats : dict
     ///     Only with `return_stats`: the keys of `stratann search --json`. `per_query` has means,
-    ///     `in_flight` is the number that was chosen, and `cpu_us` is the CPU time of the process
-    ///     per query. `distance_error` is a likely bound of the error of distances. It is 0 if all
-    ///     distances are exact, else (in the layered layout) four standard deviations of the least
-    ///     certain distance. `queries`, `seconds` and `cpu_seconds` describe the call, and
-    ///     `latencies_us` has one number for each query. With a `filter`, the key `filter` has the
-    ///     number of matching vectors (`matching`), and the filter strategy that was chosen
-    ///     (`way`). Its `list` is the list size in matches; with a recall, the most that a query
-    ///     used. `estimates` has the expected reads of a query by each strategy. `dry` counts the
-    ///     queries that the strategy "within" could not complete, since it met too few matching
-    ///     vectors, or since the matches were too far away in a cluster index. They continued with
-    ///     the strategy "before". `wider` counts the queries of a
-    ///     cluster index that probed more clusters than `list`, since matches were not spread
-    ///     evenly.
+    ///     `in_flight` is the number that the search used, and `cpu_us` is the CPU time of the
+    ///     process per query. `distance_error` is a likely bound of the error of distances. It is 0
+    ///     if all distances are exact. In the layered layout, it may be four standard deviations of
+    ///     the least certain distance. `queries`, `seconds` and `cpu_seconds` describe the call,
+    ///     and `latencies_us` has one number for each query. With a `filter`, `stats["filter"]` is
+    ///     a dict. `matching` is the number of matching vectors, and `way` is the filter strategy
+    ///     that the search chose. `list` is the list size, counted in matching vectors. With
+    ///     `recall`, it is the largest list size of a query. `estimates` has the expected reads of
+    ///     a query by each filter strategy. `dry` counts the queries that began with the strategy
+    ///     "within" and continued with "before". They met too few matching vectors, or, in a
+    ///     cluster index, the matching vectors were too far away. `wider` counts the queries of a
+    ///     cluster index that probed more clusters than `list`, because matching vectors were not
+    ///     spread evenly.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, attributes=None, payload=False, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
@@ -354,7 +356,7 @@ impl Index {
             handle.has_served(&source, &options, filter.as_ref());
             found
         };
-        // For clusters this is the number of probes, which trades recall for speed.
+        // In a cluster index, `list` is the number of probes.
         let options = SearchOptions {
             list: index.longest_list(&options).map_err(to_python)?,
             ..options
@@ -374,18 +376,18 @@ impl Index {
     /// index.search_async(queries)`.
     ///
     /// The search runs in the background and occupies no Python thread. The package does not limit
-    /// the number of searches at the same time: the caller must. If the task of a search is
-    /// cancelled, the search ends as soon as its reads complete. The queries are copied. If there
-    /// is a `filter`, a background thread evaluates it before the search begins. Everything else is
-    /// as in `search`.
+    /// the number of searches at the same time, so the caller must. If the task of a search is
+    /// cancelled, the search ends as soon as its reads complete. The call copies the queries. A
+    /// background thread evaluates the `filter`, if there is one, before the search begins.
+    /// Everything else is as in `search`.
     ///
-    /// With `attributes` or `payload`, a thread of the loop's default executor reads these after
-    /// the search.
+    /// After the search, a thread of the loop's default executor reads the `attributes` or the
+    /// `payload`, if the call asked for them.
     ///
     /// Parameters
     /// ----------
     /// timeout : float, optional
-    ///     Seconds after which the search ends with a TimeoutError. None is no limit.
+    ///     The number of seconds after which the search ends with a TimeoutError. None is no limit.
     ///
     /// Returns
     /// -------
@@ -470,17 +472,17 @@ impl Index {
     ///     An id to leave out of the results, such as the id of the query itself if it is in the
     ///     index.
     /// list_size, probes, filter, attributes, payload, threads : optional
-    ///     As in `search`. Whatever `list_size` is, a search keeps at least twice as many
-    ///     candidates as it has found results.
+    ///     As in `search`. If `list_size` is smaller than twice the number of results found so far,
+    ///     the search keeps twice that number of candidates.
     ///
     /// Returns
     /// -------
     /// stratann.Page
     ///     `ids` (uint64) and exact `distances` (float32), both (n,). `next` is the value to pass
     ///     as `after` for the next page, or None after the last page. `complete` is True if
-    ///     certainly no result is missing. Otherwise some may be missing, as in any approximate
-    ///     search. `attributes` and `payload` are lists in the order of the ids, if the call asked
-    ///     for them, else None.
+    ///     certainly no result is missing. If it is False, results may be missing, as in any
+    ///     approximate search. `attributes` and `payload` are lists in the order of the ids, if the
+    ///     call asked for them, else None.
     #[pyo3(signature = (query, distance, *, most=1000, after=None, without=None, list_size=None, probes=None, filter=None, attributes=None,
         payload=false, threads=None))]
     #[expect(
@@ -519,7 +521,8 @@ impl Index {
     }
 
     /// Finds the vectors nearest to vectors of the index, which are named by their ids ("more like
-    /// this"). The results of an id exclude this id, but include other vectors with equal elements.
+    /// this"). The results for an id leave out its own vector, but not other vectors with equal
+    /// elements.
     ///
     /// Parameters
     /// ----------
@@ -531,7 +534,7 @@ impl Index {
     /// Returns
     /// -------
     /// ids, distances : numpy.ndarray
-    ///     As in `search`: (n, k), or (k,) for one id. Attributes, payloads and stats follow, as in
+    ///     (n, k), or (k,) for one id. Attributes, payloads and stats follow in the tuple, as in
     ///     `search`.
     #[pyo3(signature = (ids, k=10, *, list_size=None, probes=None, recall=None, filter=None, attributes=None, payload=false, threads=None,
         return_stats=false))]
@@ -563,8 +566,8 @@ impl Index {
         near::like(py, self, ids, (k, recall, return_stats), beside, &told)
     }
 
-    /// Returns the vectors with these ids, equal to the bit to the inserted vectors, and names the
-    /// ids that are not in the index.
+    /// Returns the vectors with these ids, and the ids that are not in the index. Each vector is
+    /// equal to the bit to the inserted one.
     ///
     /// Parameters
     /// ----------
@@ -627,8 +630,8 @@ impl Index {
         Ok(PyArray1::from_vec(py, ids.map_err(to_python)?))
     }
 
-    /// Returns the number of vectors in the index, or of vectors that match a filter. Counting
-    /// reads only columns of attributes, and searches nothing.
+    /// Returns the number of vectors in the index, or the number that match a filter. The count
+    /// reads columns of attributes, and needs no search.
     ///
     /// Parameters
     /// ----------
@@ -681,17 +684,17 @@ impl Index {
         attributes::payloads(py, rows)
     }
 
-    /// Replaces all attributes and the payload of vectors that are in the index. The call also
-    /// removes each attribute and payload that it does not give again. The vectors themselves stay
-    /// unchanged. If an id is not in the index, the call fails and changes nothing. A name that is
-    /// new to the index becomes a new column; `columns` lists all columns. Ctrl-C during the call
-    /// raises `stratann.Interrupted`, which says how many ids are set. Making the same call again
-    /// is safe.
+    /// Replaces all attributes and the payload of vectors that are in the index. Attributes and
+    /// payloads that the call does not give again are removed. The vectors themselves stay
+    /// unchanged. If an id is not in the index, the call fails and changes nothing. An attribute
+    /// whose name is new to the index becomes a new column; `columns` lists all columns. Ctrl-C
+    /// during the call raises `stratann.Interrupted`, which says how many ids are set. Making the
+    /// same call again is safe.
     ///
     /// Parameters
     /// ----------
     /// ids : array-like of int
-    ///     One for each row of attributes, in their order; or one integer, with one dict.
+    ///     One id for each row of attributes, in the same order; or one integer, with one dict.
     /// attributes, payload
     ///     As in `stratann.build`, for each id.
     /// progress : callable, optional
@@ -715,12 +718,12 @@ impl Index {
         })
     }
 
-    /// Sets attributes as `set_attributes` does, but keeps attributes that the call does not name,
-    /// and the payload if the call gives none. None, or an empty list, removes an attribute. With a
-    /// list of ids, None in the list of payloads removes the payload of that id. In a list of
-    /// dicts, each dict changes only the names that it has. A table has all of its columns in each
-    /// row, so NaN removes an attribute. Calls of several threads for the same id run one after the
-    /// other, so no call undoes a change of another call.
+    /// Sets attributes as `set_attributes` does, but leaves attributes that the call does not name
+    /// unchanged, and also the payload if the call gives none. The value None, or an empty list,
+    /// removes an attribute. With a list of ids, None in the list of payloads removes the payload
+    /// of that id. In a list of dicts, each dict changes only the attributes that it names. A table
+    /// has all of its columns in each row, so NaN in a table removes an attribute. Calls of several
+    /// threads for the same id run one after the other, so no call undoes a change of another call.
     ///
     /// Parameters
     /// ----------
@@ -769,7 +772,7 @@ impl Index {
     }
 
     fn __contains__(&self, py: Python<'_>, id: &Bound<'_, PyAny>) -> PyResult<bool> {
-        // A value that cannot be an id is no vector's id.
+        // Such a value is the id of no vector.
         let Ok(Some(id)) = lookups::id(id) else {
             return Ok(false);
         };
@@ -787,7 +790,7 @@ impl Index {
         rows.call_method1("every_id", (slf,))
     }
 
-    /// An index is pickled as its path and the arguments of `open`, except `watch_recall`. A
+    /// The pickle of an index has its path and the arguments of `open`, except `watch_recall`. A
     /// process that unpickles the index, such as a worker, opens it for reading.
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let Some(arguments) = &self.arguments else {
@@ -806,29 +809,29 @@ impl Index {
     /// `stratann stats`.
     ///
     /// "trouble" is None, or a text about the most serious fault that no call has reported. If the
-    /// index is open for changes, the fault is one of these: the object accepts no more changes, a
-    /// checkpoint may not be durable, vectors wait in memory, or a checkpoint or merge failed.
-    /// Another fault is that the codes do not fit new vectors, so that searches find these vectors
-    /// badly until a merge.
+    /// index is open for changes, faults are: the object accepts no more changes, a checkpoint may
+    /// not be durable, vectors wait in memory, or a checkpoint or merge failed. In any index, the
+    /// codes may not fit new vectors, so that searches miss many of these vectors until a merge.
     ///
     /// "health" has the share of new vectors that the codes do not fit ("drifted"). The share is
     /// None if few vectors were inserted since the last build or merge, or if it was not measured.
-    /// It is not measured before the first change, if `memory` is too small for a sample of 128
-    /// vectors, or if the build was given a codebook, since merges keep such a codebook.
-    /// "live_recall" is None, or the result of `measure_recall` if the index was opened with
-    /// `watch_recall`.
+    /// The index does not measure it before the first change, or if `memory` is too small for a
+    /// sample of 128 vectors. Nor does it if the build was given a codebook, since merges keep such
+    /// a codebook. "live_recall" is the latest result of `measure_recall`, or None if the index was
+    /// opened without `watch_recall`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (inner, live) = self.now(py)?;
-        // Threads search for the sample from which its health is computed.
+        // Background threads of the index compute "health" from searches for a sample of its
+        // vectors.
         let index = inner.at_home(&self.path, "stratann.open")?;
         let mut stats = py.detach(|| match &*live {
             Some(live) => {
-                // Computes the reason for a merge, for users without automatic merges. Nothing else
-                // examines a sample of the inserted vectors then.
+                // Computes "trouble" and "health" for users without automatic merges. In that case,
+                // no other call examines a sample of the inserted vectors.
                 live.due(&MergeWhen::default());
                 live.stats()
             }
-            // An unreadable page is left to `verify`.
+            // `stats` ignores an unreadable page; `verify` reports it.
             None => index.stats_and_health(&Silent).0,
         });
         stats.live_recall = self.handle.live_recall();
@@ -837,12 +840,13 @@ impl Index {
 
     /// Measures the recall of the queries that were sampled so far (`watch_recall` of `open`), and
     /// then drops these queries. One thread repeats the search of each sampled query, and compares
-    /// its results with all vectors. Other searches and changes continue during the measurement.
+    /// the query with all vectors to find the true results. Other searches and changes continue
+    /// during the measurement.
     ///
     /// Parameters
     /// ----------
     /// progress : bool or callable, optional
-    ///     As in `stratann.build`. Progress counts the vectors that were compared.
+    ///     As in `stratann.build`. Progress counts the compared vectors.
     ///
     /// Returns
     /// -------
@@ -851,12 +855,12 @@ impl Index {
     ///     since the index was opened. Each is None or a dict:
     ///     - `queries`, and `k` (None if queries asked for different numbers of results);
     ///     - `found`: the mean recall; `lowest`: the lowest recall of a query;
-    ///     - `asked` and `found_of_asked`: the mean recall that queries asked for, and the mean
+    ///     - `asked`: the mean of the recalls that queries asked for; `found_of_asked`: the mean
     ///       recall of these queries. Both are None if no query asked for a recall.
-    ///     "at" is the time of the last sample in seconds since 1970, and "seconds" its duration.
-    ///     "samples_measured" and "thrown_away" count samples. "waiting" is the number of queries
-    ///     in the current sample, and "sample" is its maximum. "error" is the reason if the last
-    ///     sample could not be measured.
+    ///     "at" is the time of the last measurement in seconds since 1970, and "seconds" its
+    ///     duration. "samples_measured" and "thrown_away" count samples. "waiting" is the number of
+    ///     queries in the current sample, and "sample" is the maximum of this number. If the last
+    ///     sample could not be measured, "error" is the reason.
     #[pyo3(signature = (*, progress=None))]
     fn measure_recall<'py>(
         &self,
@@ -876,9 +880,9 @@ impl Index {
     /// Inserts vectors. Searches that begin after the call find them.
     ///
     /// An insert is not atomic. If the call is interrupted or the disk fills up, the index has only
-    /// the first rows. The exception says how many (`stratann.Interrupted.done`), and with which
-    /// ids to insert the missing rows. The same call with `resume=True` also inserts the missing
-    /// rows, even after the process was killed.
+    /// the first rows. The exception says how many rows it has (`stratann.Interrupted.done`), and
+    /// with which ids to insert the missing rows. Or repeat the call with `resume=True`, which
+    /// inserts the missing rows even after the process was killed.
     ///
     /// Parameters
     /// ----------
@@ -891,17 +895,17 @@ impl Index {
     /// attributes, payload
     ///     Attributes and payloads of the vectors, as in `stratann.build`. For one vector, (d,),
     ///     `attributes` may be a dict of its values, and `payload` is the payload itself, not a
-    ///     list. They become durable together with the vectors.
+    ///     list. Attributes and payloads become durable together with the vectors.
     /// resume : bool
     ///     Whether to continue an insert that was cut off. Pass the same vectors and the same other
     ///     arguments. The call inserts only the missing rows, and all rows are durable when it
     ///     returns. If no row is missing, it inserts nothing. With `ids`, the index finds by the
     ///     ids which rows are missing, so the first call may pass `resume=True` too. Without `ids`,
-    ///     the index recognises an insert of at least 1,000 vectors by its vectors. It does so
-    ///     until the insert is complete, and after that until another insert begins. If the index
-    ///     does not recognise the insert, the call raises ValueError. With `resume=False`, a call
-    ///     with the vectors of an insert that was cut off raises FileExistsError, since the first
-    ///     rows would be in the index twice.
+    ///     the index recognises an insert of at least 1,000 vectors by its vectors. It still
+    ///     recognises a complete insert until another insert begins. If the index does not
+    ///     recognise the insert, the call raises ValueError. With `resume=False`, a call with the
+    ///     vectors of an insert that was cut off raises FileExistsError, since the first rows would
+    ///     be in the index twice.
     /// progress : callable, optional
     ///     As in `stratann.build`.
     ///
@@ -929,7 +933,7 @@ impl Index {
             .map(|ids| arrays::ids(ids, Some(rows.rows())))
             .transpose()?;
         let (beside, told) = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
-        // All checks come first, since a change takes the lock of the folder and keeps it until a
+        // All checks come before `change`, which takes the lock of the folder and keeps it until a
         // close.
         let (listener, source) = (Listener::new(progress)?.after(told), rows.source()?);
         let live = self.handle.change(py)?;
@@ -973,7 +977,8 @@ impl Index {
             })
         });
         let inserted = inserted.map_err(|error| {
-            // Python passes a warning or a signal on after the last row is written, too.
+            // Python may raise a warning or a signal as an exception even after the last row is
+            // written.
             if let Some(ids) = written.get() {
                 note(
                     py,
@@ -988,8 +993,8 @@ impl Index {
 
     /// Forgets inserts that were cut off, so that `insert` with `resume=True` no longer continues
     /// them. The ids of their missing rows become free, and the same vectors may be inserted again.
-    /// Rows that are in the index stay there. No insert that can be resumed may be running in
-    /// another thread.
+    /// Rows that are in the index stay there. While another thread makes an insert that can be
+    /// resumed, the call raises `InUseError`.
     ///
     /// Returns
     /// -------
@@ -1045,13 +1050,13 @@ impl Index {
     }
 
     /// Deletes the vectors with these ids: an array, a list or a column of integers, or a single
-    /// integer. Searches that begin after the call no longer return these vectors. If an id is not
-    /// in the index, the call fails and deletes nothing.
+    /// integer. Searches that begin after the call do not return these vectors. If an id is not in
+    /// the index, the call fails and deletes nothing.
     ///
     /// Instead of ids, the call accepts a `filter`, as in `search`. It then deletes the matching
-    /// vectors in batches, and returns their number. Ctrl-C ends such a call between two batches.
-    /// The exception says how many vectors were deleted; they stay deleted. `progress`, as in
-    /// `stratann.build`, applies only with a `filter`.
+    /// vectors in batches, and returns the number of deleted vectors. Ctrl-C ends such a call
+    /// between two batches. The exception says how many vectors were deleted; these vectors stay
+    /// deleted. `progress`, as in `stratann.build`, has an effect only with a `filter`.
     #[pyo3(signature = (ids=None, *, filter=None, progress=None))]
     fn delete(
         &self,
@@ -1064,7 +1069,8 @@ impl Index {
             (Some(ids), None) => {
                 let ids = arrays::ids(ids, None)?;
                 let (listener, live) = (Listener::new(None)?, self.handle.change(py)?);
-                // With progress, since it waits for calls that change one of these ids.
+                // With progress, so that Ctrl-C ends the wait for other calls that change one of
+                // these ids.
                 run(py, &listener, |progress| {
                     live.delete_observed(&ids, progress)
                 })
@@ -1087,8 +1093,8 @@ impl Index {
         deleted.map_err(|error| changing(py, error))
     }
 
-    /// Makes every earlier change durable. With `durability="always"` all changes are durable
-    /// already.
+    /// Makes every earlier change durable. With `durability="always"` each change is durable when
+    /// its call returns, without `flush`.
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         self.inner()?.at_home(&self.path, "stratann.open")?;
         let held = self.handle.changing()?;
@@ -1104,10 +1110,11 @@ impl Index {
     /// and other changes continue during the merge.
     ///
     /// Returns a dict. `vectors` is the number of vectors in the new checkpoint. `merged` is the
-    /// number of vectors that waited in the log; it is 0 with direct inserts, which are in the
-    /// graph already. `removed` is the number of vectors that were deleted or replaced. The other
-    /// keys count the segments of vectors that were kept or rewritten, the bytes before and after,
-    /// and the seconds. If nothing had changed, all numbers except `vectors` are 0.
+    /// number of vectors that waited in the log; with direct inserts it is 0, since these vectors
+    /// are in the graph already. `removed` is the number of vectors that were deleted or replaced.
+    /// The other keys count the segments of vectors that the merge left unchanged or rewrote, the
+    /// bytes before and after, and the seconds. If there were no changes, all numbers except
+    /// `vectors` are 0.
     #[pyo3(signature = (*, progress=None))]
     fn compact<'py>(
         &self,
@@ -1123,25 +1130,24 @@ impl Index {
     /// Copies the current index to the folder `dest`. The folder must be empty, or is created.
     /// Searches and changes of all processes continue during the copy.
     ///
-    /// The copy has every change that was acknowledged before this call began, also changes of
+    /// The copy has every change that was acknowledged before this call began, including changes of
     /// other processes. The copy has a change that is made during the call completely, or not at
     /// all. When this call returns, the copy is durable; before that, it cannot be opened as an
-    /// index. A process that is killed leaves a file SNAPSHOT.new in `dest`. The next snapshot to
-    /// `dest` removes the unfinished files and starts the copy from the beginning.
+    /// index. If the process is killed during the call, a file SNAPSHOT.new stays in `dest`. The
+    /// next snapshot to `dest` then removes the unfinished files and starts from the beginning.
     ///
     /// Parameters
     /// ----------
     /// dest : path
-    ///     The folder of the copy. A folder that is not empty, or that is inside the index, is
-    ///     refused.
+    ///     The folder of the copy. It must not be inside the index.
     /// progress : bool or callable, optional
-    ///     As in `stratann.build`. Progress counts the bytes that were copied.
+    ///     As in `stratann.build`. Progress counts the copied bytes.
     ///
     /// Returns
     /// -------
     /// dict
-    ///     `checkpoint`, `files`, `bytes`, `shared_bytes` (bytes in blocks that copy and index
-    ///     share, if the file system can share blocks), `log_records` (changes since the
+    ///     `checkpoint`, `files`, `bytes`, `shared_bytes` (bytes in blocks that the copy shares
+    ///     with the index, if the file system can share blocks), `log_records` (changes since the
     ///     checkpoint), `tries` and `seconds`.
     #[pyo3(signature = (dest, *, progress=None))]
     fn snapshot<'py>(
@@ -1165,8 +1171,8 @@ impl Index {
 
     /// Writes all vectors of the index to the file `out`, and their ids and attributes to files
     /// beside it. The n-th entry of each file belongs to the same vector. The entries have the
-    /// order of the vectors on storage. The vectors are a consistent snapshot, and equal to the bit
-    /// to the inserted vectors. Searches and changes continue during the export.
+    /// order of the vectors on storage. All files show the index at one time, and the vectors are
+    /// equal to the bit to the inserted ones. Searches and changes continue during the export.
     ///
     /// Parameters
     /// ----------
@@ -1177,11 +1183,11 @@ impl Index {
     ///     None is `x.ids.npy` if `out` is `x.npy`, else `x.ids`.
     /// attributes : path, optional
     ///     The file of attributes and payloads, with one JSON object per line. None is `x.jsonl`,
-    ///     if the index has attributes or payloads.
+    ///     if the index has attributes or payloads; otherwise there is no such file.
     /// overwrite : bool
-    ///     Whether existing files are replaced.
+    ///     Whether to replace existing files.
     /// progress : bool or callable, optional
-    ///     As in `stratann.build`. Progress counts the vectors that were written.
+    ///     As in `stratann.build`. Progress counts the written vectors.
     ///
     /// Returns
     /// -------
@@ -1216,26 +1222,26 @@ impl Index {
     }
 
     /// Ends the changes of this object and makes them durable. A later change opens the index for
-    /// changes again. Searches continue during and after `close`, and see all changes.
+    /// changes again. Searches continue during and after `close`, and find all changes.
     ///
-    /// If another object of the process has changed the folder too, the index stays open for
-    /// changes until the last of these objects is closed. The last `close` waits for changes of
-    /// other threads, and merges if a merge is due. Then it releases the folder's lock. Ctrl-C
-    /// interrupts this merge, and the next merge starts from the beginning. The lock is released
-    /// once searches of other threads have ended. `close` waits for them at most two seconds; after
-    /// that, the last search releases the lock.
+    /// If another object of the process has changed the index too, the index stays open for changes
+    /// until the last of these objects is closed. The last `close` waits for changes of other
+    /// threads, and merges if a merge is due. Ctrl-C interrupts this merge, and the next merge
+    /// starts from the beginning. Then `close` waits up to two seconds for searches of other
+    /// threads, and releases the folder's lock. If a search takes longer, the lock is released when
+    /// the search ends.
     ///
     /// The end of a `with` block closes the index, without a merge if an exception ends the block.
-    /// If the index cannot be opened for reading, `close` raises the error, and the index stays
-    /// open for changes. A callback of a change, or a signal handler that runs during a change,
-    /// cannot close the index: `close` then raises an error.
+    /// If `close` cannot open the index again for reading, it raises the error, and the index stays
+    /// open for changes. A progress callback of a change, or a signal handler that runs during a
+    /// change, cannot close the index: there, `close` raises an error.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.handle.end_changes(py, true)
     }
 
-    /// Whether this object sees the latest changes of the index. It is False if another process has
-    /// changed the index since this object opened it; `refresh` then opens the newer index. It is
-    /// also False if the folder was moved, removed or replaced by another one.
+    /// Whether this object has the latest changes of the index. The result is False if another
+    /// process has changed the index since this object opened it; `refresh` then opens the newer
+    /// index. The result is also False if the folder was moved, removed or replaced.
     fn is_current(&self, py: Python<'_>) -> PyResult<bool> {
         let (inner, live) = self.now(py)?;
         py.detach(|| match &*live {
@@ -1247,7 +1253,7 @@ impl Index {
 
     /// If another process has changed the index since this object opened it, opens it again.
     /// Returns whether the index was opened again. Raises OutdatedError if an object of this
-    /// process has the index open for changes, but can make no more changes.
+    /// process has the index open for changes, but accepts no more changes.
     fn refresh(&self, py: Python<'_>) -> PyResult<bool> {
         if self.is_current(py)? {
             return Ok(false);
@@ -1283,7 +1289,7 @@ impl Index {
         _error: &Bound<'_, PyAny>,
         _trace: &Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        // After an exception, such as Ctrl-C, there is no wait for a merge.
+        // After an exception, such as Ctrl-C, the block does not wait for a merge.
         self.handle.end_changes(py, kind.is_none())
     }
 
@@ -1323,7 +1329,8 @@ impl Index {
         attributes::columns(py, &self.schema(py)?)
     }
 
-    /// The arguments of `stratann.build` with which the index was built, as far as it records them.
+    /// The arguments of `stratann.build` with which the index was built, as far as the index
+    /// records them.
     #[getter]
     fn _built_with<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let options = self.inner()?.build_options().map_err(to_python)?;
@@ -1375,7 +1382,7 @@ impl Index {
 }
 
 impl Index {
-    /// Sets attributes of `ids` vectors by calling `set`.
+    /// Calls `set`, which sets the attributes of `ids` vectors.
     fn set_rows(
         &self,
         py: Python<'_>,
@@ -1391,7 +1398,7 @@ impl Index {
             .map_err(|error| changing(py, error))
     }
 
-    /// The vectors of ids. With many ids, Ctrl-C ends the look-up.
+    /// The vectors with these ids. With many ids, Ctrl-C ends the look-up.
     fn look_up(
         &self,
         py: Python<'_>,
@@ -1410,7 +1417,7 @@ impl Index {
         run(py, &Listener::new(progress)?, look_up)
     }
 
-    /// Attributes and payloads of ids.
+    /// The attributes and payloads of the vectors with these ids.
     pub fn beside(&self, py: Python<'_>, ids: &[u64]) -> PyResult<Vec<Option<stratann::Row>>> {
         let (inner, live) = self.now(py)?;
         let index = inner.at_home(&self.path, "stratann.open")?;
@@ -1430,7 +1437,7 @@ impl Index {
     }
 }
 
-/// The first ids, and the number of all.
+/// A text with the first ids, and the number of all ids if there are more.
 fn shown_ids(ids: &[u64]) -> String {
     let first: Vec<String> = ids.iter().take(SHOWN).map(u64::to_string).collect();
     match ids.len() > SHOWN {
@@ -1441,17 +1448,18 @@ fn shown_ids(ids: &[u64]) -> String {
 
 /// Opens the index in the folder `path`.
 ///
-/// Opening and searching need no lock and no write permission, even while another process changes
-/// the index. The first change takes the folder's lock. `close`, or the end of a `with` block,
-/// releases it. Several objects of one process may change the same folder together, if they were
-/// opened with the same options. Each of them sees the changes of all.
+/// To open and search an index, a process needs no lock and no write permission, even while another
+/// process changes the index. The first change takes the folder's lock. `close`, or the end of a
+/// `with` block, releases the lock. Several objects of one process may change the same folder
+/// together, if they were opened with the same options. Each object finds the changes of all of
+/// them.
 ///
 /// Parameters
 /// ----------
 /// path : str or os.PathLike
 ///     The folder that `stratann.build` or the command line made.
 /// memory : int or str, optional
-///     The maximum memory that the index uses in RAM: bytes, or "64MiB".
+///     The maximum RAM that the index uses: bytes, or "64MiB".
 /// io : str
 ///     The interface for reads of the SSD: "auto", "uring" or "pread".
 /// cache : int or str, optional
@@ -1460,38 +1468,38 @@ fn shown_ids(ids: &[u64]) -> String {
 /// cache_entries : int or str, optional
 ///     The size of the cache as a number of nodes, or in percent of the vectors: "1%".
 /// navigation : bool, optional
-///     Whether searches will start from the navigation graph, so that `memory` reserves its bytes.
-///     None takes the preset's value. Without `memory`, every search can use the graph.
+///     Whether `memory` must include the navigation graph, so that searches can start from it. None
+///     takes the preset's value. Without `memory`, every search can use this graph.
 /// place : dict or str, optional
-///     The tier from which each role ("topology", "vectors") is read: {"topology":
-///     "mapped:/dev/shm/x", "vectors": "dram"}, or the same as
+///     The tier from which searches read each role ("topology", "vectors"): {"topology":
+///     "mapped:/dev/shm/x", "vectors": "dram"}, or the text
 ///     "topology=mapped:/dev/shm/x,vectors=dram". Tiers are "ssd" (the index itself),
 ///     "ssd:/folder", "mapped:/folder", "dram" and, for experiments, "ssd-model", "rdma-model",
-///     "cxl-model", "nvm-model". `open` makes missing copies, and compares copies with the index.
-///     The index stays complete without the copies.
+///     "cxl-model", "nvm-model". `open` makes missing copies in these tiers, and compares existing
+///     copies with the index. The index stays complete without the copies.
 /// durability : str or int
 ///     The time at which changes are durable: "always" (when the call returns), "flush" (when
-///     `flush`, `close` or `compact` returns), or a number of milliseconds after which they are
-///     durable at the latest.
+///     `flush`, `close` or `compact` returns), or a number of milliseconds (at the latest so long
+///     after the call).
 /// watch_recall : int, optional
-///     The number of served queries in a sample that measures live recall, up to 1,000; 64 is a
-///     good start. When the sample is full, a thread repeats the searches of its queries, and
-///     compares the results with all vectors. `stats` then reports the recall ("live_recall").
-///     After a measurement, the thread rests 19 times as long as the measurement took.
-///     `measure_recall` measures immediately. With None, no queries are sampled; an object that was
-///     unpickled samples none either. The sample belongs to this object: while another object
-///     changes the folder, searches of this object are still sampled and measured.
+///     The number of queries, up to 1,000, in a sample of this object's searches; 64 is a good
+///     start. When the sample is full, a thread repeats its searches, compares their queries with
+///     all vectors, and so measures the recall. `stats` then reports the recall ("live_recall").
+///     After a measurement, the thread sleeps 19 times as long as the measurement took.
+///     `measure_recall` measures immediately. With None, and after unpickling, the object has no
+///     sample. While another object changes the folder, searches of this object are still sampled
+///     and measured.
 /// merges : bool
-///     Whether merges start automatically in the background, from the first change on. Otherwise
+///     Whether merges start automatically in the background, from the first change on. With False,
 ///     only `compact` merges. A merge is due in each of these cases (docs/changes.md has the
 ///     numbers):
 ///     - a tenth of the vectors was deleted or replaced;
-///     - searches read a tenth more than they would with nothing deleted;
+///     - searches read a tenth more than they would without deleted vectors;
 ///     - many vectors wait in memory;
-///     - a small index has four times the vectors of its last build or merge;
+///     - a small index has four times as many vectors as at its last build or merge;
 ///     - 1 % of the vectors are of a kind that the codes do not fit;
 ///     - a graph takes many more pages than a build of its vectors would;
-///     - groups of clusters are scattered.
+///     - in the layout "grouped", the vectors of many clusters are scattered over the file.
 #[pyfunction]
 #[pyo3(signature = (path, *, memory=None, io="auto", cache=None, cache_entries=None, navigation=None,
     place=None, durability=None, merges=true, watch_recall=None))]
@@ -1531,9 +1539,9 @@ pub fn open(
 
 /// Reads the whole index in the folder `path` and checks every header, checksum, list and id.
 ///
-/// Returns a dict that counts the parts that were read. Its key `problems` is a list of dicts with
-/// file, offset, fault and remedy. The list is empty if the index has no damage. With `place`, as
-/// in `open`, the copies in these folders are checked instead of the originals.
+/// Returns a dict that counts the checked parts. Its key `problems` is a list of dicts with file,
+/// offset, fault and remedy. The list is empty if the index has no damage. With `place`, as in
+/// `open`, the call checks the copies in these places instead of the originals.
 #[pyfunction]
 #[pyo3(signature = (path, *, place=None, progress=None))]
 pub fn verify<'py>(
@@ -1551,7 +1559,7 @@ pub fn verify<'py>(
     to_dict(py, &report)
 }
 
-/// A value of the engine as Python objects, with the keys of the command's JSON output.
+/// A value of the engine as Python objects, with the same keys as the JSON output of the command.
 pub fn to_dict<'py, T: serde::Serialize>(
     py: Python<'py>,
     value: &T,

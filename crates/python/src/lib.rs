@@ -2,7 +2,8 @@
 //!
 //! This crate makes no decisions of its own. Every function checks its arguments as Python users
 //! expect: a `TypeError` names the dtype, a `ValueError` the shape. It then borrows numpy's memory,
-//! releases the interpreter's lock, calls the engine, and hands the result's own memory to numpy:
+//! releases the interpreter's lock, calls the engine, and passes the memory of the results to numpy
+//! without a copy:
 //!
 //! ```text
 //!  numpy array ── view as bytes ──> arrays::Rows ──┐
@@ -10,19 +11,18 @@
 //!  numpy array <── the vector moves, its bytes stay ── SearchResults <───────┘
 //! ```
 //!
-//! The modules, besides the ones that are named after a Python class or function:
+//! Most modules have the name of a Python class or function. The other modules are:
 //!
 //! - `arguments` parses arguments such as "2GiB" and "locality". `shape` has the arguments that
-//!   `build` and `create` share.
+//!   `build` and `create` have in common.
 //! - `progress` runs long work beside the calling thread, so that Ctrl-C and callbacks reach
 //!   Python.
-//! - `gate` lets `close` wait for changes of other threads.
-//! - `process` keeps a forked process from waiting for threads that it does not have.
+//! - `gate` makes `close` wait for changes of other threads.
+//! - `process` refuses searches in a forked process, which lacks the threads of its parent.
 //! - `lookups` returns vectors by their ids.
 //! - `attributes` converts attributes, payloads and filters.
 //! - `asynchronous` wakes an event loop when a search has ended.
-//! - `client` asks compute servers in place of an index. `servers` runs the roles of DistVS in this
-//!   process.
+//! - `client` sends queries to compute servers. `servers` runs servers of DistVS in this process.
 //! - `logs` passes the engine's log messages to `logging`.
 //! - `errors` maps the engine's errors to exceptions.
 
@@ -93,7 +93,7 @@ mod _stratann {
     #[pymodule_export]
     use crate::truth::{recall, truth};
 
-    /// Runs before the first log message.
+    /// Python calls this when it imports the module, before the engine logs.
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         #[cfg(feature = "testing")]

@@ -1,13 +1,14 @@
 //! Passes the engine's log messages to the logger "stratann" of Python's `logging`.
 //!
-//! The threads that log may hold locks that a thread with the interpreter's lock waits for, so they
-//! must not wait. A message is put into a queue, and a separate thread passes it on. A message that
-//! `STRATANN_LOG` excludes costs a comparison. Python filters the others.
+//! A thread that logs may hold a lock for which a thread with the interpreter's lock waits. So it
+//! must not wait for the interpreter. It puts its message into a queue, and a separate thread
+//! passes the message on. A message that `STRATANN_LOG` excludes is dropped after one comparison.
+//! Python filters the other messages.
 //!
-//! A process may fork at any time, and the child lacks the thread, perhaps with the queue locked.
-//! So no thread waits for that lock, and a message that cannot be queued is dropped and counted.
-//! (The locks are from the standard library, which does not know the waiting threads. Other locks
-//! could be handed over to a thread that no longer exists.)
+//! A process may fork at any time. The child lacks the separate thread, and its copy of the queue
+//! may be locked. So no thread waits for the queue's lock, and a message that cannot be queued is
+//! dropped and counted. The locks here are from the standard library, which does not record the
+//! waiting threads. `parking_lot` could give a lock to a thread that no longer exists.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +18,10 @@ use std::time::Duration;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use pyo3::prelude::*;
 
-/// The environment variable with the lowest level to pass on: error, warn, info, debug or off.
+/// The environment variable with the lowest level of messages to pass on: error, warn, info, debug
+/// or off.
 const LEVEL: &str = "STRATANN_LOG";
-/// Messages that may wait. Over the limit the oldest are dropped.
+/// The maximum number of messages in the queue. Beyond it, the oldest message is dropped.
 const MOST: usize = 1_000;
 
 /// How long the end of the interpreter waits for a message that is being passed on.
@@ -30,9 +32,9 @@ struct State {
     lines: VecDeque<(Level, String)>,
     /// The process whose thread passes messages on. A forked process has no such thread.
     process: u32,
-    /// Whether that thread is passing on a message, and may hold the interpreter's lock.
+    /// Whether the separate thread is passing on a message, and may hold the interpreter's lock.
     handing: bool,
-    /// Whether the interpreter ends, so that no other thread may ask for its lock.
+    /// Whether the interpreter is ending. Then no other thread may ask for its lock.
     ended: bool,
 }
 
@@ -41,11 +43,12 @@ struct Forward {
     wake: Condvar,
     /// Signalled when the current message has been passed on.
     handed: Condvar,
-    /// Warnings and errors that were dropped since the last queued message. Others are not counted.
+    /// The number of warnings and errors that were dropped since a message was last passed on.
+    /// Dropped messages of other levels are not counted.
     lost: AtomicU64,
 }
 
-/// How often a message tries to enter the queue, which other threads hold only briefly.
+/// How often a thread tries to lock the queue, which other threads lock only briefly.
 const TRIES: usize = 1_000;
 
 impl Forward {
@@ -94,8 +97,8 @@ impl Log for Forward {
             return;
         };
         if state.process != std::process::id() && state.process != 0 {
-            // They belong to the process that this one was forked from, which passes them on
-            // itself.
+            // These messages belong to the parent of this forked process, and the parent passes
+            // them on.
             state.lines.clear();
             state.handing = false;
         }
@@ -108,7 +111,7 @@ impl Log for Forward {
             .push_back((record.level(), record.args().to_string()));
         if state.process != std::process::id() && !state.ended {
             let named = std::thread::Builder::new().name("stratann-logging".into());
-            // Without a thread the messages wait, and the next one tries again to start it.
+            // If no thread can be started, the messages wait, and the next message tries again.
             if named.spawn(hand_over).is_ok() {
                 state.process = std::process::id();
             }
@@ -175,16 +178,16 @@ fn tell(py: Python<'_>, level: Level, line: &str, lost: u64) -> PyResult<()> {
     logger.call_method1("log", (level, "%s", line)).map(drop)
 }
 
-/// Python calls this before it ends. A thread that holds the interpreter's lock, or asks for it,
-/// while the interpreter shuts down would crash the process. So this waits for the logging thread,
-/// and then passes on its remaining messages here.
+/// Python calls this function before the interpreter ends. A thread that holds the interpreter's
+/// lock, or asks for it, while the interpreter shuts down would crash the process. So this function
+/// waits until the logging thread has passed on its message, and then passes on the other messages.
 ///
-/// If a handler does not return within [`PATIENCE`], this waits no longer.
+/// The function waits at most [`PATIENCE`] for a handler of the logging thread.
 #[pyfunction]
 fn end_logging(py: Python<'_>) {
     let left = py.detach(|| {
-        // In a forked process the lock may be held by a thread that does not exist, and the waiting
-        // messages are the parent's.
+        // In a forked process, a thread that does not exist may hold the lock. The waiting messages
+        // belong to the parent.
         let Some(mut state) = FORWARD.queue() else {
             return VecDeque::new();
         };
@@ -205,20 +208,20 @@ fn end_logging(py: Python<'_>) {
     }
 }
 
-/// Passes the engine's log messages to Python from now on. `STRATANN_LOG` may exclude some. It ends
-/// before the interpreter does.
+/// Passes the engine's log messages to Python, except levels that `STRATANN_LOG` excludes, from now
+/// on until the interpreter ends.
 ///
 /// # Errors
 /// Python has no `logging` or no `atexit`.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let named = std::env::var(LEVEL).ok();
     let level = named.and_then(|name| name.parse().ok());
-    // A host written in Rust may have set a logger.
+    // A program in Rust that embeds Python may have set a logger already.
     if log::set_logger(&FORWARD).is_ok() {
         log::set_max_level(level.unwrap_or(LevelFilter::Debug));
     }
-    // Imported here. If a process forked while another thread imported it, the child would wait for
-    // that for ever.
+    // Imported now, before any thread needs it. If a process forked while another thread imported
+    // `logging`, the child would wait for this import for ever.
     py.import("logging")?;
     let end = wrap_pyfunction!(end_logging, py)?;
     py.import("atexit")?.call_method1("register", (end,))?;

@@ -8,8 +8,7 @@ use stratann::Rows;
 
 use crate::arrays::dtype_name;
 
-/// The id with which an index is subscripted. `None` for an integer that no vector can have as id,
-/// such as a negative one.
+/// The id in `index[id]`. `None` for an integer that cannot be an id, such as a negative one.
 pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let wrong = || {
         PyTypeError::new_err(format!(
@@ -23,7 +22,7 @@ pub fn id(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if value.is_instance_of::<PyBool>() {
         return Err(wrong());
     }
-    // Any value that Python accepts as an index of a list, such as numpy's integers.
+    // Accepts any value that Python accepts as an index of a list, such as numpy's integers.
     let index = value
         .py()
         .import("operator")?

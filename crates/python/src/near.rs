@@ -1,4 +1,4 @@
-//! Searches by a distance, and by ids of the index.
+//! Searches for all vectors within a distance, and for vectors near to vectors of the index.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use crate::lookups;
 use crate::progress::{Listener, run};
 use crate::searching::{WATCHED, answers_with};
 
-/// The arguments that both kinds of search share.
+/// The arguments that both kinds of search have in common.
 pub struct Told<'a, 'py> {
     pub list_size: Option<usize>,
     pub probes: Option<usize>,
@@ -74,7 +74,7 @@ pub fn range<'py>(
     class.call((), Some(&arguments))
 }
 
-/// The beginning of a page, as the previous page returned it.
+/// The beginning of a page, which the previous page returned as `next`.
 pub fn place(after: Option<&Bound<'_, PyAny>>) -> PyResult<Option<RangePlace>> {
     let told = "`next` of the previous page, (distance, id, rank), or None for the first page";
     let after: Option<(f32, u64, usize)> =

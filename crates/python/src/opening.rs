@@ -1,4 +1,4 @@
-//! How an index is opened: the arguments that `open` and `create` share.
+//! The arguments that `open` and `create` have in common: how an index is opened.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::writer::Changes;
 /// Arguments of `open`, as a user writes them.
 #[derive(Clone, Copy)]
 pub struct Opening<'a, 'py> {
-    /// Bytes, or a text such as "64MiB". [`cache`](Self::cache) has the same form.
+    /// Bytes, or a text such as "64MiB"; so is [`cache`](Self::cache).
     pub memory: Option<&'a Bound<'py, PyAny>>,
     pub io: &'a str,
     pub cache: Option<&'a Bound<'py, PyAny>>,
@@ -29,7 +29,7 @@ pub struct Opening<'a, 'py> {
 }
 
 impl<'a, 'py> Opening<'a, 'py> {
-    /// The default arguments, with the places from which roles are read.
+    /// The default arguments, with these places from which searches read roles.
     pub fn at(place: Option<&'a Bound<'py, PyAny>>) -> Self {
         Self {
             memory: None,
@@ -44,7 +44,7 @@ impl<'a, 'py> Opening<'a, 'py> {
         }
     }
 
-    /// Checks that need no index.
+    /// Makes the checks that need no index.
     ///
     /// # Errors
     /// An invalid size, name or place.
@@ -58,13 +58,13 @@ impl<'a, 'py> Opening<'a, 'py> {
         Ok(())
     }
 
-    /// The sample of queries for live recall. An object that is unpickled has none.
+    /// The sample of queries for live recall. An unpickled object has no sample.
     fn watch(&self) -> PyResult<Option<RecallWatch>> {
         let watch = self.watch_recall.map(RecallWatch::told);
         watch.transpose().map_err(to_python)
     }
 
-    /// Opens the index at `path`, with the report of its build if it was built just now.
+    /// Opens the index at `path`. `report`: the report of its build, if this call has built it.
     ///
     /// # Errors
     /// Fails as `stratann.open` does.

@@ -1,10 +1,10 @@
 //! An index or a catalog, with the process that opened it.
 //!
 //! An open index has threads. A forked process (Python's `multiprocessing` on Linux, web servers)
-//! inherits the memory but not the threads. A search there would wait for ever for threads that do
-//! not exist, and so would dropping the index. So a search in a forked process is refused, and the
-//! drop is skipped. A forked process does not wait for locks of its parent's index either, since a
-//! thread that does not exist may hold them.
+//! inherits the memory but not the threads. If it searched or dropped the index, it would wait for
+//! ever for these threads. So it gets an error for a search, and leaves the index in memory instead
+//! of dropping it. It does not wait for locks of its parent's index either, since a missing thread
+//! may hold them.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -15,7 +15,8 @@ use pyo3::prelude::*;
 use crate::errors::StratannError;
 
 /// Does `work`, which may take long, without the interpreter's lock, so that other Python threads
-/// continue. While the interpreter is shutting down, there are no other threads.
+/// continue. While the interpreter is shutting down, there are no other threads, and `work` simply
+/// runs.
 pub fn detached(work: impl FnOnce() + Send) {
     let mut work = Some(work);
     Python::try_attach(|py| work.take().map(|work| py.detach(work)));
@@ -38,7 +39,7 @@ impl<T> Opened<T> {
         }
     }
 
-    /// Another value that was opened by the same process.
+    /// Marks another value as opened by the same process.
     pub fn beside<U>(&self, value: Arc<U>) -> Opened<U> {
         Opened {
             value,
@@ -51,13 +52,13 @@ impl<T> Opened<T> {
         &self.value
     }
 
-    /// Whether this process has its threads.
+    /// Whether this process has the threads of the value.
     fn is_home(&self) -> bool {
         std::process::id() == self.process
     }
 
-    /// The value with its threads. In a forked process, an error with its path and the call that
-    /// helps.
+    /// The value, for work with its threads. In a forked process, an error with `path` and
+    /// `remedy`, the call that opens the value again.
     pub fn at_home(&self, path: &Path, remedy: &str) -> PyResult<&T> {
         if self.is_home() {
             return Ok(&self.value);
@@ -66,8 +67,8 @@ impl<T> Opened<T> {
     }
 }
 
-/// The error in a forked process for a value that process `opener` has open at a path. `remedy`:
-/// the call that helps.
+/// The error in a forked process for a value that the process `opener` has open at a path.
+/// `remedy`: the call that opens the value again.
 pub fn forked(path: &Path, opener: u32, remedy: &str) -> PyErr {
     StratannError::new_err(format!(
         "{}: process {opener} opened it, and this is process {}, which was forked from it without its threads. Call {remedy} \
@@ -77,7 +78,7 @@ pub fn forked(path: &Path, opener: u32, remedy: &str) -> PyErr {
     ))
 }
 
-/// For properties that need no threads.
+/// Gives access to properties that need no threads.
 impl<T> Deref for Opened<T> {
     type Target = T;
 

@@ -1,9 +1,9 @@
 //! Runs long work beside the calling thread, so that Python stays responsive.
 //!
 //! Python delivers signals only to its main thread, and a callback needs the interpreter's lock. So
-//! the engine works on a thread of its own and touches only the counters here. The calling thread
-//! sleeps without the lock and wakes several times a second. It then checks for signals, and passes
-//! the counters to the callback.
+//! the engine works on a separate thread, which writes only the counters of this module. The
+//! calling thread sleeps without the interpreter's lock. Twenty times a second it wakes, checks for
+//! signals, and passes the counters to the callback.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -20,10 +20,11 @@ use stratann::{Error, Progress};
 
 use crate::errors::{Interrupted, said, to_python};
 
-/// The longest delay of Ctrl-C: short for a user, long for a machine.
+/// The maximum time until the calling thread notices Ctrl-C.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The receiver of progress: a callable `(stage, done, total)`, or none. An unknown total is 0.
+/// The receiver of progress, a callable `(stage, done, total)`, if there is one. An unknown total
+/// is 0.
 pub struct Listener {
     callable: Option<Py<PyAny>>,
     /// Warnings that the user got before the work began.
@@ -31,7 +32,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// From the argument `progress`: `None` and `False` are no receiver, `True` draws a bar on
+    /// Made from the argument `progress`: `None` and `False` are no receiver, `True` draws a bar on
     /// standard error.
     pub fn new(value: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let of = |callable| Self {
@@ -60,7 +61,8 @@ impl Listener {
         ))
     }
 
-    /// The same receiver, for work that repeats these warnings.
+    /// The same receiver, without the warnings `told`, which the user got already and the work
+    /// repeats.
     pub fn after(self, told: Vec<String>) -> Self {
         Self { told, ..self }
     }
@@ -82,8 +84,8 @@ impl Listener {
     }
 }
 
-/// Shows a warning, for the line of the user's call. A user may have turned warnings into
-/// exceptions.
+/// Shows a warning that names the line of the user's call. If the user has turned warnings into
+/// exceptions, returns the exception.
 pub fn warn(py: Python<'_>, message: &str) -> PyResult<()> {
     let warn = py.import("warnings")?.getattr("warn")?;
     let kind = py.get_type::<PyRuntimeWarning>();
@@ -97,8 +99,9 @@ pub fn warn_first(py: Python<'_>, message: &str) -> PyResult<()> {
     warn(py, message).inspect_err(|raised| note(py, raised, "Nothing was written"))
 }
 
-/// Adds a note to an exception. Python before 3.11 has no notes, so the text of a warning gets
-/// longer there. Other exceptions are the user's own and stay unchanged.
+/// Adds a note to an exception. Before Python 3.11, exceptions have no notes. There, the note is
+/// appended to the text of a warning, and other exceptions stay unchanged, since they are the
+/// user's own.
 pub fn note(py: Python<'_>, raised: &PyErr, note: &str) {
     let value = raised.value(py);
     if value.call_method1("add_note", (note,)).is_ok() {
@@ -115,8 +118,7 @@ pub fn note(py: Python<'_>, raised: &PyErr, note: &str) {
     }
 }
 
-/// The number of frames up to the line that a warning is about: the nearest one outside this
-/// package.
+/// The number of frames up to the line that a warning names: the nearest line outside this package.
 fn frames_to_user(py: Python<'_>) -> PyResult<usize> {
     let mut frame = py.import("sys")?.call_method0("_getframe")?;
     for level in 1.. {
@@ -133,7 +135,7 @@ fn frames_to_user(py: Python<'_>) -> PyResult<usize> {
     Ok(1)
 }
 
-/// The events since the last look.
+/// The events since the calling thread last woke.
 struct News {
     warnings: Vec<String>,
     stages: Vec<(String, u64, u64)>,
@@ -157,13 +159,13 @@ struct Board {
 }
 
 impl Board {
-    /// A panic cannot leave the counters in a state that matters.
+    /// Ignores poison: after a panic, wrong counters do no harm.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The new events: stages that ended, as complete, and the current one if it has begun and is
-    /// not complete. So a listener gets `done == total` once for each stage.
+    /// The new events: each stage that ended, as complete, and the current stage if it is not
+    /// complete. So a listener gets `done == total` once for each stage.
     fn news(&self) -> News {
         let mut state = self.state();
         let mut stages = std::mem::take(&mut state.ended);
@@ -181,7 +183,7 @@ impl Board {
 
     fn close_stage(&self, state: &mut State) {
         if let Some((stage, total)) = state.stage.take() {
-            // An unknown total becomes the work done, and not 0, which means unknown.
+            // At the end of a stage, an unknown total (0) becomes the amount of work done.
             let total = match total {
                 0 => self.done.load(Ordering::Relaxed).max(1),
                 total => total,
@@ -190,7 +192,7 @@ impl Board {
         }
     }
 
-    /// Sleeps until the work is done or it is time for a look. Returns whether the work is done.
+    /// Sleeps until the work is done, but at most [`PAUSE`]. Returns whether the work is done.
     fn pause(&self) -> bool {
         let state = self.state();
         if state.finished {
@@ -230,7 +232,8 @@ impl Progress for Board {
     }
 }
 
-/// Marks the work as over, also after a panic. Otherwise the calling thread would wait for ever.
+/// Marks the work as finished when dropped, even after a panic. Otherwise the calling thread would
+/// wait for ever.
 struct Finish<'a>(&'a Board);
 
 impl Drop for Finish<'_> {
@@ -242,7 +245,7 @@ impl Drop for Finish<'_> {
 
 /// The error of work that ended early.
 pub trait Stopped: Display + Send {
-    /// The number of rows that were inserted all the same. They are the first ones.
+    /// The number of rows that were inserted before the error. They are the first rows of the call.
     fn done(&self) -> usize;
 
     /// The outcome of the work, and how to continue.
@@ -250,7 +253,7 @@ pub trait Stopped: Display + Send {
         self.to_string()
     }
 
-    /// The exception, if no other was raised meanwhile.
+    /// The exception for this error, if neither a signal nor a callback raised another one.
     fn raise(self) -> PyErr;
 }
 
@@ -271,8 +274,8 @@ impl Stopped for Error {
     }
 }
 
-/// Checks for signals, on the calling thread. This takes the interpreter's lock. So the caller must
-/// not hold a lock that a thread with the interpreter's lock waits for.
+/// Checks for signals, on the calling thread. The check takes the interpreter's lock. So during it,
+/// the caller must not hold a lock that a thread with the interpreter's lock waits for.
 struct Signals {
     caller: ThreadId,
     raised: Mutex<Option<PyErr>>,
@@ -297,8 +300,8 @@ impl Progress for Signals {
 }
 
 /// Runs work that may wait, without the interpreter's lock. The work asks from time to time, on
-/// this thread, whether to go on. An exception of a signal handler ends it and is returned, as by
-/// [`run`].
+/// this thread, whether to continue. If a signal handler raises an exception, the work ends, and
+/// the exception is returned as by [`run`].
 ///
 /// # Errors
 /// The exception, or the error of the work, unchanged.
@@ -324,9 +327,9 @@ pub fn waited<T: Send, E: Send>(
     }
 }
 
-/// Runs `work` without the interpreter's lock. An exception of a signal handler or a callback stops
-/// it and is returned with the outcome of the work. A `KeyboardInterrupt` becomes [`Interrupted`],
-/// and others get a note.
+/// Runs `work` without the interpreter's lock. If a signal handler or a callback raises an
+/// exception, the work stops, and the exception is returned with the outcome of the work. A
+/// `KeyboardInterrupt` becomes [`Interrupted`]; other exceptions get a note.
 pub fn run<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
@@ -335,7 +338,7 @@ pub fn run<T: Send, E: Into<Error> + Send>(
     run_rows(py, listener, None, work)
 }
 
-/// Does the same as [`run`], for work on `rows` rows, which are inserted one after the other.
+/// Does the same as [`run`], for work that inserts or changes `rows` rows in their order.
 pub fn run_rows<T: Send, E: Into<Error> + Send>(
     py: Python<'_>,
     listener: &Listener,
@@ -389,7 +392,7 @@ pub fn run_stoppable<T: Send, E: Stopped>(
             };
             match raised {
                 Some(error) => {
-                    // Warnings that were not passed on yet.
+                    // These warnings were not passed on yet.
                     let mut last = board.news().warnings;
                     last.retain(|warning| listener.is_new(warning));
                     Python::attach(|py| Err(stopped(py, error, rows, result.err(), &last)))
@@ -400,8 +403,8 @@ pub fn run_stoppable<T: Send, E: Stopped>(
     })
 }
 
-/// The exception that stopped the work, with the outcome of the work. `error`: the error of the
-/// work, or `None` if it was done. `last`: warnings since the last look.
+/// The exception `raised`, which stopped the work, with the outcome of the work. `error`: the error
+/// of the work, or `None` if the work was complete. `last`: warnings that the user did not get yet.
 fn stopped(
     py: Python<'_>,
     raised: PyErr,

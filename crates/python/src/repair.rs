@@ -13,8 +13,8 @@ use crate::progress::{Listener, run};
 /// its first build. An index without damage stays unchanged.
 ///
 /// The old index stays unchanged until the new one is complete. After that, the unreadable data is
-/// lost. If another attempt may read more, copy the folder first. An `Index` that was open before
-/// continues to read the old files: open it again.
+/// lost. If another attempt may read more of the data, copy the folder before the repair. An
+/// `Index` that was open before the repair continues to read the old files: open it again.
 ///
 /// Parameters
 /// ----------
@@ -32,11 +32,12 @@ use crate::progress::{Listener, run};
 /// Returns
 /// -------
 /// dict
-///     `repaired` is whether the index was rebuilt. `vectors` is the number of vectors now, and
-///     `from_log` is the number of vectors that came from the log. `vectors_lost` is the number of
-///     lost vectors. `lost` is a list of dicts with the `file`, its fault (`what`), and `vectors`,
-///     the maximum number of vectors that this fault lost (0 if the contents of the file were made
-///     again). The other keys are `bytes_before`, `bytes_after` and `seconds`.
+///     `repaired` is True if the index was rebuilt. `vectors` is the number of vectors after the
+///     repair, and `from_log` the number that the repair took from the log. `vectors_lost` is the
+///     number of lost vectors. `lost` is a list of dicts, one for each damaged file: the `file`,
+///     its fault (`what`), and `vectors`, the maximum number of vectors lost by this fault (0 if
+///     the repair made the file again). The other keys are `bytes_before`, `bytes_after` and
+///     `seconds`.
 #[pyfunction]
 #[pyo3(signature = (path, threads=None, memory=None, force=false, *, progress=None))]
 pub fn repair<'py>(

@@ -1,4 +1,4 @@
-//! Arguments of searches and their answers: for an index, at once or awaited, and for a catalog.
+//! The arguments and results of `Index.search`, `Index.search_async` and `Catalog.search`.
 
 use numpy::PyArray1;
 use pyo3::exceptions::PyTypeError;
@@ -13,8 +13,8 @@ use crate::arguments::{
 use crate::arrays::table;
 use crate::index::to_dict;
 
-/// From this many queries on, Ctrl-C ends a search. Fewer are done before a user could press it,
-/// and the check would slow them down.
+/// If a search has at least this many queries, Ctrl-C ends it. A search of fewer queries ends
+/// before a user could press Ctrl-C, and the check would slow it down.
 pub const WATCHED: usize = 1_000;
 
 /// Keyword arguments of every search, besides the queries and `k`.
@@ -60,7 +60,7 @@ pub struct Asked<'py> {
     low_list: Option<f64>,
     refine: Option<f64>,
     seeds: Option<usize>,
-    /// `None` is true, since a user may show the distances.
+    /// `None` is true: a user may show the distances, so they are exact by default.
     exact: Option<bool>,
     stop_early: bool,
     recall: Option<f64>,
@@ -68,9 +68,9 @@ pub struct Asked<'py> {
     in_flight: Option<usize>,
     /// Whether to return counters and latencies.
     pub return_stats: bool,
-    /// Seconds that an awaited search may take.
+    /// The maximum time of an awaited search, in seconds.
     pub timeout: Option<f64>,
-    /// A condition on the attributes of answers.
+    /// A condition on the attributes of results.
     pub filter: Option<Bound<'py, PyAny>>,
     /// Whether to return attributes, or the columns to return.
     pub attributes: Option<Bound<'py, PyAny>>,
@@ -81,8 +81,8 @@ pub struct Asked<'py> {
 }
 
 impl<'py> Asked<'py> {
-    /// Reads the keyword arguments of `call`: all of [`OF_ANY`], and `more`. Python's own check
-    /// would need them as parameters of each search method.
+    /// Reads the keyword arguments of `call`, which accepts [`OF_ANY`] and `more`. If Python
+    /// checked them, each search method would need them as parameters.
     pub fn read(
         call: &str,
         more: &[&[&str]],
@@ -138,11 +138,12 @@ impl<'py> Asked<'py> {
         Ok(())
     }
 
-    /// The options of a search for the `k` nearest, in an index, or in several unknown ones.
+    /// The options of a search for the `k` nearest vectors in `index`. `None`: in the indexes of a
+    /// catalog.
     pub fn options(&self, k: usize, index: Option<&Index>) -> PyResult<SearchOptions> {
         let defaults = SearchOptions::default();
         let strategy = self.strategy.as_deref().map(|name| named(name, "strategy"));
-        // For clusters the list size is the number of probes.
+        // In a cluster index, the list size is the number of probes.
         let clusters = index.is_some_and(Index::has_clusters);
         let rerank = match index {
             Some(index) => reranking(
@@ -179,7 +180,8 @@ impl<'py> Asked<'py> {
     }
 }
 
-/// Results for Python: ids, distances, these `parts` of their rows, and the costs if requested.
+/// Results for Python: ids, distances, then `parts` (attributes and payloads), and the stats if the
+/// caller asked for them.
 pub fn answers_with<'py>(
     py: Python<'py>,
     results: SearchResults,
@@ -209,7 +211,7 @@ pub fn results<'py>(
     PyTuple::new(py, all)
 }
 
-/// The answer to no queries, made without the engine.
+/// The results of a search with no queries.
 pub fn nothing(k: usize) -> SearchResults {
     SearchResults {
         k,
@@ -229,7 +231,7 @@ pub fn nothing(k: usize) -> SearchResults {
     }
 }
 
-/// The keys of `stratann search --json`, and the costs of the whole batch.
+/// The stats: the keys of `stratann search --json`, and the costs of the whole batch.
 fn search_stats<'py>(
     py: Python<'py>,
     results: &SearchResults,
@@ -275,8 +277,8 @@ fn search_stats<'py>(
     Ok(stats)
 }
 
-/// The mean, and percentiles by nearest rank: the smallest latency that at least that share of the
-/// queries did not exceed.
+/// The mean latency, and percentiles. p90 is the smallest latency that at least 90 % of the queries
+/// did not exceed.
 pub fn latency<'py>(py: Python<'py>, latencies_us: &[f32]) -> PyResult<Bound<'py, PyDict>> {
     let mut sorted = latencies_us.to_vec();
     sorted.sort_by(f32::total_cmp);

@@ -1,10 +1,10 @@
-//! `stratann.MemoryServer`, `StorageServer` and `ComputeServer`: the roles of DistVS in a Python
+//! `stratann.MemoryServer`, `StorageServer` and `ComputeServer`: servers of DistVS in a Python
 //! process.
 //!
-//! Their threads are the engine's and never call Python. They end when a server is closed, or when
-//! Python frees it. They also end before the interpreter does, since a merge should not be cut off:
-//! `atexit` closes all servers in a list of running ones. A forked process lacks these threads, so
-//! it leaves its parent's servers alone.
+//! The threads of a server belong to the engine and never call Python. They end when the server is
+//! closed, or when Python frees it. `atexit` closes all running servers, so that the end of the
+//! interpreter cuts off no merge. A forked process lacks these threads, so it does nothing to its
+//! parent's servers.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -41,9 +41,10 @@ fn not_started(error: NodeError) -> PyErr {
     }
 }
 
-/// A role as Python sees it.
+/// A running server of one of the three roles.
 trait Role: Send + Sync {
-    /// Its condition. For [`Page::Health`] it may ask other servers.
+    /// The health and the figures of the server. For [`Page::Health`], the server may ask other
+    /// servers.
     fn report(&self, page: Page) -> Report;
 }
 
@@ -65,24 +66,24 @@ impl Role for stratann_node::serve::ComputeServer<Low> {
     }
 }
 
-/// A server, until it is closed.
+/// A server, or `None` after it was closed.
 type Slot = RwLock<Option<Opened<Box<dyn Role>>>>;
 
 /// The running servers, with the processes that started them.
 static RUNNING: Mutex<Vec<(u32, Weak<Slot>)>> = Mutex::new(Vec::new());
 
-/// Closes all servers. Python calls it before it ends.
+/// Closes all servers. Python calls this function before the interpreter ends.
 #[pyfunction]
 fn end_servers(py: Python<'_>) {
     py.detach(|| {
         let running = match RUNNING.try_lock() {
             Ok(mut running) => std::mem::take(&mut *running),
             Err(TryLockError::Poisoned(running)) => std::mem::take(&mut *running.into_inner()),
-            // Another thread is starting a server now, perhaps in the process that this one was
-            // forked from. The existing servers end with the process.
+            // Another thread, perhaps of the parent of this forked process, is just starting a
+            // server. The existing servers end with the process.
             Err(TryLockError::WouldBlock) => Vec::new(),
         };
-        // The last one first, since it may need earlier ones.
+        // Closes the server that was started last first, since it may need earlier servers.
         for (process, server) in running.into_iter().rev() {
             if process == std::process::id()
                 && let Some(server) = server.upgrade()
@@ -93,7 +94,7 @@ fn end_servers(py: Python<'_>) {
     });
 }
 
-/// Makes running servers end before the interpreter does, and before its logging.
+/// Makes running servers end before the interpreter and its logging end.
 ///
 /// # Errors
 /// Python has no `atexit`.
@@ -116,7 +117,7 @@ pub struct Server {
     slot: Arc<Slot>,
     process: u32,
     address: SocketAddr,
-    /// Its role, for messages.
+    /// The role of the server, for messages.
     role: &'static str,
 }
 
@@ -136,8 +137,8 @@ impl Server {
         }
     }
 
-    /// Whether this process has its threads. A forked process touches no part of the server, since
-    /// a thread that does not exist may hold its lock.
+    /// Whether this process has the threads of the server. A forked process touches no part of the
+    /// server, since a thread that does not exist may hold the server's lock.
     fn is_home(&self) -> bool {
         std::process::id() == self.process
     }
@@ -146,7 +147,7 @@ impl Server {
         format!("the {} server at {}", self.role, self.address)
     }
 
-    /// Its condition, fetched without the interpreter's lock.
+    /// The health and the figures of the server, read without the interpreter's lock.
     fn report(&self, py: Python<'_>, page: Page) -> PyResult<Report> {
         if !self.is_home() {
             return Err(StratannError::new_err(format!(
@@ -166,7 +167,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.is_home() {
-            // This waits for the server's threads.
+            // The closure waits for the server's threads.
             detached(|| close(&self.slot));
         }
     }
@@ -175,14 +176,14 @@ impl Drop for Server {
 #[pymethods]
 impl Server {
     /// The address on which the server listens: "host:port". If the server was started with port 0,
-    /// this has the port that it was given.
+    /// the address has the port that the system chose.
     #[getter]
     fn address(&self) -> String {
         self.address.to_string()
     }
 
     /// Returns whether the server can work now: a dict of "well" (bool), "trouble" (the reason why
-    /// it cannot work, or None) and "lines" (the condition of the servers that it needs).
+    /// the server cannot work, or None) and "lines" (texts about the servers that it needs).
     ///
     /// A compute server asks its memory server and its storage server, and waits up to a second for
     /// their answers.
@@ -190,14 +191,14 @@ impl Server {
         health(py, self.report(py, Page::Health)?)
     }
 
-    /// The server's counters: the figures of `/metrics` (docs/servers.md) by name. A figure of
-    /// connections is a dict by the address of the peer.
+    /// The server's counters: a dict of the figures of `/metrics` (docs/servers.md) by name. A
+    /// figure that each connection has is a dict by the address of the peer.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         stats(py, self.report(py, Page::Metrics)?)
     }
 
     /// Ends the server. When this call returns, the port is closed and all threads of the server
-    /// have ended. A second call does nothing. The end of a `with` block closes the server as well.
+    /// have ended. A second call does nothing. The end of a `with` block also closes the server.
     fn close(&self, py: Python<'_>) {
         if self.is_home() {
             py.detach(|| close(&self.slot));
@@ -220,7 +221,7 @@ impl Server {
 
     fn __repr__(slf: &Bound<'_, Self>) -> PyResult<String> {
         let server = slf.get();
-        // A thread that is closing it has the lock.
+        // If another thread has the lock, it is closing the server.
         let runs = server.is_home() && server.slot.try_read().is_some_and(|slot| slot.is_some());
         let state = if runs { "" } else { ", closed" };
         let class = slf.get_type().name()?;
@@ -228,7 +229,7 @@ impl Server {
     }
 }
 
-/// Health as a Python dict.
+/// The dict of [`Server::health`].
 fn health<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
     let health = PyDict::new(py);
     health.set_item("well", report.trouble.is_none())?;
@@ -237,7 +238,7 @@ fn health<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> 
     Ok(health)
 }
 
-/// Figures by name. Figures of connections are dicts by peer.
+/// The dict of [`Server::stats`].
 fn stats<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
     let stats = PyDict::new(py);
     for figure in report.figures {
@@ -259,10 +260,10 @@ fn stats<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
 }
 
 /// Serves the adjacency lists and high-precision codes of an index from memory, for compute
-/// servers: `stratann memory-server INDEX` in this process.
+/// servers. It does the same as `stratann memory-server INDEX`, but in this process.
 ///
-/// The call starts the server. It runs until `close`, the end of a `with` block, or the end of the
-/// interpreter. Its threads never wait for Python.
+/// The call starts the server. The server runs until `close`, the end of a `with` block, or the end
+/// of the interpreter. Its threads never wait for Python.
 ///
 /// Parameters
 /// ----------
@@ -273,20 +274,20 @@ fn stats<'py>(py: Python<'py>, report: Report) -> PyResult<Bound<'py, PyDict>> {
 ///     number. An address other than loopback needs a secret.
 /// follow : bool
 ///     Whether the server loads the new checkpoint after each merge of the index. If the storage
-///     server accepts changes, `follow` must be True. The old checkpoint stays in memory until no
-///     search has used it for half a minute.
+///     server accepts changes, `follow` must be True. If no search has used the old checkpoint for
+///     half a minute, the server frees it.
 /// secret : bytes or str, optional
-///     The secret that compute servers must know. With None, the server reads `secret_file`, or
-///     else the environment (STRATANN_SECRET_FILE, STRATANN_SECRET).
+///     The secret that compute servers must know. With None, the server takes the secret from
+///     `secret_file`, or else from the environment (STRATANN_SECRET_FILE, STRATANN_SECRET).
 /// secret_file : str or os.PathLike, optional
 ///     A file with the secret. Only its owner may have permission to read it.
 /// certificate : tuple of two str or os.PathLike, optional
-///     The files of a certificate and its private key (PEM). With them, connections are encrypted
-///     with TLS.
+///     The files (PEM) of a certificate and its private key. With them, the server encrypts
+///     connections with TLS.
 /// clients : int
 ///     The maximum number of connections at the same time.
 /// progress : bool or callable
-///     As in `stratann.build`. Progress counts the part of the index that was read.
+///     As in `stratann.build`. Progress counts the part of the index that the server has read.
 ///
 /// Raises
 /// ------
@@ -328,11 +329,11 @@ impl MemoryServer {
     }
 }
 
-/// Serves the exact vectors of an index, for compute servers: `stratann storage-server INDEX` in
-/// this process.
+/// Serves the exact vectors of an index, for compute servers. It does the same as `stratann
+/// storage-server INDEX`, but in this process.
 ///
-/// The call starts the server. It runs until `close`, the end of a `with` block, or the end of the
-/// interpreter. At its end, the server closes the index.
+/// The call starts the server. The server runs until `close`, the end of a `with` block, or the end
+/// of the interpreter, and then closes the index.
 ///
 /// Parameters
 /// ----------
@@ -396,12 +397,12 @@ impl StorageServer {
     }
 }
 
-/// Searches for clients (`stratann.connect`) with the help of a memory server and a storage server:
-/// `stratann compute-server` in this process.
+/// Searches for clients (`stratann.connect`) with the help of a memory server and a storage server.
+/// It does the same as `stratann compute-server`, but in this process.
 ///
 /// The server needs no file. It may be started before the memory server and the storage server;
-/// `health` names the servers that it waits for. The call starts the server. It runs until `close`,
-/// the end of a `with` block, or the end of the interpreter.
+/// `health` names the servers that it waits for. The call starts the server. The server runs until
+/// `close`, the end of a `with` block, or the end of the interpreter.
 ///
 /// Parameters
 /// ----------
@@ -414,13 +415,14 @@ impl StorageServer {
 /// threads : int, optional
 ///     The number of threads that search. None is one for each core.
 /// in_flight : int
-///     The number of queries that share a thread. While one query waits for the memory server,
-///     another query runs.
+///     The number of queries that share a thread. While one query waits for the memory server, the
+///     thread works on another query.
 /// list_size : int
-///     D_high, the length of the candidate list by codes of high precision, unless a client sets
-///     it.
+///     D_high, the length of the candidate list by codes of high precision, for clients that do not
+///     pass a `list_size`.
 /// beam : int
-///     The maximum number of nodes that a search visits in a round, unless a client sets it.
+///     The maximum number of nodes that a search visits in a round, for clients that do not pass a
+///     `beam`.
 /// low_list : float
 ///     The maximum length of the candidate list by codes of low precision, as a multiple of
 ///     `list_size`. DistVS uses 2.
@@ -428,20 +430,21 @@ impl StorageServer {
 ///     The share of the candidate list by codes of low precision that each round ranks by codes of
 ///     high precision. DistVS uses 0.3.
 /// seeds : int
-///     The number of nodes whose codes of low precision a search compares first. The search starts
-///     near the nearest of these nodes. With 0, it starts at the graph's entry node, as in DistVS.
+///     The number of nodes whose codes of low precision a search compares with the query first.
+///     Then it starts near the nearest of these nodes. With 0, it starts at the graph's entry node,
+///     as in DistVS.
 /// low_memory : int or str, optional
-///     The maximum memory for codes of low precision: bytes, or "64MiB". If it is too small for all
-///     codes, the memory server has the codes of the nodes with the fewest incoming links (DistVS
-///     §3.3). None is enough for all codes.
+///     The maximum memory for codes of low precision: bytes, or "64MiB". If this memory is too
+///     small for all codes, the codes of the nodes with the fewest incoming links stay on the
+///     memory server, which computes distances with them (DistVS §3.3). None is enough for all
+///     codes.
 /// connections : int, optional
 ///     The number of connections to the memory server. Each connection takes one thread of the
 ///     memory server. None is one for every four threads.
 /// waiting : int
 ///     The maximum number of queries that wait for a thread.
 /// tls : bool, str or os.PathLike
-///     Whether connections to the memory server and the storage server are encrypted, as in
-///     `stratann.connect`.
+///     As in `stratann.connect`, for the connections to the memory server and the storage server.
 /// secret, secret_file, certificate, clients
 ///     As in `MemoryServer`.
 ///
@@ -535,7 +538,7 @@ impl ComputeServer {
             ..options
         };
         let server = started(py, &Listener::new(None)?, |_| {
-            // Looking up names may take a while.
+            // Resolving the names may take a while.
             let place = |name: &str| {
                 let place = place_of(name, known.as_ref(), &tls);
                 place.map_err(|error| StartError::Node(NodeError::Server(error)))
@@ -585,7 +588,7 @@ fn listening(
     })
 }
 
-/// Starts a server on a thread of its own, so that Ctrl-C reaches the waiting thread.
+/// Starts a server on a separate thread. The calling thread waits, and can receive Ctrl-C.
 fn started<T: Send>(
     py: Python<'_>,
     listener: &Listener,

@@ -1,4 +1,4 @@
-//! The properties of an index: the arguments that `build` and `create` share.
+//! The properties of an index: the arguments that `build` and `create` have in common.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::progress::Listener;
 /// The meaning of `space=None` in errors.
 pub const SPACE: &str = "as much as a degree of 64 takes";
 
-/// The shared arguments, as a user writes them.
+/// These arguments, as a user writes them.
 pub struct Shape<'a, 'py> {
     pub metric: &'a str,
     pub preset: &'a str,
@@ -28,8 +28,8 @@ pub struct Shape<'a, 'py> {
     pub order: Option<&'a str>,
     pub layout: Option<&'a str>,
     pub compression: Option<&'a str>,
-    /// Bytes, or a text such as "1MiB". [`segment`](Self::segment) and
-    /// [`search_memory`](Self::search_memory) have the same form.
+    /// Bytes, or a text such as "1MiB"; so are [`segment`](Self::segment) and
+    /// [`search_memory`](Self::search_memory).
     pub chunk: Option<&'a Bound<'py, PyAny>>,
     pub segment: Option<&'a Bound<'py, PyAny>>,
     pub navigation: f64,
@@ -88,14 +88,14 @@ impl Shape<'_, '_> {
     }
 }
 
-/// The options of a build as arguments of `build` in Python, as far as an index records them.
+/// The options of a build as arguments of Python's `build`, as far as an index records them.
 pub fn arguments<'py>(py: Python<'py>, options: &BuildOptions) -> PyResult<Bound<'py, PyDict>> {
     let named = PyDict::new(py);
     named.set_item("metric", options.metric.name())?;
     named.set_item("preset", options.preset.name)?;
     named.set_item("degree", options.degree)?;
     named.set_item("build_list", options.build_list)?;
-    // By way of decimals, since 1.2 of 32 bits is another number in Python.
+    // Converted through decimals, since 1.2 as a float of 32 bits is another number in Python.
     named.set_item("alpha", options.alpha.to_string().parse::<f64>().ok())?;
     named.set_item("code_bytes", options.code_bytes)?;
     named.set_item("low_codes", options.low_codes.map(LowCodes::name))?;
@@ -113,8 +113,8 @@ pub fn arguments<'py>(py: Python<'py>, options: &BuildOptions) -> PyResult<Bound
 
 /// Checks the arguments of a later build, as `build` does, and `memory` and `watch_recall`, as
 /// `open` does. `dimension` is the dimension of float32 vectors, or None if it is not known yet.
-/// With None, the call does not check arguments that depend on the dimension. It does not check
-/// files either, since they need to exist only for the build.
+/// With None, the call does not check arguments that depend on the dimension. The call checks no
+/// files, since they need not exist before the build.
 ///
 /// Returns the arguments that an index records ([`arguments`]), in the form of `Index._built_with`.
 #[pyfunction]
@@ -181,7 +181,8 @@ pub fn check_build<'py>(
         alpha,
         code_bytes,
         low_codes,
-        // Documents that exist already (`stratann.documents`) no longer need the file.
+        // If the index of a `stratann.documents` store exists already, the codebook file may be
+        // gone.
         codebook: None,
         order,
         layout,
@@ -196,7 +197,8 @@ pub fn check_build<'py>(
         overwrite: false,
         place,
     };
-    // `space` limits the size of an index with vectors, so a plan without vectors does not use it.
+    // `space` limits the size of an index with vectors, so the plan below, without vectors, does
+    // not use it.
     size(space, "space", SPACE)?;
     let options = BuildOptions {
         calibrate,
@@ -208,8 +210,8 @@ pub fn check_build<'py>(
     if let Some(dimension) = dimension {
         stratann::plan_build(&NoRows::new(Element::F32, dimension), &options).map_err(to_python)?;
     }
-    // This call replaces no index. If the temporary folder cannot be made, the build will report
-    // the error.
+    // The check of `memory` needs a temporary folder. If this folder cannot be made, the build will
+    // report the error.
     match tempfile::tempdir() {
         Ok(folder) if memory.is_some() => {
             let dimension = dimension.unwrap_or(1);

@@ -1,5 +1,5 @@
-//! Functions for the package's tests, in no release: locks that are held during a fork, and an
-//! error that otherwise needs a race.
+//! Functions for the package's tests; releases lack them. One holds locks during a fork, and one
+//! raises an error that would otherwise need a race.
 
 use pyo3::prelude::*;
 
@@ -12,13 +12,13 @@ pub fn install(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.setattr("_restless", wrap_pyfunction!(restless, module)?)
 }
 
-/// Calls `work` while all locks of an index are held, as by a thread in the midst of a change.
+/// Calls `work` while this thread holds all locks of an index, like a thread that makes a change.
 #[pyfunction]
 fn while_locked<'py>(index: &Index, work: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     index.while_locked(|| work.call0())
 }
 
-/// Raises the error of a snapshot that met a new checkpoint at each try.
+/// Raises the error of a snapshot for an index that has a new checkpoint at each try.
 #[pyfunction]
 fn restless(path: std::path::PathBuf) -> PyResult<()> {
     Err(to_python(stratann::Error::Restless {

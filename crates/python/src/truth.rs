@@ -18,10 +18,10 @@ type Found<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
 
 /// Finds the exact `k` nearest rows of `base` for each query by brute force.
 ///
-/// `base` and `queries` are vector files or arrays of one dtype. Returns row numbers (uint64) and
-/// distances (float32), both (nq, k), nearest first. At equal distances, the lower row comes first.
-/// If `base` has fewer than k rows, each result is filled as in `Index.search`: with 2^64 - 1 at
-/// infinite distance.
+/// `base` and `queries` are vector files or arrays, both of the same dtype. Returns row numbers
+/// (uint64) and distances (float32), both (nq, k), nearest first. At equal distances, the lower row
+/// number comes first. If `base` has fewer than k rows, the missing results have the row number
+/// 2^64 - 1 and infinite distance, as in `Index.search`.
 #[pyfunction]
 #[pyo3(signature = (base, queries, k=100, metric="l2", *, threads=None, progress=None))]
 pub fn truth<'py>(
@@ -50,15 +50,15 @@ pub fn truth<'py>(
     Ok((table(py, ids, k, false)?, table(py, distances, k, false)?))
 }
 
-/// Recall@k: the share of the exact `k` nearest that was found, from 0 to 1.
+/// Recall@k, from 0 to 1: the share of the `k` true nearest vectors that a search found.
 ///
 /// `found` is the result of `Index.search`. `truth` is the result of `stratann.truth`, or of
 /// reading a truth file (`stratann.read`). Both are tuples of ids and distances; further parts of a
-/// result, such as attributes, do not matter. A vector at the distance of the k-th exact one, or
-/// nearer, counts as found, whichever id it has. So distances
-/// must be exact, and not the estimates of `exact=False`. If `truth` has no distances (None), only
-/// ids count. By default `k` is the width of `found`. A missing result in `found` (the id 2^64 - 1)
-/// counts as not found.
+/// result, such as attributes, do not matter. If a found vector is at most as far away as the k-th
+/// vector of `truth`, it counts, whichever id it has. So distances must be exact, and not the
+/// estimates of `exact=False`. If `truth` has no distances (None), only equal ids count. By default
+/// `k` is the number of columns of `found`. A missing result in `found` (the id 2^64 - 1) counts as
+/// not found.
 #[pyfunction]
 #[pyo3(signature = (found, truth, k=None))]
 pub fn recall<'py>(
@@ -105,7 +105,7 @@ pub fn recall<'py>(
         .map_err(to_python)
 }
 
-/// A part of the results of a search. `name` is the argument that has them.
+/// The ids (0) or distances (1) of the results in the argument `name`.
 fn part<'py>(results: &Bound<'py, PyAny>, at: usize, name: &str) -> PyResult<Bound<'py, PyAny>> {
     match results.cast::<PyTuple>() {
         Ok(parts) if parts.len() >= 2 => parts.get_item(at),

@@ -1,5 +1,5 @@
-//! The part that all objects of this process with the same open folder share. It is the index open
-//! for changes, while one of the objects changes it.
+//! A writer belongs to a folder. All objects of this process that have the folder open share the
+//! writer. While one of them changes the index, the writer has the index open for changes.
 //!
 //! ```text
 //!   object a ──┐                    open for changes   by the first change, with its options;
@@ -8,9 +8,9 @@
 //!                                                      the others continue with the result
 //! ```
 //!
-//! A folder is identified by its device and inode, so objects share it whatever paths they were
-//! opened with. A forked process has none of the threads of its parent, so it has a writer of its
-//! own.
+//! A folder is identified by its device and inode, so objects share a writer even if they were
+//! opened with different paths. A forked process has none of the threads of its parent, so it makes
+//! a new writer.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -31,8 +31,8 @@ use crate::errors::{InUseError, to_python};
 use crate::gate::{Gate, LOOK, Pass};
 use crate::process::{Opened, detached};
 
-/// How long a close waits for searches of other threads. After that, the last of them releases the
-/// lock of the folder when it ends.
+/// How long a close waits for searches of other threads. After that, the last of these searches
+/// releases the lock of the folder.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How the index is opened for changes.
@@ -57,31 +57,31 @@ impl Default for Changes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct User(pub u64);
 
-/// The writers of this process by device and inode of their folders. Locked only briefly and with
-/// the interpreter's lock held, so that no thread forks meanwhile.
+/// The writers of this process by device and inode of their folders. A thread locks the map only
+/// briefly and while it has the interpreter's lock, so that no thread forks meanwhile.
 static WRITERS: Mutex<BTreeMap<(u64, u64), Weak<Writer>>> = Mutex::new(BTreeMap::new());
 
 /// The number of closes of indexes that were open for changes, in this process.
 static CLOSES: AtomicU64 = AtomicU64::new(0);
 
-/// The number of closes of indexes that were open for changes, in this process. If it does not
-/// change while an index is opened, no close was missed.
+/// The number of closes of indexes that were open for changes, in this process. If the number is
+/// the same before and after an index is opened, there was no close in between.
 pub fn closes() -> u64 {
     CLOSES.load(Ordering::SeqCst)
 }
 
-/// The part that the objects of one folder share.
+/// Shared by the objects of one folder, as the head of this module says.
 pub struct Writer {
-    /// The process whose threads change it.
+    /// The process whose threads change the index.
     process: u32,
     /// Changes in progress, for which a close waits.
     gate: Arc<Gate>,
-    /// Held while the index is opened for changes, which may take long.
+    /// Locked while a thread opens the index for changes, which may take long.
     opening: Mutex<()>,
-    /// Held by the thread that closes the index.
+    /// Locked by the thread that closes the index.
     closer: Mutex<()>,
-    /// Held by an insert that is recorded, so that it can be resumed after a kill. There is one at
-    /// a time, since it is recognised by its vectors.
+    /// Locked during an insert that is recorded, so that it can be resumed after a kill. Such an
+    /// insert is recognised by its vectors, so there is one at a time.
     noted: Mutex<()>,
     state: Mutex<State>,
 }
@@ -90,13 +90,13 @@ pub struct Writer {
 struct State {
     /// The index open for changes.
     live: Option<Arc<Opened<LiveIndex>>>,
-    /// How it was opened.
+    /// How `live` was opened.
     changes: Changes,
-    /// The objects that have made changes since.
+    /// The objects that have made changes since `live` was opened.
     users: Vec<User>,
     /// The merges in the background.
     merger: Option<Merger>,
-    /// The index that was closed last. It holds the lock of its folder while a search uses it.
+    /// The index that was closed last. While a search uses this index, its folder stays locked.
     closed: Option<Weak<Opened<LiveIndex>>>,
     /// The result of the last close, open for reading. `None` while the index is open for changes,
     /// since a merge frees files that are not open.
@@ -115,8 +115,8 @@ impl State {
     }
 }
 
-/// The index open for changes, if it is, as a Python thread holds it for one call. After a close
-/// this may be the last reference. Work at its end, such as a checkpoint, is then done without the
+/// The index open for changes, if there is one, for one call of a Python thread. After a close,
+/// this may be the last reference. Then dropping it, which may write a checkpoint, runs without the
 /// interpreter's lock.
 pub struct Held(Option<Arc<Opened<LiveIndex>>>);
 
@@ -143,13 +143,13 @@ impl Drop for Held {
     }
 }
 
-/// The condition of a folder at some time.
+/// Whether this process has the index of a folder open for changes.
 pub enum Standing {
-    /// Open for changes: all searches use this index, and this checkpoint of it.
+    /// Open for changes: all searches use this checkpoint and this open index.
     Open(Arc<Opened<stratann::Index>>, Held),
-    /// No object of this process changes it.
+    /// No object of this process has the index open for changes.
     Closed {
-        /// The number of closes. An index that was opened before the last one is out of date.
+        /// The number of closes. An index that was opened before the last close is out of date.
         closes: u64,
         /// The result of the last close.
         left: Option<Arc<Opened<stratann::Index>>>,
@@ -164,8 +164,8 @@ pub struct UnderWay {
 }
 
 impl UnderWay {
-    /// The right to record an insert, until it is dropped. `None`: another thread has a recorded
-    /// insert in progress.
+    /// The right to record an insert, until the guard is dropped. `None`: another thread has a
+    /// recorded insert in progress.
     pub fn note(&self) -> Option<MutexGuard<'_, ()>> {
         self.turn.writer.noted.try_lock()
     }
@@ -179,8 +179,8 @@ impl Deref for UnderWay {
     }
 }
 
-/// The right to make a change, until it is dropped. If all objects have ended their changes
-/// meanwhile, dropping it closes the index.
+/// The right to make a change, until this value is dropped. If all objects have ended their changes
+/// by then, the drop closes the index.
 pub struct Turn {
     writer: Arc<Writer>,
     pass: Option<Pass>,
@@ -200,12 +200,13 @@ impl Drop for Turn {
 pub enum Refused {
     /// The engine's error.
     Engine(stratann::Error),
-    /// It is open with another option: its name and value, and the value wanted.
+    /// The index is open with another value of an option: the option's name, this value, and the
+    /// value of the object that wants to change the index.
     Otherwise {
         option: &'static str,
         open: String,
         wanted: String,
-        /// Whether it was closed, and only a search still uses it.
+        /// Whether the index was closed, and stays open only because a search still uses it.
         closed: bool,
     },
 }
@@ -217,7 +218,7 @@ impl<E: Into<stratann::Error>> From<E> for Refused {
 }
 
 impl Refused {
-    /// The same error, for an index that was closed and that a search still uses.
+    /// The same error with `closed: true`.
     fn of_closed(self) -> Self {
         match self {
             Self::Otherwise {
@@ -235,7 +236,7 @@ impl Refused {
         }
     }
 
-    /// The exception. `path`: the path of the object that wanted to make a change.
+    /// The exception. `path`: the path of the object that wants to make a change.
     pub fn into_python(self, path: &Path) -> PyErr {
         match self {
             Self::Engine(error) => to_python(error),
@@ -245,7 +246,7 @@ impl Refused {
                 wanted,
                 closed: true,
             } => InUseError::new_err(format!(
-                "{option}={wanted}: {} was closed in this process with {option}={open}, and a search or another call still reads it so. Call again when \
+                "{option}={wanted}: {} was closed in this process with {option}={open}, and a search or another call still uses it. Call again when \
                  that is done, or open both objects with the same options",
                 shown(path)
             )),
@@ -255,7 +256,7 @@ impl Refused {
                 wanted,
                 closed: false,
             } => InUseError::new_err(format!(
-                "{option}={wanted}: {} is open for changes in this process with {option}={open}. Open both objects with the same options, or close the other one first",
+                "{option}={wanted}: {} is open for changes in this process with {option}={open}. Open both objects with the same options, or close the other object first",
                 shown(path)
             )),
         }
@@ -264,11 +265,11 @@ impl Refused {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // The merger ends before the index that it merges. No lock is taken, since this is the last
-        // reference, and in a forked process a thread of the parent may have held it.
+        // The merger ends before the index that it merges. `get_mut` takes no lock: in a forked
+        // process, a thread of the parent may have locked the state.
         let merger = self.state.get_mut().merger.take();
         match self.is_home() {
-            // It may wait for a merge.
+            // The drop may wait for a merge.
             true => detached(move || drop(merger)),
             false => drop(merger),
         }
@@ -306,8 +307,8 @@ fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 7] {
     ]
 }
 
-/// Whether an index that was opened with one of these serves an object with the other: they are
-/// equal, and have the same sample of live recall or none.
+/// Whether an index that was opened with the options `one` serves an object with the options
+/// `other`: they are equal, also in the sample of live recall.
 pub fn reads_alike(one: &OpenOptions, other: &OpenOptions) -> bool {
     named(one, Changes::default()) == named(other, Changes::default())
         && one.watch_recall == other.watch_recall
@@ -343,13 +344,13 @@ impl Writer {
         }
     }
 
-    /// Whether it belongs to this process, and not to the one that this was forked from.
+    /// Whether the writer belongs to this process, and not to the parent of this forked process.
     fn is_home(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// The condition of the folder now. `None`: this is a forked process, and its parent has it
-    /// open for changes or is about to.
+    /// Whether the index is open for changes now. `None`: this is a forked process, and its parent
+    /// had the index open for changes, or was just opening it.
     pub fn standing(&self) -> Option<Standing> {
         let state = match self.is_home() {
             true => self.state.lock(),
@@ -378,7 +379,7 @@ impl Writer {
         work()
     }
 
-    /// The index open for changes, if it is.
+    /// The index open for changes, if there is one.
     pub fn changing(&self) -> Held {
         Held(self.live())
     }
@@ -387,17 +388,18 @@ impl Writer {
         self.state.lock().live.clone()
     }
 
-    /// Whether an object has made changes since the index was opened for changes.
+    /// Whether the object `user` has made changes since the index was opened for changes.
     pub fn is_used_by(&self, user: User) -> bool {
         self.state.lock().users.contains(&user)
     }
 
-    /// Whether this thread is making a change, from which this call comes.
+    /// Whether this call comes from a change of this thread, for example from its callback.
     pub fn is_under_way_here(&self) -> bool {
         self.gate.is_under_way_here()
     }
 
-    /// If the index is being closed, waits briefly. `None` if it is still being closed then.
+    /// Begins a change. If another thread is closing the index, waits briefly. `None` if that
+    /// thread is still closing it after this time.
     pub fn enter(self: &Arc<Self>) -> Option<Turn> {
         let pass = self.gate.enter()?;
         Some(Turn {
@@ -406,10 +408,10 @@ impl Writer {
         })
     }
 
-    /// The index open for changes, for one change of an object. Opening it takes the lock of its
-    /// folder. It is not closed before the change is done. `index`: the object's index; `wanted`:
-    /// the object's options. `progress` may end the waits for other objects that open it, and for
-    /// memory of a catalog.
+    /// The index open for changes, for one change of an object. Opens it if necessary, which takes
+    /// the lock of its folder. The index stays open until the change is done. `index`: the object's
+    /// index; `wanted`: the object's options. `progress` may end two waits: for another thread that
+    /// opens the index, and for memory of a catalog.
     pub fn open(
         &self,
         user: User,
@@ -440,7 +442,7 @@ impl Writer {
         if let Some(live) = open {
             return Ok(UnderWay { live, turn });
         }
-        // An index that was closed, and that a search of another thread still uses, holds the lock.
+        // If a search of another thread still uses a closed index, the folder is still locked.
         let (closed, before) = {
             let state = self.state.lock();
             (state.closed.clone(), state.changes)
@@ -451,7 +453,7 @@ impl Writer {
             match closed.filter(|closed| matches!(closed.is_current(), Ok(true))) {
                 Some(live) => match agree(&live, before, wanted) {
                     Ok(()) => (Some(live), None),
-                    // Released here. It ends when the search does.
+                    // This reference is dropped. The closed index ends when the search ends.
                     Err(otherwise) => (None, Some(otherwise)),
                 },
                 None => (None, None),
@@ -475,8 +477,8 @@ impl Writer {
         Ok(UnderWay { live, turn })
     }
 
-    /// Ends the changes of an object, as [`close_in_turn`](Self::close_in_turn) does. Then closes
-    /// the index if its remaining objects were freed meanwhile.
+    /// Ends the changes of an object, as [`close_in_turn`](Self::close_in_turn) does. If all other
+    /// objects were freed meanwhile, closes the index after that.
     pub fn close(
         &self,
         object: (User, &Path),
@@ -488,8 +490,9 @@ impl Writer {
         closed
     }
 
-    /// Ends the changes of an object from within a change, which cannot close the index. Returns
-    /// whether other objects continue. If none do, nothing is changed.
+    /// Ends the changes of an object from code that runs within a change, and that cannot close the
+    /// index. Returns whether other objects continue. If no other object does, the call does
+    /// nothing.
     pub fn leave_from_within(&self, user: User) -> Result<bool, stratann::Error> {
         match self.live() {
             Some(live) => self.leave(user, &live),
@@ -497,14 +500,14 @@ impl Writer {
         }
     }
 
-    /// Ends the changes that a Python object makes. If other objects change the same index, they
-    /// continue, and all changes so far are made durable. Otherwise the index is closed once no
+    /// Ends the changes that a Python object makes. If other objects change the same index, all
+    /// changes so far become durable, and the index stays open. Otherwise closes the index once no
     /// change is in progress.
     ///
-    /// With `finish`, a merge that is due is made before that. Changes continue during the merge,
-    /// and `progress` may end it. All acknowledged changes stay visible: searches use the closing
-    /// index until the result is open for reading. `home`: the object's path of the folder, which
-    /// may have been moved since.
+    /// With `finish`, the call first merges if a merge is due. Changes continue during the merge,
+    /// and `progress` may end it. All acknowledged changes stay visible: searches use the index
+    /// open for changes until the closed index is open for reading. `home`: the path with which the
+    /// object opened the folder; the folder may have been moved since.
     fn close_in_turn(
         &self,
         (user, home): (User, &Path),
@@ -524,7 +527,7 @@ impl Writer {
         if self.has_others(user) && self.leave(user, &live)? {
             return Ok(());
         }
-        // The merger ends, or completes its merge, before the index is closed.
+        // Before the index is closed, the merger ends; with `finish`, it first completes its merge.
         let (merger, changes) = {
             let mut state = self.state.lock();
             (state.merger.take(), state.changes)
@@ -547,8 +550,8 @@ impl Writer {
             }
         }
         let flushed = live.flush();
-        // If it takes no changes any more, or another index has replaced it, the handle is not
-        // kept.
+        // If the index accepts no more changes, or another index has replaced it, it must not stay
+        // open.
         let stays = matches!(live.is_current(), Ok(true));
         let opened = match &flushed {
             Err(_) if stays => None,
@@ -566,16 +569,16 @@ impl Writer {
             }
         };
         self.put_away(&live, &index);
-        // The last reference releases the lock. That should happen now, so wait for the searches
-        // that use it.
+        // The drop of the last reference releases the lock. So that `drop(live)` is this last one,
+        // wait for searches that have other references.
         let is_shared = || Arc::strong_count(&live) > 1 || Arc::strong_count(live.value()) > 1;
         let began = Instant::now();
         while is_shared() && began.elapsed() < PATIENCE && !progress.interrupted() {
             std::thread::sleep(Duration::from_millis(1));
         }
         drop(live);
-        // It made a checkpoint when it was dropped. The open index has all of its changes, but its
-        // files may go when another process changes the index.
+        // The drop may have written a checkpoint. `index` has all changes, but an older checkpoint,
+        // whose files another process may remove. So open the new checkpoint.
         if let Ok(false) = index.is_current()
             && let Ok(last) = index.opener().open(index.path())
         {
@@ -586,8 +589,8 @@ impl Writer {
         flushed
     }
 
-    /// Ends the changes of an object that was freed. Returns whether it was the last one. Then
-    /// [`close_if_left`](Self::close_if_left) has to follow.
+    /// Ends the changes of an object that was freed. Returns whether it was the last object with
+    /// changes. Then the caller must call [`close_if_left`](Self::close_if_left).
     pub fn forsake(&self, user: User) -> bool {
         if !self.is_home() {
             return false;
@@ -606,9 +609,9 @@ impl Writer {
     }
 
     /// Takes the merger and the index of an object that alone has the folder open. Dropping the
-    /// index closes it. `None`: other objects have the folder open. The caller holds the
-    /// interpreter's lock, so that no other object gets this writer meanwhile and finds no index in
-    /// it.
+    /// index closes it. `None`: other objects have the folder open. The caller has the
+    /// interpreter's lock, so that no other object can get this writer, which no longer has an
+    /// index.
     pub fn take_alone(self: &Arc<Self>) -> Option<(Option<Merger>, Arc<Opened<LiveIndex>>)> {
         if Arc::strong_count(self) > 1 {
             return None;
@@ -619,8 +622,8 @@ impl Writer {
         Some((state.merger.take(), live))
     }
 
-    /// Closes the index if all objects have ended their changes, without a merge. It never waits.
-    /// If a change or another close is in progress, that one closes the index at its end.
+    /// If all objects have ended their changes, closes the index without a merge. The call never
+    /// waits: if a change or another close is in progress, that one closes the index at its end.
     pub fn close_if_left(&self) {
         if !self.is_left() {
             return;
@@ -643,7 +646,7 @@ impl Writer {
         let open = || live.index().opener().open(live.path());
         match flushed.and_then(|()| open()) {
             Ok(index) => self.put_away(&live, &Arc::new(Opened::new(Arc::new(index)))),
-            // No caller gets this error. Other objects find the index unchanged, and the one that
+            // No caller gets this error. The index stays open for changes, and the next object that
             // closes it gets the error.
             Err(_) => self.merge_again(&live, changes),
         }
@@ -654,13 +657,14 @@ impl Writer {
         self.state.lock().users.iter().any(|&other| other != user)
     }
 
-    /// Leaves the index open for changes to other objects, after making this object's changes
-    /// durable. `false`: there are no others, and nothing is changed.
+    /// Makes this object's changes durable, and ends them. The index stays open for the changes of
+    /// other objects. `false`: there are no other objects, and this object's changes were not
+    /// ended.
     fn leave(&self, user: User, live: &Opened<LiveIndex>) -> Result<bool, stratann::Error> {
         if self.is_used_by(user) {
             live.flush()?;
         }
-        // The others may have ended their changes meanwhile.
+        // The other objects may have ended their changes during the flush.
         let mut state = self.state.lock();
         let has_others = state.users.iter().any(|&other| other != user);
         if has_others {
@@ -669,7 +673,7 @@ impl Writer {
         Ok(has_others)
     }
 
-    /// Replaces the index that was open for changes by the one that is open for reading.
+    /// Replaces `live`, the index that was open for changes, by `index`, which is open for reading.
     fn put_away(&self, live: &Arc<Opened<LiveIndex>>, index: &Arc<Opened<stratann::Index>>) {
         let mut state = self.state.lock();
         state.has_closed(live);
@@ -677,8 +681,7 @@ impl Writer {
         state.users.clear();
     }
 
-    /// Resumes merges in the background after an incomplete close. Changes continue even if this
-    /// fails.
+    /// Resumes merges in the background after an incomplete close. If this fails, changes continue.
     fn merge_again(&self, live: &Opened<LiveIndex>, changes: Changes) {
         if let Ok(merger) = merge_when_due(live, changes) {
             self.state.lock().merger = merger;
@@ -706,8 +709,8 @@ fn agree(
     }
 }
 
-/// Opens the folder for changes. If this process has closed the index, a search may still use it
-/// and keep its lock. Then waits up to [`PATIENCE`] for the last such search to end.
+/// Opens the folder for changes. If this process has closed the index, a search may still use it,
+/// so that the folder is still locked. Then waits up to [`PATIENCE`] for the end of such searches.
 fn opened(
     index: &Arc<stratann::Index>,
     changes: Changes,
@@ -738,7 +741,7 @@ fn is_in_use(error: &stratann::Error) -> bool {
     matches!(error, stratann::Error::Tier(TierError::InUse { .. }))
 }
 
-/// Begins merges in the background, if wanted.
+/// Begins merges in the background, if the options allow them.
 fn merge_when_due(
     live: &Opened<LiveIndex>,
     changes: Changes,

@@ -35,19 +35,19 @@ shows a CopyWarning.
 
 Exceptions:
 
-- TypeError, ValueError: the call was wrong.
-- FileNotFoundError: a path does not exist. PermissionError: this user may not access it.
+- TypeError, ValueError: an argument is wrong.
+- FileNotFoundError: a path does not exist. PermissionError: this user may not access a path.
 - KeyError: a catalog has no index of this name.
 - MemoryError: the system refuses memory.
 - StratannError: a correct call failed. DamagedError, InUseError, OutdatedError, NoSpaceError and
   ServerError are its subclasses, and ServerTimeoutError is a subclass of ServerError.
-- Interrupted: Ctrl-C was pressed. It is a KeyboardInterrupt, and its message says how much of the
-  work was done.
+- Interrupted: the user pressed Ctrl-C. The exception is a KeyboardInterrupt, and its message says
+  how much of the work was done.
 
 The engine logs to the logger "stratann" of Python's logging, which shows only warnings by default.
-After logging.getLogger("stratann").setLevel("DEBUG") it reports each opening, merge, checkpoint and
-recovery. The environment variable STRATANN_LOG ("error", "warn", "info", "debug" or "off") must be
-set before the import. Messages below its level do not reach Python.
+After logging.getLogger("stratann").setLevel("DEBUG"), this logger shows each opening, merge,
+checkpoint and recovery. If the environment variable STRATANN_LOG ("error", "warn", "info", "debug"
+or "off") is set before the import, messages below this level do not reach Python.
 """
 
 from ._stratann import (

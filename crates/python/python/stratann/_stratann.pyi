@@ -28,15 +28,15 @@ from numpy.typing import NDArray
 from .rows import Page, Rows
 
 _Path = Union[str, "os.PathLike[str]"]
-# Arrays, lists, columns of pandas, polars and pyarrow. Other values are refused at run time
-# (`stratann.conversion`).
+# Arrays, lists, and columns of pandas, polars and pyarrow. At run time, `stratann.conversion`
+# refuses other values.
 _Vectors = Any
 _IdsLike = Any
 _Ids = NDArray[numpy.uint64]
 _Distances = NDArray[numpy.float32]
 _Metric = str
 _Size = Union[int, str, None]
-# A dict of columns, a list of dicts, a table of another package (`stratann.attributes`).
+# A dict of columns, a list of dicts, or a table of another package (`stratann.attributes`).
 _Attributes = Any
 _Filter = Union[str, Mapping[str, Any], "Filter", None]
 _Columns = Union[bool, Iterable[str], None]

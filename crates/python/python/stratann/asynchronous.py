@@ -1,5 +1,5 @@
-"""Awaits searches in event loops of asyncio. Each loop watches a `Bell`: a file descriptor that a
-searching thread makes readable when a search has ended.
+"""Awaits searches in event loops of asyncio. Each loop watches a `Bell`. When a search has ended,
+its thread makes the file descriptor of the bell readable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ._stratann import Bell, Search
 
 
 class _Loop:
-    """The searches that are awaited in an event loop."""
+    """The searches that tasks of an event loop await."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._bell = Bell()
@@ -41,7 +41,9 @@ _loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop]" = weakref.
 
 
 async def answers(search: Search) -> Tuple[Any, ...]:
-    """Waits for a search, and returns its result. If the task is cancelled, the search ends."""
+    """Waits for a search, and returns its result. If the waiting task is cancelled, this ends the
+    search.
+    """
     loop = asyncio.get_running_loop()
     here = _loops.get(loop)
     if here is None:
@@ -51,5 +53,5 @@ async def answers(search: Search) -> Tuple[Any, ...]:
     except BaseException:
         search.cancel()
         raise
-    # Attributes are read from storage, for which the loop must not wait.
+    # `result` may read attributes from storage. The loop must not wait for this.
     return await loop.run_in_executor(None, search.result) if search.reads() else search.result()

@@ -7,10 +7,11 @@
 A value is a bool, an int of 64 bits, a float, a str, a datetime or date, or a list of str or of
 int. None, NaN, NaT and an empty list mean that a vector has no value. In a column with floats,
 whole numbers become floats; a whole number that no float equals exactly is an error. pandas stores
-integers with gaps as floats. So an array or Series of whole floats may go into an existing column
-of integers. A datetime without a time zone is taken as UTC, and every returned datetime is in UTC.
+a column of integers with missing values as floats. So an existing column of integers accepts an
+array or Series of whole floats. A datetime without a time zone counts as UTC, and every returned
+datetime is in UTC.
 
-The Rust part of the package calls these functions. It gets each column as its type and a list.
+The Rust part of the package calls these functions. They return each column as a type and a list.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _MICROSECOND = datetime.timedelta(microseconds=1)
 _LARGEST = 2**63 - 1
 
 Column = Tuple[str, List[Any], Optional[List[bool]]]
-"""The name of a type, for each row a value of this type or None, and for each row whether it names
-the column. The third is None if all rows name the column. An update does not change the column in
-rows that do not name it.
+"""The name of a type, a list with a value of this type or None for each row, and a list with a bool
+for each row: whether the row names the column. This second list is None if all rows name the
+column. An update does not change the column in rows that do not name it.
 """
 
 
@@ -50,8 +51,8 @@ def table(
 
 
 def value(given: Any) -> Tuple[str, Any]:
-    """The value that a filter compares with, as the name of its type and the value in the form of
-    the Rust part.
+    """A value that a filter compares with a column: the name of its type, and the value in the form
+    that the Rust part reads.
     """
     try:
         kind, made = _value(given)
@@ -73,8 +74,8 @@ def text(given: Any, what: str) -> str:
 
 
 def several(given: Any, asked: str) -> List[Any]:
-    """The values of an argument that takes several values. A single text is refused, since Python
-    would take its characters for the values.
+    """The values of an argument that takes several values. A single text is an error, since Python
+    would iterate over its characters.
     """
     if isinstance(given, (str, bytes, bytearray)):
         raise TypeError(f"{asked}({given!r}) would ask for each character. Pass a list, {asked}([{given!r}])")
@@ -121,9 +122,9 @@ def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, 
 
 
 def _whole_where_all_are(values: List[Any], dtype: Any) -> List[Any]:
-    """The floats of an array as integers, if every value that is not missing is a whole number
-    below the bound. Otherwise the values are unchanged. Beyond this bound, different integers have
-    the same float.
+    """Converts the floats of an array to integers, if each is missing or a whole number below a
+    bound. Otherwise returns `values` unchanged. Above the bound, several integers have the same
+    float.
     """
     bound = 2.0 ** (numpy.finfo(getattr(dtype, "numpy_dtype", dtype)).nmant + 1)
     if not all(_is_missing(one) or (abs(one) < bound and float(one).is_integer()) for one in values):
@@ -157,7 +158,9 @@ def _check_name(name: Any) -> None:
 
 
 def _listed(column: Any, what: str) -> List[Any]:
-    """The values of a column, converted from the types of its package to Python's own types."""
+    """The values of a column, as Python's own types instead of types of numpy, pandas or another
+    package.
+    """
     if isinstance(column, (str, bytes)) or not hasattr(column, "__iter__"):
         raise TypeError(f"{what} is {column!r}. Pass a list with a value for each vector")
     if isinstance(column, numpy.ndarray):
@@ -192,8 +195,8 @@ def _column(name: str, values: List[Any]) -> Tuple[str, List[Any]]:
 
 
 def _as_float(name: str, row: int, given: int) -> float:
-    """A whole number in a column that also has floats. Above 2^53 and below -2^53, most whole
-    numbers have no exact float.
+    """A whole number as a float, for a column that also has floats. Above 2^53 and below -2^53,
+    most whole numbers have no exact float, and are an error.
     """
     made = float(given)
     if made != given:
@@ -205,14 +208,14 @@ def _as_float(name: str, row: int, given: int) -> float:
 
 
 def _value(given: Any) -> Tuple[Optional[str], Any]:
-    """The name of a value's type, and the value in the form of the Rust part. (None, None) means no
-    value.
+    """The name of a value's type, and the value in the form that the Rust part reads. (None, None)
+    means no value.
     """
     if _is_missing(given):
         return None, None
     if isinstance(given, numpy.datetime64):
         micros = given.astype("datetime64[us]")
-        # NumPy overflows without an error if 64 bits cannot hold the time.
+        # If the time does not fit into 64 bits, NumPy overflows without an error.
         if micros.astype("datetime64[Y]") != given.astype("datetime64[Y]"):
             raise ValueError(f"is {given}; times are microseconds since 1970 in 64 bits, which hold the years -290307 to 294247. Pass another time")
         return "timestamp", int(micros.astype(numpy.int64))
@@ -258,7 +261,7 @@ def _items(items: List[Any]) -> Tuple[Optional[str], Any]:
 
 
 def _unicode(given: str) -> str:
-    """The text, if UTF-8 can encode it. A text of Python may have halves of characters
+    """Returns the text if UTF-8 can encode it. A Python text may have halves of characters
     (surrogates), which UTF-8 cannot encode.
     """
     try:

@@ -6,14 +6,13 @@
 - polars: a DataFrame of numbers, and a column of List or Array;
 - pyarrow: arrays and chunked arrays of lists, also of a fixed size.
 
-Each form is converted row after row to the wanted dtype. Types of pandas, polars and pyarrow are
-recognised by the name of their module. So this module imports one of these packages only if the
-caller has imported it.
+This module recognises types of pandas, polars and pyarrow by the name of the type's module. So it
+needs none of these packages that the caller has not imported.
 
-Whole numbers are never rounded. A vector of floats is converted to uint8 only if each element is a
-whole number in the range of uint8. An id is always exactly the integer that was passed. Conversions
-from float64 to float32 or float16 round, as in numpy. A missing or masked value is an error that
-names the row.
+Whole numbers are never rounded. A vector of floats becomes uint8 only if each element is a whole
+number in the range of uint8. An id is always exactly the integer that the caller passed.
+Conversions from float64 to float32 or float16 round, as in numpy. A missing or masked value is an
+error that names the row.
 
 The Rust part of the package calls these functions with values that it cannot read in place.
 """
@@ -32,10 +31,10 @@ import numpy
 from numpy.typing import NDArray
 
 NATIVE = ("float32", "float16", "uint8", "int8")
-"""The element types that an index can hold."""
+"""The element types that an index can have."""
 
 LARGE = 64 << 20
-"""The number of bytes from which on a copy causes a warning."""
+"""A copy of at least this many bytes causes a warning."""
 
 MOST_ID = 2**64 - 2
 """The largest id. In results, 2^64 - 1 marks a missing result."""
@@ -46,16 +45,17 @@ _warned: Set[Tuple[str, str]] = set()
 
 
 class CopyWarning(UserWarning):
-    """An argument was copied to convert it, and the copy is large. The warning is shown once for
-    each argument and kind of conversion.
+    """A conversion copied a large argument. Python shows the warning once for each argument and
+    kind of conversion.
     """
 
 
 def vectors(value: Any, name: str, dtype: Optional[str]) -> NDArray[Any]:
-    """`value` as a C-contiguous array of `dtype`: (n, d), (d,), or any other shape that it has.
+    """`value` as a C-contiguous array of `dtype`, in the shape of `value`: (n, d), (d,) or any
+    other.
 
-    If `dtype` is None, the array keeps its own dtype if an index can hold that, and else becomes
-    float32.
+    If `dtype` is None, the array keeps its own dtype if an index can have this dtype, and else
+    becomes float32.
     """
     array, kind = _array_of_vectors(value, name)
     if array.dtype.kind not in "fiu":
@@ -66,15 +66,15 @@ def vectors(value: Any, name: str, dtype: Optional[str]) -> NDArray[Any]:
         made = _converted(array, wanted, name)
         if array.dtype == wanted:
             kind = "not C-contiguous"
-    # Memory of another package that has the wanted form is read in place.
+    # If memory of another package has the wanted form, it is read in place, without a warning.
     if made is not array or not isinstance(value, numpy.ndarray) and _owner(array).flags.owndata:
         _say(name, kind, made)
     return made
 
 
 def ids(value: Any, beside: Optional[str]) -> NDArray[numpy.uint64]:
-    """`value` as an array of ids, (n,). `beside` names the rows that are in the order of the ids,
-    such as "the vectors". If `beside` is None, there are no such rows, and `value` may be a set.
+    """`value` as an array of ids, (n,). `beside` names the list that has the order of the ids, such
+    as "the vectors". If `beside` is None, there is no such list, and `value` may be a set.
     """
     array = _array_of_ids(value, beside)
     if array.ndim == 0:
@@ -82,7 +82,7 @@ def ids(value: Any, beside: Optional[str]) -> NDArray[numpy.uint64]:
     if array.ndim != 1:
         raise ValueError(f"ids has the shape {array.shape}; it must be (n,). Pass ids.ravel()")
     if array.dtype.kind == "b":
-        # A mask of rows is no list of ids.
+        # The caller may have passed a mask of rows instead of ids.
         raise TypeError("ids is bool. If it is a mask of row numbers, pass numpy.flatnonzero(ids)")
     if array.dtype.kind == "O":
         array = _whole(array.tolist())
@@ -100,7 +100,9 @@ def ids(value: Any, beside: Optional[str]) -> NDArray[numpy.uint64]:
 
 
 def _array_of_vectors(value: Any, name: str) -> Tuple[NDArray[Any], str]:
-    """`value` as an array of numbers, and its kind in words, for the warning about a large copy."""
+    """`value` as an array of numbers, and the kind of `value` in words, for the warning about a
+    large copy.
+    """
     package = _package(value)
     if package == "pandas":
         return _of_pandas(value, name), f"a {type(value).__name__} of pandas"
@@ -248,7 +250,7 @@ def _of_arrow(value: Any, name: str) -> NDArray[Any]:
 
 
 def _whole_arrow(value: Any) -> Any:
-    """Chunks as one array, and an array of an extension type (tensors) as its storage type."""
+    """Joins chunks to one array, and returns the storage array of an extension type (tensors)."""
     pyarrow: Any = sys.modules["pyarrow"]
 
     if isinstance(value, pyarrow.ChunkedArray):
@@ -278,14 +280,16 @@ def _equal(lengths: NDArray[Any], name: str) -> int:
 
 
 def _usual(dtype: numpy.dtype[Any]) -> str:
-    """The element type of an index of these numbers, if the user chose none."""
+    """The element type of an index that is built from numbers of this dtype, if the user chose
+    none.
+    """
     name = dtype.newbyteorder("=").name
     return name if name in NATIVE else "float32"
 
 
 def _converted(array: NDArray[Any], wanted: numpy.dtype[Any], name: str) -> NDArray[Any]:
-    """A copy of `array` with elements of the type `wanted`. Raises ValueError if an element changes
-    other than by rounding of floats.
+    """A copy of `array` with elements of the type `wanted`. Raises ValueError if this would change
+    an element, except by rounding a float to a shorter float.
     """
     made = numpy.empty(array.shape, dtype=wanted)
     if array.ndim == 0 or array.size == 0:
@@ -302,8 +306,8 @@ def _converted(array: NDArray[Any], wanted: numpy.dtype[Any], name: str) -> NDAr
             elif array.dtype.kind == "f":
                 wrong = after != before
             else:
-                # A float that is nearest to a large integer may differ from it. Up to 2^53 the
-                # comparison of integers finds this; beyond, no float is accepted.
+                # Compares as integers, since a large integer may have no equal float. Above 2^53,
+                # every value is an error.
                 floats = after.astype(numpy.float64)
                 wrong = (floats != before) | (numpy.abs(floats) > 2.0**53) | (after.astype(before.dtype) != before)
         if wrong.any():
@@ -369,7 +373,7 @@ class _NotIterable(TypeError):
 
 
 def _whole(cells: Any) -> NDArray[numpy.uint64]:
-    """Python numbers as ids, exactly. numpy would convert a list with numbers beyond 2^63 to
+    """Python numbers as ids, exactly. numpy would convert a list with numbers of 2^63 and more to
     floats.
     """
     try:
@@ -396,7 +400,7 @@ def _whole(cells: Any) -> NDArray[numpy.uint64]:
 
 
 def _whole_floats(array: NDArray[Any], first: int = 0) -> NDArray[numpy.uint64]:
-    """Floats as integers, if each is a whole number below the bound. Beyond this bound, different
+    """Floats as integers, if each is a whole number below a bound. Above the bound, several
     integers have the same float.
     """
     bound = 2.0 ** (numpy.finfo(array.dtype).nmant + 1)
@@ -419,11 +423,12 @@ def _no_id(row: int, number: int) -> ValueError:
 
 
 def _package(value: Any) -> str:
-    """The package of a value's type, if this module has a conversion for that package."""
+    """The name of the package of a value's type, if this module converts values of that package,
+    else "".
+    """
     for kind in type(value).__mro__:
         package = kind.__module__.partition(".")[0]
-        # A module of another package may have the same name. Then the package itself is not
-        # imported.
+        # If the package is not imported, another module has the same name.
         if package in ("pandas", "polars", "pyarrow") and package in sys.modules:
             return package
     return ""
@@ -436,7 +441,7 @@ def _is_missing(cell: Any) -> bool:
 
 def _unmasked(array: NDArray[Any], name: str, row: Optional[int] = None) -> NDArray[Any]:
     """The array without its mask. A masked element has an arbitrary value in memory, so an array
-    that has one is refused.
+    with a masked element is an error.
     """
     if not isinstance(array, numpy.ma.MaskedArray):
         return numpy.asarray(array)
@@ -452,7 +457,7 @@ def _unmasked(array: NDArray[Any], name: str, row: Optional[int] = None) -> NDAr
 
 
 def _owner(array: NDArray[Any]) -> NDArray[Any]:
-    """The array that owns the memory of this one."""
+    """The array that owns the memory of `array`."""
     while isinstance(array.base, numpy.ndarray):
         array = array.base
     return array
@@ -473,7 +478,7 @@ def _say(name: str, kind: str, made: NDArray[Any]) -> None:
 
 def _frames_of_ours() -> int:
     """The number of frames above `_say` that belong to this package. The warning names the line of
-    their caller.
+    the user that called them.
     """
     frame = sys._getframe(2)
     for depth in itertools.count():

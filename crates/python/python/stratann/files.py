@@ -9,8 +9,8 @@
 .bin64                             the same with u64 ids
 ```
 
-All are little-endian. If the name of a matrix file ends with .crop_nb_N, the file has only the
-first N of the rows that its header counts.
+All numbers are little-endian. If the name of a file of the first kind ends with .crop_nb_N, the
+file has only the first N of the rows that its header counts.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def read(path: Path, *, mmap: bool = False) -> Any:
     """Reads the array in a file. For a ground-truth file (.bin, .bin64), returns the pair `(ids,
     distances)`.
 
-    With `mmap`, rows stay on disk and are read when they are accessed. Files of .fvecs, .bvecs and
-    .ivecs are read whole regardless. `distances` is None if the file has no distances. If a query
+    With `mmap`, rows stay on disk until the caller accesses them. Files of .fvecs, .bvecs and
+    .ivecs are read whole even then. `distances` is None if the file has no distances. If a query
     has fewer than k neighbours, its last ids are 2^32 - 1 (2^64 - 1 in .bin64 and .npy), at
     infinite distance.
     """
@@ -57,8 +57,8 @@ def read(path: Path, *, mmap: bool = False) -> Any:
 
 
 def write(path: Path, array: numpy.ndarray[Any, Any]) -> None:
-    """Writes the rows of `array`, (n, d), to a file. The extension of `path` names the type of the
-    file, and the array must have the dtype of this type.
+    """Writes the rows of `array`, (n, d), to a file. The extension of `path` decides the type of
+    the file, and the array must have the dtype of this type.
     """
     path = pathlib.Path(path)
     suffix = path.suffix.lower()

@@ -12,12 +12,13 @@ NOTHING = numpy.uint64(2**64 - 1)
 
 
 def nearest(found: Sequence[tuple[NDArray[Any], NDArray[Any]]], k: int) -> tuple[NDArray[numpy.uint64], NDArray[numpy.float32]]:
-    """The `k` nearest of each query: ids, (nq, k) uint64, and distances, (nq, k) float32, nearest
-    first.
+    """The `k` nearest vectors of each query: ids, (nq, k) uint64, and distances, (nq, k) float32,
+    nearest first.
 
     `found` has the ids and distances of each index, (nq, any number), for the same queries. At
-    equal distances, the smaller id comes first. An id that several indexes found is one result, at
-    its smallest distance. If there are fewer than k results, rows are filled with `NOTHING`.
+    equal distances, the smaller id comes first. If several indexes found the same id, it is one
+    result, at its smallest distance. If there are fewer than k results, the rest of the row is
+    `NOTHING`.
     """
     ids = numpy.concatenate([ids for ids, _ in found], axis=1).astype(numpy.uint64, copy=False)
     distances = numpy.concatenate([distances for _, distances in found], axis=1).astype(numpy.float32, copy=False)
@@ -31,7 +32,7 @@ def nearest(found: Sequence[tuple[NDArray[Any], NDArray[Any]]], k: int) -> tuple
 
 
 def _sorted(ids: NDArray[Any], distances: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Sorts each row by distance, then by id, so that missing results come last."""
+    """Sorts each row by distance, then by id. So missing results come last."""
     order = numpy.lexsort((ids, distances), axis=1)
     return numpy.take_along_axis(ids, order, axis=1), numpy.take_along_axis(distances, order, axis=1)
 

@@ -10,8 +10,8 @@ from typing import Optional, TextIO
 class Bar:
     """A line with the current stage of long work, its progress, and the remaining time.
 
-    A terminal shows one line, which is redrawn. Another stream gets a line when a stage begins, and
-    a line when the stage is done.
+    On a terminal, the bar redraws one line. Any other stream gets a line when a stage begins, and a
+    line when the stage is done.
     """
 
     def __init__(self, stream: Optional[TextIO] = None) -> None:

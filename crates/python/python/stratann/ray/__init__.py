@@ -20,15 +20,14 @@ with stratann.ray.Cluster("/shared/photos.idx", servers=4, memory=ram) as cluste
     ids, distances = cluster.search(queries, k=10)
 ```
 
-A shard is an index of a part of the rows, and all shards share one codebook. A search asks every
-shard and merges the results. Milvus and other systems divide a collection in the same way. A search
-of shards costs more than a search of a single index, since the walk of each shard starts at an
-entry point of its own. The additional cost grows with the number of shards; `bench/shards.py`
-measures it.
+A shard is an index of a part of the vectors, and all shards share one codebook. A search asks every
+shard and merges the results, as in Milvus. It costs more than a search of a single index, because
+it walks the graph of each shard from an entry point. The additional cost grows with the number of
+shards; `bench/shards.py` measures this cost.
 
-- `build` builds a catalog of shards in tasks of the cluster. Readers see the complete catalog or
-  none.
-- `search` opens the catalog in actors, and searches.
+- `build` builds a catalog of shards in tasks of the cluster. Readers see no catalog before it is
+  complete.
+- `search` opens the catalog in actors, which search.
 - `cluster` serves one undivided index: a memory server, a storage server and compute servers
   (DistVS) as actors.
 - `placement` places tasks and actors on nodes, calls actors with a deadline, and lets Ray restart

@@ -8,15 +8,15 @@ source ─> Ray Data ─> sample ─────────────> one co
 ```
 
 Shards are contiguous: of n rows in S shards, shard i has the rows from i n / S on, in the order of
-the source. The alternative is to assign rows by a hash of the id. Both ways make shards of the same
-number of rows, and every search asks all shards, so searches are equally fast.
+the source. The alternative is to assign rows by a hash of the id. Either way, shards have the same
+number of rows, and every search asks all shards. So searches are equally fast.
 
-Contiguous shards have three advantages. Ray Data can cut them without a shuffle. A restarted task
-gets the same rows. The number of a row determines its shard.
+Contiguous shards have three advantages. Ray Data can cut the source without a shuffle. A restarted
+task gets the same rows. The row number determines the shard.
 
 The advantage of a hash is that each shard is a fair sample. If rows are ordered by subject, one
-shard may have all results of a query, so its list size must be the list size of a single index. In
-that case, shuffle the dataset first (`random_shuffle`), and give it a column of ids.
+shard may have all results of a query, and then needs as long a list size as a single index. In that
+case, shuffle the dataset first (`random_shuffle`), and give the dataset a column of ids.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from .staging import CODEBOOK, Staging
 _OURS = ("base", "path", "codebook", "memory", "threads", "overwrite", "resume", "savepoint_seconds", "place", "ids", "progress")
 
 _RETRIED = [OSError, stratann.StratannError]
-"""Errors after which another attempt may succeed, perhaps on another node, such as a full disk. A
-wrong call would fail again.
+"""Errors, such as a full disk, after which another attempt may succeed, perhaps on another node.
+After an error of a wrong argument, it would fail again.
 """
 
 _ENDED = 10.0
-"""The time in which tasks must end after another task failed, in seconds. After that, their folder
-is removed.
+"""After a task failed, the other tasks have this time to end, in seconds. Then their folder is
+removed.
 """
 
 
@@ -69,7 +69,7 @@ def build_shards(
     **build: Any,
 ) -> dict[str, Any]:
     """Builds a folder of shards in tasks of a Ray cluster. A shard is an index of a part of the
-    rows.
+    vectors.
 
     Parameters
     ----------
@@ -79,24 +79,24 @@ def build_shards(
         store, which spills to disk if it is full. If a node is lost, Ray reads a part of the source
         again. The source must then return the same rows in the same order.
     folder : str or os.PathLike
-        A folder in which all nodes see the same files. The folder appears once all shards are
-        complete. During the build, there is a folder "FOLDER.building". Both `stratann.Catalog` and
-        `ShardedIndex` open the folder.
+        A new folder, on storage where all nodes see the same files. The folder appears when all
+        shards are complete. During the build, there is a folder "FOLDER.building". Both
+        `stratann.Catalog` and `ShardedIndex` open the folder.
     shards : int
         The number of shards. Each shard has consecutive rows in the order of the source. The sizes
         of two shards differ by at most one row.
     vector_column, id_column : str, optional
         For a dataset: the column of the vectors (None: the only column besides the ids), and the
-        column of the ids (None: ids are row numbers). Ids are different integers. If an id appears
-        twice in one shard, the build fails; if it appears in two shards, the build does not notice.
+        column of the ids (None: ids are row numbers). No two ids may be equal. If an id is twice in
+        one shard, the build fails; the build does not notice an id in two shards.
     metric, code_bytes, seed
         As in `stratann.build`.
     codebook : bool
         Whether all shards share one codebook, trained on a sample of all rows. With False, each
         shard trains its own codebook. Presets of clusters have no codebook.
     sample : int
-        The approximate number of random rows on which the codebook is trained. If the source has
-        fewer rows, all of them are used.
+        The approximate number of random vectors on which the codebook is trained. If the source has
+        fewer vectors, all are used.
     memory : int, optional
         The maximum memory of each task's process during the build, in bytes. Python, Ray and Arrow
         take about 200 MB of it. Ray reserves this memory. If it is too little, the error names a
@@ -181,8 +181,8 @@ def _build(
 ) -> dict[str, Any]:
     """Builds a shard, and returns its name, first row, number of vectors and build report.
 
-    If an earlier task built the shard and then died, this task builds the shard again, but the
-    first shard is kept.
+    If an earlier task built the shard and then died, this task builds it again, but the catalog
+    keeps the earlier index.
     """
     with staging.attempt(name) as folder:
         file, named = rows_of.spool(rows, vectors, ids, folder)
@@ -197,8 +197,8 @@ def _build(
 
 
 def _wait(tasks: list[Any], tell: Callable[[int], object] = lambda done: None) -> list[Any]:
-    """Waits for tasks, and returns their results. If a task fails in its last attempt, or
-    the wait is interrupted, the other tasks are ended first.
+    """Waits for tasks, and returns their results. If a task fails in its last attempt, or the wait
+    is interrupted, ends the other tasks before it raises the error.
     """
     waiting = list(tasks)
     try:
@@ -209,8 +209,8 @@ def _wait(tasks: list[Any], tell: Callable[[int], object] = lambda done: None) -
             tell(len(tasks) - len(waiting))
         return list(ray.get(tasks))
     except BaseException as error:
-        # `cancel` acts like Ctrl-C, which ends a build quickly. To kill the tasks would be quicker,
-        # but this process would crash if a task ended at the same time (Ray 2.60: "Tried to
+        # `cancel` acts like Ctrl-C, which ends a build quickly. Killing the tasks would be quicker,
+        # but if a task ended at the same time, this process would crash (Ray 2.60: "Tried to
         # complete task that was not pending").
         _, going = ray.wait(tasks, num_returns=len(tasks), timeout=0)
         for task in going:

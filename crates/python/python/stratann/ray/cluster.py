@@ -4,17 +4,19 @@ which clients send their queries.
     search ──> compute server ──┬──> memory server     lists and high codes of the index, in memory
     upsert ──> compute server ──┴──> storage server    exact vectors of the index; changes
 
-Servers send vectors and results over connections of their own (`stratann.MemoryServer` and the
-like), never through Ray. Ray places the actors on nodes, restarts actors that die, and reports
-their addresses.
+The servers (`stratann.MemoryServer` and so on) send vectors and results over their own connections,
+never through Ray. Ray places the actors on nodes, restarts actors that die, and reports the
+addresses of their servers.
 
-**The address of a server** is the address of its node, with a port that is drawn once, or that the
-user gives. All servers of a cluster share a random secret. An actor that is restarted on the same
-node has the same port, so its peers reconnect automatically. On another node, the address changes:
+**The address of a server** is the address of its node, with a port that the user chooses, or that
+is random. All servers of a cluster share a random secret. If Ray restarts an actor on the same
+node, its server has the same port, and the other servers reconnect automatically. On another node,
+the address changes:
 
-- A compute server looks up the memory server and the storage server every second. If one of the two
-  has moved, the compute server restarts with the new address, and keeps its own address.
-- If none of the known compute servers answers, a `Cluster` looks up their addresses again.
+- A compute server looks up the addresses of the memory server and the storage server every second.
+  If one of these addresses has changed, the compute server restarts, and its own address stays the
+  same.
+- If no compute server answers at its last address, a `Cluster` looks up the addresses again.
 """
 
 from __future__ import annotations
@@ -47,27 +49,27 @@ LOOKS = 1.0
 """The seconds between two look-ups of the other servers by a compute server."""
 
 LOOK = 2.0
-"""The time limit of a look-up in seconds. If a server does not answer by then, its last address is
-used.
+"""The time limit of a look-up in seconds. If a server does not answer in this time, its last
+address is used.
 """
 
 ATTEMPT = 3.0
-"""The time limit of the first attempt at a query, in seconds. After each attempt the servers are
-looked up again, and the next attempt has twice the time limit.
+"""The time limit of the first attempt at a query, in seconds. After each failed attempt, the
+servers are looked up again, and the next attempt has twice the time limit.
 """
 
 TRIES, PAUSE = 20, 0.25
-"""How often, and after how many seconds, an actor tries again to get its port or the index. The
-process that ran the actor before may still have them.
+"""An actor tries up to TRIES times, every PAUSE seconds, to start its server. The process that ran
+the actor before may still use the port or the index.
 """
 
 PORTS = range(20_000, 30_000)
-"""The range of ports for servers. They are below the ports that Linux assigns to outgoing
+"""The range of ports for servers. All are below the ports that Linux assigns to outgoing
 connections.
 """
 
 STOP = 10.0
-"""The time in which servers must end, in seconds. After that, their processes are killed."""
+"""The time in which servers must end, in seconds. After that, `close` kills their processes."""
 
 _T = TypeVar("_T")
 _Ids = NDArray[numpy.uint64]
@@ -92,8 +94,8 @@ class Cluster:
     memory, storage, compute : Resources
         The resources of the memory server, of the storage server, and of each compute server. The
         number of CPUs is the number of threads that search (compute) and re-rank (storage).
-        `Resources.memory` is the memory that Ray reserves. For the memory server, it must be at
-        least its `memory_bytes` (`stats()`), or twice that with `changes`.
+        `Resources.memory` is the memory that Ray reserves. For the memory server, pass at least the
+        `memory_bytes` that `stats()` shows for it, or twice as many with `changes`.
     options : mapping, optional
         Arguments of compute servers, as in `stratann.ComputeServer`: {"list_size": 120, "beam": 8},
         for example.
@@ -103,7 +105,7 @@ class Cluster:
         Whether the cluster continues after this program ends, until a call of `close`. A detached
         cluster needs a name.
     restarts : int
-        How often Ray restarts each actor after it died. -1 means without limit.
+        The maximum number of times that Ray restarts each actor after it died. -1 is no limit.
     port : int, optional
         The first port. The memory server listens on it, the storage server on the next port, and
         compute servers on the following ports. With None, ports are random. If another process uses
@@ -114,15 +116,15 @@ class Cluster:
     opening : float
         The time limit of the start in seconds: to find or start nodes, and to read the index.
 
-    A cluster may be passed to other tasks and actors, which then search with the same servers. A
-    cluster ends with `close` or with its `with` block. Unless it is detached, it also ends with the
-    program that started it.
+    A `Cluster` may be passed to other tasks and actors, which then search with the same servers.
+    The servers end with `close` or with the `with` block. If the cluster is not detached, they also
+    end with the program that started it.
 
     Raises
     ------
     DeadlineError
-        Actors did not start in time: no node has their resources, or reading the index takes
-        longer.
+        Actors did not start in time, because no node has their resources, or reading the index
+        takes longer.
     FileNotFoundError, ValueError, InUseError
         The index could not be opened on its node.
     """
@@ -156,8 +158,8 @@ class Cluster:
             "changes": changes,
             "secret": secret,
             "timeout": timeout,
-            # Actors find each other by name. A handle among an actor's arguments would be an object
-            # of this program, and the actor could not be restarted without it.
+            # Actors find each other by name. If an actor had a handle as argument, Ray could not
+            # restart the actor after the end of this program, which owns the handle.
             "name": secrets.token_hex(8) if name is None else name,
         }
         count = servers + 2
@@ -188,13 +190,13 @@ class Cluster:
         self._handles: dict[str, Any] = {}
         self._addresses: dict[str, str] = {}
         self._lock = threading.Lock()
-        # Clients by the number of the server that each asks first. The time limit of a query is
-        # passed with each call.
+        # Clients, by the number of the server that the client asks first. Each call passes the time
+        # limit of its queries.
         self._clients: dict[int, stratann.Client] = {}
         self._pool: Optional[concurrent.futures.ThreadPoolExecutor] = None
 
     def _group(self, kind: type, resources: Resources, restarts: int) -> Actors:
-        # `health` waits for other servers. Meanwhile the actor can still be asked for its address.
+        # While `health` waits for other servers, the actor must still answer calls of `address`.
         group = Actors(kind, resources, bound=None, restarts=restarts, max_concurrency=4)
         self._groups.append(group)
         return group
@@ -208,8 +210,8 @@ class Cluster:
 
     @classmethod
     def find(cls, name: str, timeout: float = 30.0) -> Cluster:
-        """Finds the cluster that a program of the Ray cluster has started with this name. Raises
-        `ValueError` if there is no such cluster.
+        """Finds the `Cluster` that any program of the Ray cluster has started with this name.
+        Raises `ValueError` if there is no such cluster.
         """
         try:
             memory = ray.get_actor(_actor(name, "memory"), namespace=NAMESPACE)
@@ -242,8 +244,8 @@ class Cluster:
         return self._known()
 
     def connect(self, timeout: float = 10.0) -> stratann.Client:
-        """Connects a client to the compute servers at their current addresses. If a server moves to
-        another address, the client does not follow it, but this object does.
+        """Connects a client to the compute servers at their current addresses. If the address of a
+        server changes, this object finds the new address, but the client does not.
         """
         return stratann.connect(self.addresses(), secret=self.secret, timeout=timeout)
 
@@ -296,19 +298,19 @@ class Cluster:
         return numpy.concatenate([ids for ids, _ in found]), numpy.concatenate([distances for _, distances in found])
 
     def upsert(self, vectors: NDArray[Any], ids: Any, *, timeout: Optional[float] = None) -> None:
-        """Inserts vectors, as `stratann.Client.upsert` does. If an id is in the index already, its
-        vector is replaced. The call tries until it succeeds or `timeout` is over. Needs
-        `changes=True`.
+        """Inserts vectors, as `stratann.Client.upsert` does. If an id is in the index already,
+        replaces its vector. The call tries until it succeeds or `timeout` is over. The cluster
+        needs `changes=True`.
         """
         self._changes("upsert")
         self._changed(lambda client, left: client.upsert(vectors, ids, timeout=left), timeout)
 
     def delete(self, ids: Any, *, timeout: Optional[float] = None) -> int:
-        """Deletes ids, and returns how many of them existed, as `stratann.Client.delete` does.
-        Needs `changes=True`.
+        """Deletes the vectors with these ids, and returns how many of the ids were in the index, as
+        `stratann.Client.delete` does. The cluster needs `changes=True`.
 
-        If the call lost a server and repeated the deletion, ids that the first attempt deleted are
-        not counted.
+        If a server failed and the call repeated the deletion, the number omits ids that the first
+        attempt deleted.
         """
         self._changes("delete")
         return self._changed(lambda client, left: client.delete(ids, timeout=left), timeout)
@@ -384,7 +386,7 @@ class Cluster:
             try:
                 self._addresses[calls[call]] = ray.get(call)
             except RayError:
-                continue  # It is being restarted. Its last address is kept until it answers.
+                continue  # Ray is restarting the server. Its last address is used until it answers.
 
     def _known(self) -> list[str]:
         """The addresses of compute servers, in the order of their numbers."""
@@ -393,7 +395,7 @@ class Cluster:
 
     def _client(self, number: int, patience: float) -> stratann.Client:
         """A client that asks the compute server of this number first, connected within `patience`.
-        If several threads make a client at the same time, the first one is kept.
+        If several threads make a client at the same time, they all use the first one.
         """
         with self._lock:
             known = self._clients.get(number)
@@ -410,9 +412,9 @@ class Cluster:
             return self._clients.setdefault(number, client) if self._handles else client
 
     def _changed(self, ask: Callable[[stratann.Client, float], _T], timeout: Optional[float]) -> _T:
-        """Makes a change as `_asked` makes a query. One client has the whole time limit: it repeats the change
-        itself, and orders the change before its own later changes. Another client would not know of
-        the change.
+        """Makes a change as `_asked` makes a query. The same client repeats the change during the
+        whole time limit, since it orders the change before its own later changes. Another client
+        would not know of the change.
         """
         timeout = self._facts["timeout"] if timeout is None else timeout
         return self._asked(ask, 0, timeout, timeout)
@@ -445,7 +447,7 @@ def _actor(name: str, role: str) -> str:
 
 
 def _found(facts: dict[str, Any], handles: dict[str, Any]) -> Cluster:
-    """A cluster that another program has started."""
+    """The `Cluster` object for servers that another program has started."""
     cluster = Cluster.__new__(Cluster)
     cluster._begin(facts)
     cluster._handles = dict(handles)
@@ -453,7 +455,7 @@ def _found(facts: dict[str, Any], handles: dict[str, Any]) -> Cluster:
 
 
 def _told(handle: Any, method: str, deadline: float, who: str) -> Any:
-    """The result of an actor's method, by a deadline. The actor may be restarted during the call.
+    """The result of an actor's method, by a deadline. Repeats the call if Ray restarts the actor.
     """
     while True:
         left = None if math.isinf(deadline) else max(0.1, deadline - time.monotonic())
@@ -472,9 +474,9 @@ class _Role:
     _trouble: Optional[Exception] = None
 
     def _serve(self, start: Callable[[str], Any], port: int) -> None:
-        """Starts the server. If it fails in the first process, `address` raises the error as it is,
-        since Ray would turn an exception of `__init__` into a text. If it fails in a restarted
-        process, the process ends, and Ray tries again.
+        """Starts the server. If the server fails to start in the first process of the actor,
+        `address` raises the error, since Ray would turn an exception of `__init__` into a text. In
+        a later process, the process ends, and Ray starts another one.
         """
         try:
             self._server = _served(start, port)
@@ -544,8 +546,7 @@ class _Compute(_Role):
         self._secret, self._options = secret, options
         self._lock = threading.Lock()
         self._stopped = threading.Event()
-        # These calls have no time limit. The callers that wait for this actor have deadlines of
-        # their own.
+        # These calls need no time limit: the callers that wait for this actor have deadlines.
         self._known = [_told(peer, "address", math.inf, "a server") for peer in self._peers]
         self._serve(self._started, port)
         if self._server is not None:
@@ -558,7 +559,7 @@ class _Compute(_Role):
             super().stop()
 
     def health(self) -> dict[str, Any]:
-        """The server's `health`. Waits if the server is being replaced."""
+        """The server's `health`. Waits while the server restarts."""
         with self._lock:
             return super().health()
 
@@ -578,7 +579,7 @@ class _Compute(_Role):
                 try:
                     known[at] = ray.get(peer.address.remote(), timeout=LOOK)
                 except RayError:
-                    continue  # The peer is being restarted. The next look asks it again.
+                    continue  # Ray is restarting this server. The next look-up asks it again.
             if known == self._known:
                 continue
             with self._lock:

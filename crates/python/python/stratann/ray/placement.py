@@ -2,8 +2,8 @@
 
 All work of StratANN on a Ray cluster is a task or an actor with `Resources`. `Actors` is a group of
 actors, each with a name for error messages. A group starts its actors, calls all of them with a
-deadline, and ends them. Ray restarts an actor that died. The shards of an index are such a group
-(`search.py`), and so are the servers of each role of DistVS (`cluster.py`).
+deadline, and ends them. Ray restarts an actor that died. The actors of a `ShardedIndex` are such a
+group (`search.py`), and so are the servers of each role of DistVS (`cluster.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ peak (Ray 2.60).
 """
 
 AGAIN = 0.25
-"""The pause before an unavailable actor is asked again, in seconds."""
+"""The pause before a group calls an unavailable actor again, in seconds."""
 
 NAMED = 8
 """The maximum number of members of a group that a message names."""
@@ -55,11 +55,11 @@ class Resources:
     Parameters
     ----------
     cpus : float
-        The number of cores. The engine uses as many threads, and at least one.
+        The number of cores. The engine uses the same number of threads, and at least one.
     memory : int, optional
         The memory that Ray reserves on the node, in bytes. None is the memory cap of the work plus
-        the memory of a worker without an index, or nothing if there is no cap. Ray only counts this
-        memory; the engine enforces the cap.
+        the memory of a worker without an index; without a cap, Ray reserves no memory. Ray only
+        counts this memory; the engine enforces the cap.
     custom : mapping of str to float
         Custom resources with which nodes of the cluster were started, for example {"ssd": 1}.
     strategy : str or ray.util.scheduling_strategies object
@@ -105,17 +105,17 @@ class Actors:
     """A group of actors of one class, each with a name.
 
     Ray restarts an actor that dies, up to `restarts` times (-1: without limit), on another node if
-    its own node is lost. A call during the restart is repeated until the actor answers or the
-    deadline has passed, so methods must not change anything. An actor whose `__init__` raises an
-    exception is not restarted.
+    the node of the actor is lost. The group repeats a call during the restart until the actor
+    answers or the deadline has passed. So a method must be safe to call twice. An actor whose
+    `__init__` raises an exception is not restarted.
     """
 
     def __init__(
         self, kind: type, resources: Resources, *, bound: Optional[int], restarts: int, max_concurrency: int = 1
     ) -> None:
         self._class: Any = ray.remote(kind)
-        # Ray limits its own retries by their number. They may all fail before Ray knows that a node
-        # is lost.
+        # No retries by Ray: it limits their number, and all of them may fail before Ray knows that
+        # a node is lost.
         self._options = {"max_restarts": restarts, "max_task_retries": 0, **resources.options(bound)}
         if max_concurrency > 1:
             self._options["max_concurrency"] = max_concurrency
@@ -170,8 +170,7 @@ class Actors:
         return {name: answers[name] for name in self._actors}
 
     def end(self) -> None:
-        """Ends the actors. An actor that is dead already is no error. A second call does nothing.
-        """
+        """Ends the actors, including dead ones. A second call does nothing."""
         for actor in self._actors.values():
             ray.kill(actor, no_restart=True)
         self._actors = {}
@@ -189,8 +188,8 @@ class Actors:
 
 
 def _raised(error: RayError, name: str) -> Exception:
-    """The exception that the method raised, as if it had been called here. For a dead actor, an
-    error with Ray's reason.
+    """The exception that the actor's method raised, unchanged. For a dead actor, an error with
+    Ray's reason.
     """
     if isinstance(error, RayTaskError) and isinstance(error.cause, Exception) and not isinstance(error.cause, RayError):
         return error.cause

@@ -1,4 +1,4 @@
-"""A search over shards that are open in actors. It asks all shards and merges their results.
+"""Searches shards that are open in actors. A search asks all shards and merges their results.
 
 ```text
 search ── queries, once ──> actor of shards 0, 3 ── Index.search each, merged ──┐
@@ -6,9 +6,8 @@ search ── queries, once ──> actor of shards 0, 3 ── Index.search eac
           object store  └──> actor of shards 2, 5 ── ..                         ┘
 ```
 
-Every shard returns its own k nearest vectors, and the k nearest of all these are the results. If a
-shard were missing, the results would be wrong. So a search returns the merged results of all
-shards, or fails.
+Every shard returns its own k nearest vectors, and the search returns the k nearest of them. Without
+one of the shards, the results would be wrong. So a search that cannot ask all shards fails.
 """
 
 from __future__ import annotations
@@ -45,27 +44,28 @@ class ShardedIndex:
     actors : int, optional
         The number of actors that share the shards. None is one actor for each shard.
     memory : int, optional
-        The memory of each actor for its shards, in bytes. Each shard gets an equal part as `memory`
-        of `stratann.open`. Ray reserves this memory and the memory of a worker without an index
-        (`placement.WORKER_BYTES`).
+        The memory of each actor for its shards, in bytes. The shards of an actor get equal parts of
+        it, as `memory` of `stratann.open`. Ray also reserves the memory of a worker without an
+        index (`placement.WORKER_BYTES`).
     resources : Resources
         The resources of each actor. With 4 CPUs, an actor searches its shards one after the other,
         each with 4 threads.
     restarts : int
-        How often Ray restarts an actor that died. -1 means without limit. A running search asks a
-        restarted actor again.
+        The maximum number of times that Ray restarts an actor that died. -1 is no limit. A running
+        search asks a restarted actor again.
     timeout : float
         The time limit of a search in seconds, including the restart of actors that died. `search`
         can override it.
     opening : float
-        The time limit of opening in seconds, including the time in which Ray finds or starts nodes.
+        The time limit for opening the shards in seconds, including the time in which Ray finds or
+        starts nodes.
     io, cache, navigation, place
         As in `stratann.open`. For example with place="topology=ssd:/mnt/nvme", each node has copies
         on its own disk.
 
-    A sharded index may be passed to other tasks and actors of the cluster, which then search with
-    the same actors. The actors end with `close`, with the end of the `with` block, or with the
-    program that opened the index.
+    A `ShardedIndex` may be passed to other tasks and actors of the cluster, which then search with
+    its actors. The actors end with `close`, with the end of the `with` block, or with the program
+    that opened the index.
 
     Raises
     ------
@@ -203,8 +203,8 @@ class ShardedIndex:
         threads : int, optional
             The threads of each actor. None is its number of CPUs.
         timeout : float, optional
-            The seconds after which `DeadlineError` is raised. None takes the `timeout` of the
-            index.
+            The number of seconds after which the search raises `DeadlineError`. None takes the
+            `timeout` of the index.
         return_stats : bool
             Whether to return a dict as well.
 
@@ -213,9 +213,9 @@ class ShardedIndex:
         ids : numpy.ndarray
             uint64, (nq, k), or (k,) for one query; nearest first. At equal distances, the smaller
             id comes first. An id that several shards have is one result. If all shards together
-            have fewer than k vectors, rows are filled with 2^64 - 1.
+            have fewer than k vectors, the rest of each row is 2^64 - 1.
         distances : numpy.ndarray
-            float32, of the same shape. Infinite where a result is missing.
+            float32, of the same shape. The distance of a missing result is infinite.
         stats : dict
             Only with `return_stats`. "queries" and "seconds" describe the call. "per_query" and
             "cpu_us" are sums of these keys of `stratann.Index.search` over the shards; "cpu_us" is
@@ -227,7 +227,7 @@ class ShardedIndex:
         ValueError, TypeError
             As in `stratann.Index.search`.
         DeadlineError, ActorsError
-            Actors did not answer in time, or died and are not restarted any more.
+            Actors did not answer in time, or died and will not be restarted.
         stratann.StratannError
             A shard failed with this error.
         """
@@ -284,7 +284,7 @@ class ShardedIndex:
 
 
 class _Shards:
-    """An actor with some shards open. After a restart it opens them again."""
+    """An actor with some shards open. A restarted actor opens its shards again."""
 
     def __init__(
         self,
@@ -333,8 +333,8 @@ class _Shards:
 
 
 def _shards(folder: pathlib.Path) -> tuple[list[str], Optional[str]]:
-    """The names of the shards in a folder, and the `state` in the catalog's file of facts if the
-    folder has this file.
+    """The names of the shards in a folder, and the "state" in shards.json, or None if the folder
+    has no such file.
     """
     there = stratann.Catalog(folder).names()
     said = facts(folder)

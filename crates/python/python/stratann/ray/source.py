@@ -1,4 +1,4 @@
-"""The source of a sharded build: a Ray Dataset, or a file or an array that is converted to one.
+"""The source of a sharded build: a Ray Dataset, or a file or an array, converted to a Dataset.
 
 A row has a vector in one column, and perhaps an id in another. If no column has ids, the row number
 is the id, so this module makes Ray Data keep the order of rows.
@@ -41,8 +41,8 @@ def read(path: Path) -> Dataset:
     "vector".
 
     Files of .fbin, .hbin, .u8bin, .i8bin and .npy are read in pieces, by a task for each piece.
-    Files of .fvecs and .bvecs are read by one task, which holds the whole file. Every node must see
-    the file under this path.
+    Files of .fvecs and .bvecs are read by one task, which has the whole file in memory. Every node
+    must see the file under this path.
     """
     file = pathlib.Path(path).absolute()
     suffix = file.suffix.lower()
@@ -106,7 +106,7 @@ class Rows:
 
     def cut(self, parts: int) -> list[tuple[int, _Rows]]:
         """Cuts the rows into parts, in their order. The sizes of two parts differ by at most one
-        row. Each part is returned with the number of its first row.
+        row. Returns each part with the number of its first row.
         """
         bounds = [self.count * part // parts for part in range(parts)]
         if parts == 1:
@@ -114,7 +114,7 @@ class Rows:
         return list(zip(bounds, self.dataset.split_at_indices(bounds[1:])))
 
     def sample(self, rows: int, seed: int) -> _Rows:
-        """About `rows` random rows, or all rows if the source has no more."""
+        """About `rows` random rows, or all rows if the source has at most `rows`."""
         if self.count <= rows:
             return self.dataset
         with _in_order(self.dataset):
@@ -174,8 +174,8 @@ def _batches(rows: _Rows) -> Iterator[dict[str, Any]]:
 
 
 def _matrix(column: NDArray[Any], name: str) -> NDArray[Any]:
-    """A column of vectors as a matrix. A column of lists, as in Parquet files, is an array of
-    arrays.
+    """A column of vectors as a matrix. For a column of lists, as in Parquet files, `column` is an
+    array of arrays.
     """
     if column.dtype == object:
         lengths = {len(vector) for vector in column}

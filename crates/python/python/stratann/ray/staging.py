@@ -10,9 +10,10 @@ FOLDER.replaced-RUN            the previous catalog, during the exchange of cata
                                completes an exchange that was cut off
 ```
 
-A shard gets into `catalog` by a rename as well. Two tasks may build the same shard, for example
-after Ray gave up a node that is still alive. Then the first task wins. RUN is random, so tasks of a
-process that died cannot write into the catalog of the next process.
+A task also moves its shard into `catalog` by a rename. Two tasks may build the same shard, for
+example after Ray gave up a node that is still alive. Then the shard of the task that ends first is
+used. RUN is random, so tasks of a process that died cannot write into the catalog of the next
+process.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class Staging:
 
     @contextlib.contextmanager
     def attempt(self, shard: str) -> Iterator[pathlib.Path]:
-        """A folder in which a task builds a shard. The folders of earlier tasks of this shard are
-        removed first, and this folder is removed at the end.
+        """Makes a folder in which a task builds a shard. Removes the folders of earlier tasks of
+        this shard first, and the new folder at the end.
         """
         for left in self._tries.glob(f"{glob.escape(shard)}.*"):
             self._remove(left)
@@ -85,8 +86,8 @@ class Staging:
             self._remove(folder)
 
     def place(self, index: pathlib.Path, shard: str) -> None:
-        """Moves the index of an attempt into the catalog as the shard, unless the catalog has this
-        shard already.
+        """Moves the index of an attempt into the catalog as the shard. If the catalog has this
+        shard already, does nothing.
         """
         try:
             index.rename(self.catalog / shard)
@@ -106,8 +107,8 @@ class Staging:
     @classmethod
     @contextlib.contextmanager
     def begin(cls, folder: pathlib.Path, overwrite: bool) -> Iterator[Staging]:
-        """The staging folder of a new run. The run has the lock until its end. At the end, the
-        folder is removed; a committed catalog has been moved out of it.
+        """The staging folder of a new run, which has the lock until its end. Then the folder is
+        removed; `commit` has moved the catalog out of it.
         """
         _free(folder, overwrite)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +127,7 @@ class Staging:
                 shutil.rmtree(staging.run, ignore_errors=True)
 
     def commit(self, said: dict[str, Any], overwrite: bool) -> None:
-        """Makes the catalog visible to readers, and durable. The previous catalog is removed.
+        """Makes the catalog visible to readers, and durable. Removes the previous catalog.
 
         Between two renames, the catalog is missing for a moment. A process that has the previous
         catalog open continues with it.
@@ -153,8 +154,8 @@ class Staging:
 
 
 def _heal(folder: pathlib.Path) -> None:
-    """Completes an exchange of catalogs that was cut off. If the new catalog is missing, the old
-    catalog is put back. Otherwise, the old catalog is removed.
+    """Completes an exchange of catalogs that was cut off. If the new catalog is missing, puts the
+    old catalog back. Otherwise, removes the old catalog.
     """
     for old in folder.parent.glob(f"{glob.escape(folder.name)}.replaced-*"):
         if os.path.lexists(folder):
@@ -164,8 +165,8 @@ def _heal(folder: pathlib.Path) -> None:
 
 
 def _free(folder: pathlib.Path, overwrite: bool) -> None:
-    """Refuses to replace an existing catalog unless `overwrite` is True, and refuses to replace any
-    other folder.
+    """Raises FileExistsError if the folder exists and must not be replaced. A catalog may be
+    replaced if `overwrite` is True, and any other folder never.
     """
     if not os.path.lexists(folder):
         return
@@ -207,7 +208,7 @@ def _locked(root: pathlib.Path, folder: pathlib.Path) -> Iterator[None]:
 
 
 def _is(descriptor: int, path: pathlib.Path) -> bool:
-    """Whether the open file still has this name."""
+    """Whether `path` is still a name of the open file."""
     try:
         named = path.stat()
     except FileNotFoundError:
