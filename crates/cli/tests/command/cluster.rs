@@ -505,7 +505,7 @@ fn what_cannot_be_is_refused() {
     ];
     place
         .run(&none)
-        .refused(2, &["'-1' is no time. Give seconds above 0"]);
+        .refused(2, &["'-1' is not a time. Give seconds above 0"]);
     if !cfg!(feature = "ucx") {
         for words in [
             &["memory-server", &index, "--ucx", "--listen", "127.0.0.1:0"][..],
