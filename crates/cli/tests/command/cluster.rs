@@ -453,7 +453,7 @@ fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     assert_eq!(nearest(&place, &at), all);
     let merged = place.run(&["compact", "a.idx"]).done();
     assert!(!merged.stdout.contains(said), "{}", merged.stdout);
-    let said = "use the old checkpoint. Restart all of them";
+    let said = "search the old checkpoint. Restart all servers";
     assert!(merged.stdout.contains(said), "{}", merged.stdout);
     // The servers notice the merge, and answer with the old checkpoint.
     health(
