@@ -421,7 +421,9 @@ fn low_list(text: &str) -> Result<f64, String> {
     let times = text.parse::<f64>().ok();
     let times = times.filter(|times| (1.0..=most).contains(times));
     times.ok_or_else(|| {
-        format!("'{text}' is not a number from 1 to {most}. Give a number in this range (3 is usual)")
+        format!(
+            "'{text}' is not a number from 1 to {most}. Give a number in this range (3 is usual)"
+        )
     })
 }
 

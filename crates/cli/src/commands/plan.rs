@@ -98,7 +98,10 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
         ("index", index),
         (
             "during the build",
-            format!("{} of temporary files beside the index", size::format(plan.scratch)),
+            format!(
+                "{} of temporary files beside the index",
+                size::format(plan.scratch)
+            ),
         ),
         (
             "search memory",

@@ -31,7 +31,10 @@ pub fn run(arguments: &SnapshotArguments, quiet: bool) -> Result<(), Failure> {
         ("changes since the checkpoint", changes),
     ];
     if report.tries > 1 {
-        let tries = format!("{} times, because checkpoints were made during the copy", report.tries);
+        let tries = format!(
+            "{} times, because checkpoints were made during the copy",
+            report.tries
+        );
         lines.push(("begun", tries));
     }
     lines.push(("copied", format!("in {}", size::seconds(report.seconds))));

@@ -338,7 +338,8 @@ pub(super) fn finish(
                     CodebookFate::Kept => {}
                     CodebookFate::Trained => lines.push((
                         "codes",
-                        "from a new codebook, because the index has too many vectors for the old one".into(),
+                        "from a new codebook, because the index has too many vectors for the old one"
+                            .into(),
                     )),
                     CodebookFate::Outgrown => lines.push((
                         "codes",
@@ -348,7 +349,10 @@ pub(super) fn finish(
                 }
                 lines.push(("on storage", storage));
             }
-            false => lines.push(("merged", "nothing: there are no changes since the checkpoint".into())),
+            false => lines.push((
+                "merged",
+                "nothing: there are no changes since the checkpoint".into(),
+            )),
         }
     }
     lines.push(("vectors", size::count(changed.vectors)));
