@@ -102,7 +102,7 @@ pub struct Build {
     pub degree: Option<usize>,
     /// L: the list size of the build.
     pub build_list: Option<usize>,
-    /// The factor of RobustPrune.
+    /// alpha: the factor of RobustPrune.
     pub alpha: Option<f64>,
     /// The size of a code in bytes.
     pub code_bytes: Option<usize>,
@@ -120,8 +120,8 @@ pub struct Build {
     pub navigation: Option<f64>,
     /// The memory cap of the build, such as `2GiB`.
     pub memory: Option<String>,
-    /// The memory that searches will have, such as `10MB`. With a small value, the build may put
-    /// the codes into the nodes.
+    /// The memory that searches will have, such as `10MB`. With a small value, the build may store
+    /// the codes on storage, in the records of the nodes.
     pub search_memory: Option<String>,
     /// The maximum size of the index, such as `62MB`. The build derives the degree from it.
     #[serde(skip_serializing_if = "Option::is_none")]

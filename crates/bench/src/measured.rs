@@ -24,7 +24,8 @@ pub struct Measured {
     /// The number of queries in flight on each thread at the end of the batch.
     #[serde(default)]
     pub in_flight: usize,
-    /// The numbers that the batch tried before it chose `in_flight`; absent if the caller chose it.
+    /// The numbers that the batch tried before it chose `in_flight`; absent if the caller set
+    /// `in_flight`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_flight_tried: Vec<Tried>,
     /// CPU time of the process over the batch, user and system, in microseconds a query.

@@ -1,7 +1,7 @@
 //! Plots as SVG. They show reads a query and queries a second, across recall or memory budgets. For
 //! live updates they show latency, rates, memory and storage over time.
 //!
-//! The SVG is written by hand, since a line plot is a page of code and needs neither fonts nor a
+//! The code writes the SVG itself: a line plot takes a page of code, and needs neither fonts nor a
 //! drawing library.
 
 use std::fmt::Write;

@@ -253,8 +253,8 @@ fn remembered(note: &Path) -> Option<Remembered> {
 }
 
 /// All facts on which an index depends. A preset affects the index only through order, layout and
-/// compression, which are build options here. But live updates and their searches take options from
-/// the preset of the index. For live updates, the preset is a fact too.
+/// compression, which are build options here. Live updates also take options from the preset of the
+/// index, so for live updates the preset is one of these facts.
 fn made_from(plan: &Plan, run: &PlannedRun) -> Result<String, Failure> {
     let read = |error| Failure::file("read", &plan.base, &error);
     let base = plan.base.canonicalize().map_err(read)?;
@@ -391,7 +391,7 @@ fn child(arguments: &[&std::ffi::OsStr], setting: &Setting) -> Result<String, Fa
     child_told(arguments, None, setting)
 }
 
-/// Does the same as `child`, with an environment variable.
+/// Does the same as `child`, and sets an environment variable for the process.
 pub(super) fn child_told(
     arguments: &[&std::ffi::OsStr],
     told: Option<(&str, String)>,

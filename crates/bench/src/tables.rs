@@ -95,7 +95,7 @@ pub fn render(report: &Report) -> String {
     }
     out += &budgets(&report.budgets);
     for run in &report.refused {
-        out += &format!("\nrefused: \"{run}\", since its memory budget is too small");
+        out += &format!("\nrefused: \"{run}\", because its memory budget is too small");
     }
     for noise in &report.noise {
         out += &format!(

@@ -73,7 +73,7 @@ pub enum Command {
     Count(CountArguments),
     /// Merges inserts and deletes into a new checkpoint, and frees the space of deleted vectors
     Compact(CompactArguments),
-    /// Measures which recall each list size reaches, for `search --recall`
+    /// Measures the recall that searches reach with each list size, for `search --recall`
     Calibrate(CalibrateArguments),
     /// Prints the settings of an index and the sizes of its parts, or lists the indexes in a
     /// directory
@@ -88,20 +88,22 @@ pub enum Command {
     Export(ExportArguments),
     /// Runs a benchmark job: builds and searches indexes, and makes tables, JSON and a plot
     Bench(BenchArguments),
-    /// Tries presets on a sample of vectors, recommends one for a device, and estimates its costs
+    /// Tries presets on a sample of vectors, recommends a preset for a device, and estimates the
+    /// costs of each preset
     Advise(AdviseArguments),
     /// Lists the copies of index files on a tier, and with `--remove` removes copies that no
     /// process uses
     Copies(CopiesArguments),
-    /// Serves memory of this machine to searches in other processes, on this machine or others.
-    /// With an index, serves its adjacency lists and high codes to compute servers
+    /// Serves memory of this machine to searches in other processes, here or on other machines.
+    /// With an index, serves the adjacency lists and high-precision codes of the index to compute
+    /// servers
     MemoryServer(MemoryServerArguments),
-    /// Serves the exact vectors of an index to compute servers, which re-rank with them
+    /// Re-ranks candidates for compute servers, with the exact vectors of an index
     StorageServer(StorageServerArguments),
-    /// Answers queries of clients; needs a memory server and a storage server
+    /// Answers queries of clients; needs a memory server, and a storage server or the index
     ComputeServer(ComputeServerArguments),
-    /// Runs all servers of an index on this machine; or searches or changes an index through
-    /// compute servers
+    /// Starts all servers of an index on this machine, or sends searches or changes to compute
+    /// servers
     #[command(subcommand)]
     Cluster(ClusterCommand),
     /// Lists the presets, with the layout, search strategy and other settings of each
@@ -141,8 +143,8 @@ pub struct BuildArguments {
     #[arg(long, value_name = "FILE|COLUMN", conflicts_with = "first_id")]
     pub ids: Option<PathBuf>,
 
-    /// If BASE is a Parquet file: the column of the vectors. It has lists of floats of 16, 32 or 64
-    /// bits, or of 8-bit integers
+    /// If BASE is a Parquet file: the column of the vectors. The column has lists of floats of 16,
+    /// 32 or 64 bits, or of 8-bit integers
     #[arg(long = "vectors", value_name = "COLUMN")]
     pub column: Option<String>,
 
@@ -193,8 +195,8 @@ pub struct ShapeArguments {
     #[arg(short, long, value_parser = names::metric(), default_value = "l2", visible_aliases = ["distance", "dist-fn"])]
     pub metric: Metric,
 
-    /// R: the maximum number of neighbours of a node [default: 64. If --search-memory puts the
-    /// codes into the nodes: as many as fit in a node's storage blocks]
+    /// R: the maximum number of neighbours of a node [default: 64. If --search-memory is too small
+    /// for all codes: as many as fit in the storage blocks of a node]
     #[arg(short = 'R', long, value_name = "R", value_parser = at_least_one,
           visible_aliases = ["max-degree", "graph-degree"])]
     pub degree: Option<usize>,
@@ -242,8 +244,8 @@ pub struct ShapeArguments {
           visible_alias = "chunk-size")]
     pub chunk: u64,
 
-    /// Chooses the smallest chunk size with which the chunk table in memory takes at most this
-    /// share of the size of all uncompressed vectors, for example 0.001
+    /// The maximum size of the chunk table in memory, as a share of the size of all uncompressed
+    /// vectors, for example 0.001. The build chooses the smallest chunk size that allows this share
     #[arg(long, value_name = "BETA", conflicts_with = "chunk")]
     pub chunk_overhead: Option<f64>,
 
@@ -266,14 +268,14 @@ pub struct ShapeArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// The memory that searches will have. If it is too small for all codes, the preset stratann
-    /// stores the codes in the nodes on storage. For large vectors, the memory also decides whether
-    /// each vector is stored whole or in two parts
+    /// The memory that searches will have. If this memory is too small for all codes, the preset
+    /// stratann stores the codes on storage, in the records of the nodes. For large vectors, the
+    /// memory also decides whether each vector is stored whole or in two parts
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub search_memory: Option<u64>,
 
-    /// The maximum size of the index on storage. The build chooses the largest degree from 16 to 96
-    /// with which it expects the index to fit
+    /// The maximum size of the index on storage. The build chooses the largest degree, from 16 to
+    /// 96, with which the estimated index fits
     #[arg(long, value_name = "BYTES", value_parser = size::parse, conflicts_with = "degree")]
     pub space: Option<u64>,
 
@@ -287,8 +289,8 @@ pub struct ShapeArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub replicas: Option<usize>,
 
-    /// For the grouped layout: a file of recorded queries. Each vector is then stored with the one
-    /// of its clusters that these queries probe most often
+    /// For the grouped layout: a file of recorded queries. A vector can belong to several clusters;
+    /// the build stores it with the cluster that these queries probe most often
     #[arg(long, value_name = "FILE", visible_alias = "frequencies")]
     pub query_log: Option<PathBuf>,
 
@@ -375,9 +377,10 @@ pub struct TrainArguments {
 #[command(override_usage = "stratann search [OPTIONS] <INDEX>... <QUERIES>")]
 pub struct SearchArguments {
     /// The index directory, then the file of query vectors. Several indexes, or directories of
-    /// indexes, are searched as one index. They need the same dimension, element type and metric
-    // One list of paths, since clap could not tell two lists apart with options between their
-    // words.
+    /// indexes, are searched as one index. All indexes need the same dimension, element type and
+    /// metric
+    // One list of paths, because clap could not tell two lists apart if options are between the
+    // paths.
     #[arg(required = true, value_name = "INDEX.. QUERIES")]
     pub files: Vec<PathBuf>,
 
@@ -409,14 +412,15 @@ pub struct SearchArguments {
     #[arg(long, value_name = "F", conflicts_with_all = ["list", "probes"])]
     pub recall: Option<f64>,
 
-    /// Finds the smallest list size with which these queries reach --recall, or in a cluster index
-    /// the smallest number of probes. Needs --truth
+    /// Finds the smallest list size (in a cluster index, the smallest number of probes) with which
+    /// these queries reach --recall. Needs --truth
     #[arg(long, requires_all = ["recall", "truth"])]
     pub find_list: bool,
 
     /// A condition that the attributes of results must match, such as "year >= 2020 and tags
-    /// contains 'sea'". If one of several indexes lacks a column, the vectors of this index have no
-    /// value in it. The file of --truth must contain only matching vectors
+    /// contains 'sea'". If one of several indexes lacks a column of the condition, the vectors of
+    /// this index have no value in the column. The file of --truth must contain only matching
+    /// vectors
     #[arg(long, value_name = "TEXT", value_parser = filter)]
     pub filter: Option<Filter>,
 
@@ -433,8 +437,9 @@ pub struct SearchArguments {
           conflicts_with_all = ["truth", "out", "explain", "parts", "find_list"])]
     pub like: Vec<u64>,
 
-    /// Prints which filter strategy the search used, its cost, and the expected reads of each
-    /// filter strategy. --json includes this without --explain
+    /// Prints the filter strategy of the search (the order of filter and search), the cost of the
+    /// search, and the reads to expect with each filter strategy. With --json, the output has these
+    /// values even without --explain
     #[arg(long, requires = "filter")]
     pub explain: bool,
 
@@ -494,8 +499,8 @@ pub struct SearchArguments {
     #[arg(long, value_name = "N", value_parser = in_flight)]
     pub in_flight: Option<usize>,
 
-    /// B: the number of candidates in a batch of re-ranking, if whole vectors are stored apart from
-    /// adjacency lists [default: set by the preset]
+    /// If whole vectors are stored apart from adjacency lists: B, the number of candidates that are
+    /// re-ranked in one batch [default: set by the preset]
     #[arg(long, value_name = "B", value_parser = list_size)]
     pub rerank_batch: Option<usize>,
 
@@ -513,19 +518,20 @@ pub struct SearchArguments {
     #[arg(long, value_name = "F", value_parser = share)]
     pub rerank_ratio: Option<f64>,
 
-    /// With the strategy press: the maximum length of the candidate list by low codes, as a
-    /// multiple of --list. DistVS uses 2 [default: 3]
+    /// With the strategy press: the maximum length of the candidate list by low-precision codes, as
+    /// a multiple of --list. DistVS uses 2 [default: 3]
     #[arg(long, value_name = "F")]
     pub low_list: Option<f64>,
 
-    /// With the strategy press: the share of the candidate list by low codes that each round ranks
-    /// by high codes. DistVS uses 0.3 [default: 0.2]
+    /// With the strategy press: in each round, a search ranks this share of the candidates by
+    /// low-precision codes again, by high-precision codes. DistVS uses 0.3 [default: 0.2]
     #[arg(long, value_name = "F")]
     pub refine: Option<f64>,
 
-    /// Without --nav: the number of nodes whose codes a search compares first (low codes, if there
-    /// are two kinds). The search starts near the nearest of these nodes. With 0, it starts at the
-    /// graph's entry node, as in DistVS [default: 64 with the strategy press, else 0]
+    /// Without --nav: the number of nodes whose codes a search compares first (the low-precision
+    /// codes, if there are two kinds). The search starts near the nearest of these nodes. With 0,
+    /// it starts at the graph's entry node, as in DistVS [default: 64 with the strategy press, else
+    /// 0]
     #[arg(long)]
     pub seeds: Option<usize>,
 
@@ -533,8 +539,8 @@ pub struct SearchArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub memory: Option<u64>,
 
-    /// The size of each index's cache of recently read adjacency lists and the vectors stored
-    /// beside them [default: no cache]
+    /// The size of the cache of each index. The cache has recently read adjacency lists, and the
+    /// vectors stored beside these lists [default: no cache]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub cache: Option<u64>,
 
@@ -570,12 +576,12 @@ pub struct SearchArguments {
     pub attributes: Option<String>,
 
     /// In the layered layout: makes all distances of results exact. For this, a search reads the
-    /// trailing parts of all results
+    /// trailing part of the vector of each result
     #[arg(long)]
     pub exact: bool,
 
-    /// Ends a search when no remaining candidate is likely to become a result, by the error of the
-    /// codes. At the same list size, this saves reads and lowers recall a little
+    /// Ends a search when no remaining candidate is likely to become a result. The likely error of
+    /// the codes decides this. At the same list size, this saves reads and lowers recall a little
     #[arg(long)]
     pub stop_early: bool,
 
@@ -625,7 +631,7 @@ fn choice(yes: bool, no: bool) -> Option<bool> {
     }
 }
 
-const IDS: &str = "A file of ids has ids with spaces, commas or line ends between them, or is a .npy array of integers. The name - means the standard input.";
+const IDS: &str = "A file of ids is a text with spaces, commas or line ends between the ids, or a .npy array of integers. The name - means the standard input.";
 
 /// `stratann insert`
 #[derive(Debug, Args)]
@@ -642,8 +648,8 @@ pub struct InsertArguments {
     #[arg(long, value_name = "FILE|COLUMN")]
     pub ids: Option<PathBuf>,
 
-    /// If VECTORS is a Parquet file: the column of the vectors. It has lists of floats of 16, 32 or
-    /// 64 bits, or of 8-bit integers
+    /// If VECTORS is a Parquet file: the column of the vectors. The column has lists of floats of
+    /// 16, 32 or 64 bits, or of 8-bit integers
     #[arg(long = "vectors", value_name = "COLUMN")]
     pub column: Option<String>,
 
@@ -725,7 +731,7 @@ pub struct SetAttributesArguments {
 
     /// A file of the new attributes, with the ids of their vectors: JSON lines with one object per
     /// vector, or Parquet, as for `build --attributes`. Without `--keep`, a row also removes the
-    /// attributes and the payload that it does not name
+    /// attributes and the payload that the row does not name
     #[arg(value_name = "FILE")]
     pub rows: PathBuf,
 
@@ -769,7 +775,7 @@ pub struct SetAttributesArguments {
 
 /// `stratann get`
 #[derive(Debug, Args)]
-#[command(after_help = format!("{IDS}\nIf another process changes the index during the command, the output shows the index as it was when the command began.\n{SIZES}"))]
+#[command(after_help = format!("{IDS}\nIf another process changes the index during the command, the output still shows the index of the start of the command.\n{SIZES}"))]
 pub struct GetArguments {
     /// The index directory
     pub index: PathBuf,
@@ -888,9 +894,9 @@ pub struct CalibrateArguments {
     pub index: PathBuf,
 
     /// A file of queries that resemble future ones. The command searches up to 10,000 of them
-    /// [default: vectors of the index, each searched as if it were absent. Most graph indexes also
-    /// use synthetic queries: a vector plus 0.2, 0.35 or 0.5 times the difference of two other
-    /// vectors]
+    /// [default: vectors of the index; a search for such a vector leaves out the vector itself.
+    /// Most graph indexes also use synthetic queries: a vector plus 0.2, 0.35 or 0.5 times the
+    /// difference of two other vectors]
     pub queries: Option<PathBuf>,
 
     /// If QUERIES is a Parquet file: the column of the vectors
@@ -938,8 +944,8 @@ pub struct WriteArguments {
     /// relocate: immediately; changed records are written together to free slots, as in OdinANN.
     /// accumulate: immediately; changed lists wait in memory, and many are written together.
     /// in-place: immediately; each changed list is overwritten in place, and memory grows by one
-    /// byte for each new vector. rebalance: in groups; the clusters that they join are kept
-    /// balanced [default: set by the preset]
+    /// byte for each new vector. rebalance: in groups; clusters that become too large or too small
+    /// are then split or merged [default: set by the preset]
     #[arg(long, value_name = "WAY", value_parser = names::update(), hide_possible_values = true)]
     pub update: Option<stratann::Update>,
 
@@ -968,8 +974,8 @@ pub struct PlaceArguments {
     /// (a `stratann memory-server`). remote-tls:host:port/name uses TLS, remote:shm:/path/name a
     /// ring in shared memory, and remote:ucx:host:port/name UCX. ssd-model, rdma-model, cxl-model
     /// and nvm-model simulate devices, for experiments. To place both roles, put a comma between
-    /// them, or repeat the option. The command makes missing copies, and compares them with the
-    /// index, which stays complete without them
+    /// them, or repeat the option. The command makes missing copies, and compares the copies with
+    /// the index. The index directory still has all files
     #[arg(long = "place", value_name = "ROLE=TIER,..")]
     pub place: Vec<Places>,
 }
@@ -1151,8 +1157,8 @@ pub struct CopiesArguments {
 /// `stratann repair`
 #[derive(Debug, Args)]
 #[command(after_help = format!(
-    "An index without damage is left unchanged. A repair drops data that it cannot read. If another attempt \
-     may read more, copy the directory first.\nExit status: 0 repaired, or nothing to do; 1 not repaired.\n{SIZES}"
+    "An index without damage is left unchanged. A repair drops all data that it cannot read. If a later attempt \
+     may read more of the data, copy the directory first.\nExit status: 0 repaired, or nothing to do; 1 not repaired.\n{SIZES}"
 ))]
 pub struct RepairArguments {
     /// The index directory
@@ -1218,12 +1224,12 @@ pub struct BenchArguments {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 #[command(after_help = format!(
-    "Clients and server need the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET. On loopback, processes of one user \
-     need none: they share a secret of that user. Clients with TLS trust the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
+    "Clients and server need the same secret, in the file that STRATANN_SECRET_FILE names, or in STRATANN_SECRET. On loopback, the processes of one user \
+     share a secret without these variables. Clients with TLS trust the certificates in the file that STRATANN_TLS_CA names.\n{SIZES}"
 ))]
 pub struct MemoryServerArguments {
-    /// The index whose lists and high codes compute servers read; its preset must be distvs.
-    /// Without an index, the server stores files for clients
+    /// The index whose adjacency lists and high-precision codes compute servers read. The preset of
+    /// the index must be distvs. Without an index, the server stores files for clients
     pub index: Option<PathBuf>,
 
     /// The maximum total size of the files of clients
@@ -1235,8 +1241,9 @@ pub struct MemoryServerArguments {
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700", value_parser = servers::host_and_port)]
     pub listen: String,
 
-    /// Stores the files of clients in this folder, where they outlive the server. No other program
-    /// may use the folder; it may be below /dev/shm [default: in the memory of the server]
+    /// Stores the files of clients in this folder, where the files outlive the server. No other
+    /// program may use the folder. The folder may be below /dev/shm [default: in the memory of the
+    /// server]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["index", "ucx"])]
     pub folder: Option<PathBuf>,
 
@@ -1246,8 +1253,8 @@ pub struct MemoryServerArguments {
     pub no_batch: bool,
 
     /// With an index: checks every second whether a merge replaced the lists and codes, and then
-    /// loads the new ones. The server still answers with the old ones, and keeps them in memory
-    /// until no search has used them for half a minute
+    /// loads the new lists and codes. The server keeps the old lists and codes in memory too, until
+    /// no search has used them for half a minute
     #[arg(long, conflicts_with_all = ["bytes", "folder"], requires = "index")]
     pub follow: bool,
 
@@ -1310,7 +1317,7 @@ fn share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err(format!(
-            "'{text}' is no share. Give a number from 0 to 1, for example 0.01"
+            "'{text}' is not a share. Give a number from 0 to 1, for example 0.01"
         )),
     }
 }

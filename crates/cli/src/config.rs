@@ -49,7 +49,7 @@ impl Expanded {
         };
         let (name, line) = said.lines.iter().find(|(name, _)| own(name))?;
         let file = said.file.display();
-        Some(format!("note: that is `{name}` in {file}, line {line}"))
+        Some(format!("note: this option is `{name}` in {file}, line {line}"))
     }
 }
 
@@ -306,7 +306,7 @@ mod tests {
             let error = Arguments::command().try_get_matches_from(&expanded.words);
             expanded.note(&error.unwrap_err())
         };
-        let said = format!("note: that is `listn` in {path}, line 2");
+        let said = format!("note: this option is `listn` in {path}, line 2");
         let words = ["stratann", "storage-server", "i", "--config", path];
         assert_eq!(note(&words), Some(said));
         // An error about an option on the command line is not attributed to the file, whether its
@@ -316,7 +316,7 @@ mod tests {
             assert_eq!(note(&[&words[..], &[typed]].concat()), None);
         }
         std::fs::write(&file, "threads = 0\n").unwrap();
-        let said = format!("note: that is `threads` in {path}, line 1");
+        let said = format!("note: this option is `threads` in {path}, line 1");
         assert_eq!(note(&words), Some(said));
     }
 }

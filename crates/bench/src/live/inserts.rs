@@ -20,8 +20,8 @@ use crate::report::Point;
 
 /// The number of rows in a call. The engine splits such a call.
 const ROWS: usize = 256;
-/// Pages are written in the background. Counts of pages are final if they have not changed for this
-/// time.
+/// Threads in the background write pages. If the counts of pages have not changed for this time,
+/// the counts are final.
 const STILL: Duration = Duration::from_millis(300);
 /// The longest wait for final counts of pages.
 const PATIENCE: Duration = Duration::from_secs(30);

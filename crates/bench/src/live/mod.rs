@@ -58,7 +58,7 @@ fn live(run: &PlannedRun) -> Result<&LiveRun, Failure> {
 fn measure(plan: &Plan, setting: &Setting) -> Result<Outcome, Failure> {
     if plan.repeat != 1 {
         return Err(Failure::Wrong(
-            "--repeat does not apply to a job of live updates; each run changes its index, so it measures once. Run the job again".into(),
+            "--repeat does not apply to a job of live updates; each run changes its index, so the job measures each run once. Run the job again".into(),
         ));
     }
     let base = VectorFile::open(&plan.base)?;

@@ -90,8 +90,9 @@ impl Truth {
         }
         let rows = sample.len() / queries.row_bytes();
         let sample = Matrix::new(sample, rows, queries.dim(), queries.element())?;
-        // If rows have a random order, the k nearest live rows are among about k * rows / least
-        // nearest rows. Several times this number leaves a margin for other orders.
+        // If rows have a random order, the k nearest live rows are, on average, among the k * rows
+        // / least nearest rows of the base. Several times this number leaves a margin for other
+        // orders.
         let all = base.rows == least;
         let enough = match all {
             true => K,

@@ -16,13 +16,13 @@ pub struct AdviseArguments {
     /// A file of vectors that represent the collection
     pub base: PathBuf,
 
-    /// A file of queries that resemble future ones [default: vectors of BASE. Their neighbours may
-    /// be harder to find than the neighbours of real queries]
+    /// A file of queries that resemble future ones [default: vectors of BASE. The neighbours of
+    /// such vectors may be harder to find than the neighbours of real queries]
     #[arg(long, value_name = "FILE")]
     pub queries: Option<PathBuf>,
 
-    /// The device from which searches will read the index: dram, or ssd, rdma, cxl or nvm as
-    /// measured in the paper on second-tier memory
+    /// The device from which searches will read the index: dram, ssd, rdma, cxl or nvm. The figures
+    /// of all but dram are from the paper on second-tier memory
     #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "ssd")]
     pub device: Device,
 

@@ -24,8 +24,8 @@ pub struct CreateArguments {
           visible_aliases = ["element", "data-type"])]
     pub dtype: Element,
 
-    /// Columns of attributes, in which no vector has a value yet: "year=integer,tags=list of
-    /// strings". Other types: float, string, boolean, timestamp, list of integers
+    /// Columns of attributes, for later inserts: "year=integer,tags=list of strings". Other types:
+    /// float, string, boolean, timestamp, list of integers
     #[arg(long, value_name = "NAME=TYPE,..", value_delimiter = ',', value_parser = names::column)]
     pub columns: Vec<(String, ColumnType)>,
 
@@ -39,8 +39,8 @@ pub struct CreateArguments {
     #[arg(long)]
     pub overwrite: bool,
 
-    /// If the index exists and has this dimension, element type and metric, and these columns,
-    /// leaves it unchanged instead of failing
+    /// If the index exists, with this dimension, element type and metric and these columns, the
+    /// command leaves the index unchanged and succeeds
     #[arg(long, conflicts_with = "overwrite")]
     pub exist_ok: bool,
 

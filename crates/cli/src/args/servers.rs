@@ -15,16 +15,16 @@ use stratann_terminal::size;
 /// Options of every server: its connections, health and log.
 #[derive(Debug, Args)]
 pub struct ListenArguments {
-    /// Also listens at this path, for processes of the same user on this machine. They connect to
-    /// shm:PATH, and use rings in shared memory
+    /// Also listens at this path, for processes of the same user on this machine. These processes
+    /// connect to shm:PATH, and send messages through buffers in shared memory
     #[arg(long, value_name = "PATH")]
     pub ring: Option<PathBuf>,
 
     /// Also listens through UCX, which uses RDMA if the machine has a card for it. Clients connect
     /// to ucx:HOST:PORT, or for files to remote:ucx:HOST:PORT/name. UCX neither encrypts the
-    /// traffic nor checks a secret: use it only among machines that trust each other. The handshake
-    /// over TCP does check the secret; on loopback, the user's own secret is used if none is given.
-    /// Needs a build with `--features ucx`, and the UCX library
+    /// traffic nor checks a secret: use it only among machines that trust each other. The
+    /// handshake, which uses TCP, does check the secret. On loopback, the processes of one user
+    /// share a secret if none is given. Needs a build with `--features ucx`, and the UCX library
     #[arg(long, conflicts_with = "tls_certificate")]
     pub ucx: bool,
 
@@ -46,7 +46,7 @@ pub struct ListenArguments {
     pub clients: usize,
 
     /// Serves HTTP at this address: /health reports whether the server can work, and /metrics has
-    /// its counters, for Prometheus
+    /// the counters of the server, for Prometheus
     #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
     pub http: Option<String>,
 
@@ -110,33 +110,33 @@ pub struct ComputeArguments {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = in_flight)]
     pub in_flight: usize,
 
-    /// D_high: the length of the candidate list by high codes, for queries whose client gives no
-    /// length. The list by low codes is --low-list times as long. Half as many candidates as D_high
-    /// are re-ranked
+    /// D_high: the length of the candidate list by high-precision codes, if the client gives no
+    /// length. The list by low-precision codes is --low-list times as long. A search re-ranks half
+    /// as many candidates as D_high
     #[arg(short = 'l', long, value_name = "L", default_value_t = 80, value_parser = list_size)]
     pub list: usize,
 
-    /// The number of nodes that a search visits in each round, for queries whose client gives no
-    /// number
+    /// The number of nodes that a search visits in each round, if the client gives no number
     #[arg(short = 'W', long, value_name = "W", default_value_t = 8, value_parser = beam)]
     pub beam: usize,
 
-    /// The share of the candidate list by low codes that each round ranks by high codes
+    /// In each round, a search ranks this share of the candidates by low-precision codes again, by
+    /// high-precision codes
     #[arg(long, value_name = "F", default_value_t = 0.2, value_parser = refinement)]
     pub refine: f64,
 
-    /// The maximum length of the candidate list by low codes, as a multiple of --list
+    /// The maximum length of the candidate list by low-precision codes, as a multiple of --list
     #[arg(long, value_name = "F", default_value_t = 3.0, value_parser = low_list)]
     pub low_list: f64,
 
-    /// The number of nodes whose low codes a search compares first. The search starts near the
-    /// nearest of these nodes. With 0, it starts at the graph's entry node, as in DistVS
+    /// The number of nodes whose low-precision codes a search compares first. The search starts
+    /// near the nearest of these nodes. With 0, it starts at the graph's entry node, as in DistVS
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = seeds)]
     pub seeds: usize,
 
-    /// The memory for low codes. If it is too small for all low codes, the codes of the nodes with
-    /// the fewest incoming links stay at the memory server. That server then estimates the
-    /// distances of these nodes (DistVS §3.3) [default: enough for all low codes]
+    /// The memory for low-precision codes. If this memory is too small for all of them, the codes
+    /// of the nodes with the fewest incoming links stay at the memory server. The memory server
+    /// then estimates the distances of these nodes (DistVS §3.3) [default: enough for all]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub low_memory: Option<u64>,
 
@@ -150,8 +150,8 @@ pub struct ComputeArguments {
     pub waiting: usize,
 
     /// Sends each message to another server separately, for comparison. By default, messages that
-    /// wait for the same server are sent together (DistVS §4.2). For its answers, a memory server
-    /// has its own --no-batch. A storage server always sends waiting answers together
+    /// wait for the same server are sent together (DistVS §4.2). The option --no-batch of a memory
+    /// server does this for answers. A storage server always sends waiting answers together
     #[arg(long)]
     pub no_batch: bool,
 }
@@ -232,7 +232,7 @@ pub struct UpArguments {
     pub server: ListenArguments,
 }
 
-/// How a client reaches compute servers to change an index.
+/// Options of a client that changes an index through compute servers.
 #[derive(Debug, Args)]
 pub struct ClusterChangeArguments {
     /// The file of the secret that clients and servers share, instead of the file that
@@ -240,8 +240,8 @@ pub struct ClusterChangeArguments {
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
-    /// The time limit of each request of the change. Before the first request, connecting to the
-    /// servers may take up to this time too
+    /// The time limit of each request to a server. Before the first request, connecting to the
+    /// servers may take as long again
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, allow_negative_numbers = true)]
     pub deadline: Duration,
 
@@ -305,8 +305,8 @@ pub struct ClusterSearchArguments {
     #[arg(short, long, default_value_t = 10, value_parser = at_least_one)]
     pub k: usize,
 
-    /// The length of the candidate list by high codes. Several values, for example 40,80, are
-    /// measured one after the other [default: the --list of the compute server]
+    /// The length of the candidate list by high-precision codes. Several values, for example 40,80,
+    /// are measured one after the other [default: the --list of the compute server]
     #[arg(short = 'l', long, value_name = "L", value_delimiter = ',', value_parser = list_size)]
     pub list: Vec<usize>,
 
@@ -337,8 +337,8 @@ pub struct ClusterSearchArguments {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = in_flight)]
     pub in_flight: usize,
 
-    /// The time limit of each query. Before the first query, connecting to the servers may take up
-    /// to this time too
+    /// The time limit of each query. Before the first query, connecting to the servers may take as
+    /// long again
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
     pub deadline: Duration,
 
@@ -361,7 +361,7 @@ pub(super) fn host_and_port(text: &str) -> Result<String, String> {
 }
 
 /// The names of servers, as a user types them. One argument has all names, so the next argument is
-/// no server.
+/// not a server.
 #[derive(Clone, Debug)]
 pub struct ServerList(pub Vec<String>);
 
@@ -374,7 +374,7 @@ fn server_list(text: &str) -> Result<ServerList, String> {
 fn server(text: &str) -> Result<String, String> {
     if let Some(meant) = Server::meant(text) {
         return Err(format!(
-            "'{text}' is no name of a server. Did you mean {meant}?"
+            "'{text}' is not the name of a server. Did you mean {meant}?"
         ));
     }
     match text.strip_prefix(Server::RING) {
@@ -412,7 +412,7 @@ fn refinement(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok();
     let share = share.filter(|share| *share > 0.0 && *share <= 1.0);
     share.ok_or_else(|| {
-        format!("'{text}' is no share. Give a number above 0 and up to 1 (0.2 is usual)")
+        format!("'{text}' is not a share. Give a number above 0 and up to 1 (0.2 is usual)")
     })
 }
 
@@ -421,7 +421,9 @@ fn low_list(text: &str) -> Result<f64, String> {
     let times = text.parse::<f64>().ok();
     let times = times.filter(|times| (1.0..=most).contains(times));
     times.ok_or_else(|| {
-        format!("'{text}' is no number from 1 to {most}. Give a number in this range (3 is usual)")
+        format!(
+            "'{text}' is not a number from 1 to {most}. Give a number in this range (3 is usual)"
+        )
     })
 }
 
@@ -429,12 +431,12 @@ fn seeds(text: &str) -> Result<usize, String> {
     let most = bounds::MOST_SEEDS;
     let nodes = text.parse::<usize>().ok();
     let nodes = nodes.filter(|&nodes| nodes <= most);
-    nodes.ok_or_else(|| format!("'{text}' is no whole number from 0 to {most}. Give a number in this range (64 is usual)"))
+    nodes.ok_or_else(|| format!("'{text}' is not a whole number from 0 to {most}. Give a number in this range (64 is usual)"))
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let parsed = text.parse::<f64>().ok();
     let time = parsed.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     time.filter(|time| !time.is_zero())
-        .ok_or_else(|| format!("'{text}' is no time. Give seconds above 0, for example 0.5"))
+        .ok_or_else(|| format!("'{text}' is not a time. Give seconds above 0, for example 0.5"))
 }

@@ -62,7 +62,7 @@ pub fn run(arguments: &AdviseArguments, quiet: bool) -> Result<(), Failure> {
     let best = candidates.first().filter(|best| best.fits);
     output.line(match best {
         Some(best) => format!(
-            "an estimate for {} vectors on {device}, by a sample of {}:\n  stratann build {} INDEX --metric {} --preset {}{}{}\n  stratann search INDEX QUERIES {} {}{}",
+            "an estimate for {} vectors on {device}, from a sample of {}:\n  stratann build {} INDEX --metric {} --preset {}{}{}\n  stratann search INDEX QUERIES {} {}{}",
             size::count(rows),
             size::count(base.rows().min(options.sample) as u64),
             arguments.base.display(),
@@ -90,7 +90,7 @@ fn parameters(candidate: &Candidate, degree: &str, replicas: &str) -> String {
 fn row(candidate: &Candidate, options: &AdviseOptions) -> Vec<String> {
     let over = |bytes: u64, most: Option<u64>| most.is_some_and(|most| bytes > most);
     let why_not = [
-        (candidate.recall < options.recall, "too low a recall"),
+        (candidate.recall < options.recall, "its recall is too low"),
         (over(candidate.memory, options.memory), "needs more memory"),
         (over(candidate.size, options.space), "takes more space"),
     ];

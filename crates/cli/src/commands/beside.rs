@@ -148,7 +148,7 @@ fn no_column(name: &str, there: &BTreeSet<String>) -> Failure {
     ) {
         (_, true) => "the index has no attributes. Leave --attributes out".to_owned(),
         (Some(meant), _) => format!("did you mean {meant:?}?"),
-        (None, _) => format!("it has {}", crate::parquet::listed(&there)),
+        (None, _) => format!("the index has {}", crate::parquet::listed(&there)),
     };
     Failure::Wrong(format!(
         "--attributes names {name:?}, which is no column of the index; {remedy}"

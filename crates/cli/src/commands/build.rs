@@ -82,11 +82,12 @@ struct Created {
     there_already: bool,
     /// Dimension of the vectors.
     dimension: usize,
-    /// Their element type, such as "f32".
+    /// Element type of the vectors, such as "f32".
     element: String,
     /// The metric.
     metric: String,
-    /// The costs of its build, if it was built now. Its keys are on the same level.
+    /// The costs of the build, if the index was built now. The keys of the report are on the same
+    /// level.
     #[serde(flatten)]
     report: Option<BuildReport>,
 }
@@ -107,7 +108,7 @@ pub fn create(arguments: &CreateArguments, quiet: bool) -> Result<(), Failure> {
         .find(|(name, _)| !names.insert(name))
     {
         return Err(Failure::Wrong(format!(
-            "--columns names {name:?} twice; a column has one type. Remove one of them"
+            "--columns names {name:?} twice; a column has one type. Remove one of the two"
         )));
     }
     let columns = arguments.columns.iter();
@@ -176,7 +177,7 @@ pub fn options(shape: &ShapeArguments, source: &dyn VectorSource) -> Result<Buil
     })
 }
 
-/// Ids that count up from `first`. `None` if they are the row numbers.
+/// Ids that count up from `first`. `None` if the ids are the row numbers.
 fn ids(first: u64, rows: usize) -> Result<Option<Vec<u64>>, Failure> {
     if first == 0 {
         return Ok(None);
@@ -249,14 +250,15 @@ fn print(
     Ok(())
 }
 
-/// Prints the work that was taken over from a build that was killed, and the costs of savepoints.
+/// Prints the work that the savepoints of an earlier build saved, and the size of the new
+/// savepoints.
 fn print_savepoints(output: &mut Output, report: &BuildReport) -> Result<(), Failure> {
     let resumed = match report.resumed.is_empty() {
         true => "nothing".to_owned(),
         false => report.resumed.join("; "),
     };
     let lines = [
-        ("taken over", resumed),
+        ("from savepoints", resumed),
         ("savepoints", size::format(report.savepoint_bytes)),
     ];
     output.text(facts(&lines))
@@ -265,7 +267,7 @@ fn print_savepoints(output: &mut Output, report: &BuildReport) -> Result<(), Fai
 /// Why a degree was chosen for a space budget.
 fn chosen_for(space: &SpaceChoice) -> String {
     let next = match space.next {
-        None => "none larger is tried".to_owned(),
+        None => "no larger R is tried".to_owned(),
         Some((degree, bytes)) => format!("{} expected with R {degree}", size::format(bytes)),
     };
     format!(

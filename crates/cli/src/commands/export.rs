@@ -44,10 +44,10 @@ pub fn run(arguments: &ExportArguments, quiet: bool) -> Result<(), Failure> {
     }
     // Facts that the file lacks and that a build from it needs.
     if !report.times.is_empty() {
-        lines.push(("of these, times", report.times.join(",")));
+        lines.push(("keys of times", report.times.join(",")));
     }
     if let Some(key) = &report.payload {
-        lines.push(("of these, the payload", key.clone()));
+        lines.push(("key of the payload", key.clone()));
     }
     lines.push(("exported", format!("in {}", size::seconds(report.seconds))));
     output.text(facts(&lines))?;

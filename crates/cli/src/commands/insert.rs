@@ -149,11 +149,11 @@ fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
             false => "",
         };
         let beside = match insert.attributes {
-            true => ", with its `--attributes`, `--payload` and `--times` again,",
+            true => ", with the same `--attributes`, `--payload` and `--times`,",
             false => "",
         };
         shown.warn(&format!(
-            "an insert of {name} was cut off, and some of its rows are not in the index. `stratann insert --resume {index} {file}{column}`{beside} continues it. \
+            "an insert of {name} was cut off, and some rows of the file are not in the index. `stratann insert --resume {index} {file}{column}`{beside} continues that insert. \
              `stratann insert --forget {index} {name}` leaves the inserted rows in the index, and ends this warning; a later insert of the file then inserts all rows"
         ));
     }
@@ -163,7 +163,7 @@ fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
 fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
     let advice = match &error {
         Error::Partly { .. } if arguments.upsert => {
-            ". Run the same command again: it replaces inserted rows with the same rows".to_owned()
+            ". Run the same command again: the command then replaces the rows that are in the index already with the same rows".to_owned()
         }
         Error::Partly { .. } | Error::CutOff { .. } => {
             format!(". To continue: {}", with_resume(std::env::args_os()))

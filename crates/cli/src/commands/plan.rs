@@ -28,7 +28,7 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
         Ok(stratann::plan_build(
             shape,
             &BuildOptions {
-                // It would follow from the number of vectors.
+                // A budget of space needs the number of vectors, which is not known yet.
                 space: None,
                 ..options(&arguments.shape, shape)?
             },
@@ -67,7 +67,7 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
     );
     let memory = match (plan.in_parts, cap) {
         (true, Some(cap)) => format!(
-            "{}, in parts, which takes longer; {} without parts",
+            "{}, for a build in parts, which takes longer; {} for a build without parts",
             size::format(cap),
             size::format(plan.memory)
         ),
@@ -97,8 +97,11 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
         ),
         ("index", index),
         (
-            "while it is built",
-            format!("{} of scratch beside it", size::format(plan.scratch)),
+            "during the build",
+            format!(
+                "{} of temporary files beside the index",
+                size::format(plan.scratch)
+            ),
         ),
         (
             "search memory",

@@ -45,7 +45,7 @@ fn check_names_joined(arguments: &SearchArguments) -> Result<(), Failure> {
     let without_names = arguments.attributes.as_deref() == Some("");
     match arguments.files.iter().find(is_names) {
         Some(names) if without_names => Err(Failure::Wrong(format!(
-            "{names} is no file and no index; names of attributes follow --attributes after a =. \
+            "{names} is neither a file nor an index; names of attributes must follow --attributes after a =. \
              Give --attributes={names}, or the right path",
             names = names.display()
         ))),
@@ -213,7 +213,7 @@ impl Searcher<'_> {
             && !(target > 0.0 && target <= 1.0)
         {
             return Err(Failure::Wrong(format!(
-                "--recall {target} is no share. Give a number above 0 and up to 1, for example 0.95"
+                "--recall {target} is not a share. Give a number above 0 and up to 1, for example 0.95"
             )));
         }
         let options = options_of(&target, arguments, threads)?;
@@ -537,13 +537,13 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
     };
     if filter.wider > 0 {
         text += &format!(
-            "  {} of {asked} queries{all} probed further clusters, since matches are not spread evenly\n",
+            "  {} of {asked} queries{all} probed further clusters, because matches are not spread evenly\n",
             size::count(filter.wider),
         );
     }
     if filter.dry > 0 {
         text += &format!(
-            "  {} of {asked} queries{all} met too few matches by the strategy \"within\", or only distant ones, and continued by \"before\"\n",
+            "  {} of {asked} queries{all} found too few matches, or only distant matches, with the strategy \"within\", and continued with \"before\"\n",
             size::count(filter.dry),
         );
     }

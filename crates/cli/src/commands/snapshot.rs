@@ -20,7 +20,7 @@ pub fn run(arguments: &SnapshotArguments, quiet: bool) -> Result<(), Failure> {
     let mut bytes = size::format(report.bytes);
     if report.shared_bytes > 0 {
         let shared = size::format(report.shared_bytes);
-        bytes += &format!(", {shared} of them in blocks shared with the original");
+        bytes += &format!(", including {shared} in blocks shared with the original");
     }
     let changes = format!("{}, in the log", size::count(report.log_records));
     let mut lines = vec![
@@ -31,7 +31,10 @@ pub fn run(arguments: &SnapshotArguments, quiet: bool) -> Result<(), Failure> {
         ("changes since the checkpoint", changes),
     ];
     if report.tries > 1 {
-        let tries = format!("{} times, since checkpoints were made", report.tries);
+        let tries = format!(
+            "{} times, because checkpoints were made during the copy",
+            report.tries
+        );
         lines.push(("begun", tries));
     }
     lines.push(("copied", format!("in {}", size::seconds(report.seconds))));

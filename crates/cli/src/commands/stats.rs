@@ -44,7 +44,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
                 size::format(stats.log_bytes)
             ),
         ),
-        ("kept for deletes", size::format(stats.room_bytes)),
+        ("reserved for deletes", size::format(stats.room_bytes)),
         ("deleted", deleted(&stats)),
         ("due", due(&stats)),
         ("health", health(&looked)),
@@ -72,7 +72,7 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     let mut table = Table::new(&["<part", "bytes", "size", "a vector"]);
     let leads = match &stats.clusters {
         None => "graph",
-        // The tables include the numbers of members, if these are stored separately.
+        // The tables include the numbers of members, if these numbers are stored separately.
         Some(_) => "heads and tables",
     };
     for (part, bytes) in [
@@ -136,7 +136,7 @@ fn due(stats: &Stats) -> String {
     }
 }
 
-/// The queries by which `search --recall` goes.
+/// The queries from whose recall `search --recall` chooses list sizes.
 fn calibrated(stats: &Stats) -> String {
     let Some(calibrated) = stats.calibrated else {
         return "not measured (`stratann calibrate`)".to_owned();
@@ -147,7 +147,7 @@ fn calibrated(stats: &Stats) -> String {
         false => "",
     };
     match calibrated.source {
-        QuerySource::Index => format!("measured with {queries}, made of its vectors"),
+        QuerySource::Index => format!("measured with {queries}, made from vectors of the index"),
         QuerySource::User => format!("measured with {queries} of yours{too_few}"),
     }
 }
@@ -370,7 +370,7 @@ fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
         (
             "saved",
             format!(
-                "{} of the {} that the coupled layout takes",
+                "{} of the {} that the coupled layout would take",
                 percent(stats.saved),
                 size::format(stats.coupled_bytes)
             ),
@@ -378,7 +378,7 @@ fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
         (
             "saved of nodes",
             format!(
-                "{} of the {} that graph and vectors alone take in the coupled layout",
+                "{} of the {} that graph and vectors alone would take in the coupled layout",
                 percent(stats.graph_and_vectors.saved),
                 size::format(stats.graph_and_vectors.coupled_bytes)
             ),

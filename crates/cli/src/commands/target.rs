@@ -97,7 +97,7 @@ impl Target {
         }
         if arguments.watch_recall.is_some() {
             return Err(Failure::Wrong(format!(
-                "--watch-recall applies to one index, and {} indexes are given. Give one of them",
+                "--watch-recall applies to one index, and {} indexes are given. Give one index",
                 paths.len()
             )));
         }

@@ -72,7 +72,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     truth.write(&arguments.out)?;
     let mut output = Output::lock();
     output.line(format!(
-        "{}: the {} nearest of {}, in {}",
+        "{}: the {} nearest neighbours of {}, in {}",
         arguments.out.display(),
         truth.k,
         size::queries(truth.queries as u64),
@@ -96,7 +96,7 @@ fn check_ids(arguments: &TruthArguments, ids: Option<&[u64]>, rows: usize) -> Re
     }
     let Some(behind) = arguments.first_id.checked_add(rows as u64) else {
         return Err(Failure::Wrong(format!(
-            "--first-id {} is too large; the ids of {rows} vectors would exceed 18446744073709551614. Give a smaller one",
+            "--first-id {} is too large; the ids of {rows} vectors would exceed 18446744073709551614. Give a smaller id",
             arguments.first_id,
         )));
     };

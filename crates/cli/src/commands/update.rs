@@ -264,7 +264,7 @@ pub(super) fn finish(
         )
     };
     if let Some(before) = changed.in_before {
-        lines.push(("in before", format!("the first {}", size::count(before))));
+        lines.push(("inserted before", format!("the first {}", size::count(before))));
     }
     for file in changed.forgotten.iter().flatten() {
         lines.push((
@@ -312,13 +312,13 @@ pub(super) fn finish(
         let from_log = some(report.merged, "from the log");
         let direct = some(report.direct, "inserted directly since the last merge");
         let merged = format!(
-            "{}{from_log}{direct}, without {} deleted or replaced, in {}",
+            "{}{from_log}{direct}; {} deleted or replaced vectors were left out; in {}",
             size::vectors(report.vectors),
             size::count(report.removed),
             size::seconds(report.seconds)
         );
         let segments = format!(
-            "{} kept, {} rewritten with {}",
+            "{} unchanged, {} rewritten with {}",
             size::count(report.segments_kept),
             size::count(report.segments_rewritten),
             size::vectors(report.vectors_rewritten)
@@ -338,17 +338,21 @@ pub(super) fn finish(
                     CodebookFate::Kept => {}
                     CodebookFate::Trained => lines.push((
                         "codes",
-                        "from a new codebook, since the index had outgrown the old one".into(),
+                        "from a new codebook, because the index has too many vectors for the old one"
+                            .into(),
                     )),
                     CodebookFate::Outgrown => lines.push((
                         "codes",
-                        "from the old codebook, which was given to the build. The index has outgrown it: rebuild the index with another --codebook, or without one"
+                        "from the old codebook, which was given to the build. The index has too many vectors for this codebook. Rebuild the index with another --codebook, or without --codebook"
                             .into(),
                     )),
                 }
                 lines.push(("on storage", storage));
             }
-            false => lines.push(("merged", "nothing: no change since the checkpoint".into())),
+            false => lines.push((
+                "merged",
+                "nothing: there are no changes since the checkpoint".into(),
+            )),
         }
     }
     lines.push(("vectors", size::count(changed.vectors)));
@@ -359,7 +363,7 @@ pub(super) fn finish(
     let is_changed = changed.inserted + changed.deleted + changed.set.unwrap_or(0) > 0;
     let again = match (is_merged, is_changed) {
         (true, _) => Some(
-            "running servers use the old checkpoint. Restart all of them, except memory servers with --follow",
+            "running servers still search the old checkpoint. Restart all servers, except memory servers with --follow",
         ),
         (false, true) => Some(
             "running servers lack this change until the storage server is restarted. While servers run, make changes through them (`stratann cluster upsert`)",

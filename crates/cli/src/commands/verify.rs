@@ -29,13 +29,13 @@ pub fn run(arguments: &VerifyArguments, quiet: bool) -> Result<(), Failure> {
     // Without a readable MANIFEST no file was read, and no repair is possible.
     let remedy = match report.files {
         _ if report.unread == report.problem_count => {
-            "these files could not be checked, and may have no damage. Remove the cause, then verify again".to_owned()
+            "these files could not be checked, and may have no damage. Remove the listed causes, then verify again".to_owned()
         }
         _ if report.original_problems == Some(0) => {
             let places = arguments.places.all()?;
             format!(
                 "the index itself has no damage. `stratann copies {index} --place {places} --remove` removes the damaged copies, and the next opening of the index \
-                 makes new ones"
+                 makes new copies"
             )
         }
         0 => "restore a copy of the index, or rebuild it from its source".to_owned(),

@@ -26,7 +26,8 @@ pub struct Column {
 enum Form {
     /// Each row has one value or one list of values, in one leaf of the schema.
     Leaf { leaf: usize, kind: Kind, most: Most },
-    /// Any other structure. The schema has only this column, and each of its rows becomes JSON.
+    /// Any other structure. The schema has only this column, and each row of the column becomes
+    /// JSON.
     Nested(Box<Type>),
 }
 
@@ -459,8 +460,8 @@ impl Levels {
         self.item.map_or(0, |_| values as u64)
     }
 
-    /// If a list of the last read has too many items, the texts of all rows: an error for the first
-    /// such list, and null for each other row.
+    /// If a list of the last read has too many items, returns a text for each row: an error for the
+    /// first such list, and null for the other rows.
     fn refused(&self, most: Most, rows: usize) -> Option<Vec<Text>> {
         let item = self.item?;
         let mut lengths: Vec<usize> = Vec::with_capacity(rows);

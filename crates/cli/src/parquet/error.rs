@@ -124,7 +124,8 @@ impl ParquetError {
         }
     }
 
-    /// Turns the error into the failure of a command. Its message begins with the name of the file.
+    /// Turns the error into the failure of a command. The message of the failure begins with the
+    /// name of the file.
     pub fn of(self, file: &str) -> Failure {
         let text = format!("{file}: {self}");
         match self {
@@ -140,7 +141,7 @@ impl fmt::Display for ParquetError {
         match self {
             Self::Unreadable { found } => write!(
                 f,
-                "this is no whole Parquet file; {found}. Fetch it again, or write it again with \
+                "this is not a whole Parquet file; {found}. Fetch the file again, or write it again with \
                  pyarrow.parquet.write_table"
             ),
             Self::Types {
@@ -152,7 +153,7 @@ impl fmt::Display for ParquetError {
                 column,
             } => write!(
                 f,
-                "{one} and {other} both name column {column:?}. Name it in only one of these options"
+                "{one} and {other} both name column {column:?}. Name the column in one option only"
             ),
             Self::Rows {
                 found,
@@ -187,7 +188,7 @@ impl fmt::Display for ParquetError {
             }
             Self::Twice { column } => write!(
                 f,
-                "two columns are named {column:?}; each needs a name of its own. Rename one"
+                "two columns are named {column:?}; names of columns must differ. Rename one column"
             ),
             Self::NoColumns => write!(
                 f,
@@ -211,7 +212,7 @@ impl fmt::Display for ParquetError {
             } => write!(f, "row {row}, column {column:?} is {found}; {reason}"),
             Self::Compression { column, found } => write!(
                 f,
-                "column {column:?} is compressed with {found}; supported are snappy, gzip, zstd and lz4. Write the file again with one of them (compression= of \
+                "column {column:?} is compressed with {found}; the supported compressions are snappy, gzip, zstd and lz4. Write the file again with one of these (compression= of \
                  pyarrow.parquet.write_table)"
             ),
             Self::Memory {
@@ -229,7 +230,7 @@ impl fmt::Display for ParquetError {
             ),
             Self::Spool { folder, found } => write!(
                 f,
-                "the rows of the file cannot be written to a temporary file in {folder}; {found}. Make the folder writable, and free space for the vectors, and for the attributes as JSON lines"
+                "the rows of the file cannot be written to a temporary file in {folder}; {found}. Make the folder writable, or free space there. The temporary file has the vectors, and the attributes as JSON lines"
             ),
         }
     }

@@ -8,8 +8,9 @@
 //!
 //! A schema is a list of elements. Each element has the number of its children, which are later
 //! elements. The crate builds the schema by recursion, so a deep schema would overflow the stack.
-//! This module checks the depth first. Then it passes the schema to the crate in a small footer of
-//! its own. The crate reads the whole footer with that schema, and never builds another one.
+//! This module checks the depth first. Then this module passes the schema to the crate, in a small
+//! footer that has only the schema. The crate reads the whole footer with that schema, and never
+//! builds another schema.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -30,8 +31,8 @@ const IN_MEMORY: u64 = 25;
 
 /// Opens a file, and takes the memory of its footer from the budget.
 ///
-/// # Errors
-/// The file is no Parquet file, its footer exceeds the budget, or its schema is too deep.
+/// # Errors The file is no Parquet file, its footer needs more memory than the budget has, or its
+/// schema is too deep.
 pub fn open(file: File, budget: &Budget) -> Result<SerializedFileReader<File>, ParquetError> {
     const TAIL: u64 = 8;
     let length = file.metadata().map_err(unreadable)?.len();
@@ -110,7 +111,7 @@ fn step_over_schema(thrift: &mut Thrift) -> Result<bool, Malformed> {
     if kind != STRUCT {
         return Err(Malformed::Wrong);
     }
-    // For each open group, the number of its children that are not read yet.
+    // For each group whose children are being read, the number of unread children.
     let mut open: Vec<u64> = Vec::new();
     for at in 0..elements {
         let children = element(thrift)?;

@@ -24,7 +24,7 @@ pub struct Header {
     /// The number of bytes at the beginning of the page that are never compressed: the levels, in a
     /// page of version 2.
     pub levels: u64,
-    /// Whether the bytes after the levels are compressed, if the column is.
+    /// Whether the bytes after the levels are compressed, in a compressed column.
     pub is_compressed: bool,
 }
 
@@ -44,7 +44,7 @@ impl Header {
     /// # Errors
     /// The file cannot be read at this offset, or has no page header there.
     pub fn read(file: &File, at: u64, most: u64) -> Result<Self> {
-        // Few headers are longer than 1 KiB: those whose statistics have long texts.
+        // Only headers with long texts in their statistics are longer than 1 KiB.
         let (mut room, longest) = (1 << 10, 16 << 20);
         loop {
             let now = most.min(room);

@@ -217,9 +217,9 @@ pub fn folder_of(index: &Path) -> PathBuf {
     there.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// Runs `work` with the reader, and turns a panic into an error. A panic prints no message. The
-/// reader panics if a damaged file says that a column begins before the file, or that values are in
-/// a dictionary that does not exist.
+/// Runs `work` with the reader, and turns a panic into an error. A panic prints no message. Two
+/// kinds of damage make the reader panic: a column that begins before the file, and values in a
+/// dictionary that does not exist.
 fn guarded<T>(work: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));

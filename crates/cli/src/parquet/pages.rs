@@ -1,8 +1,8 @@
 //! Row groups that check each page before the column reader allocates memory for it.
 //!
-//! The header of a page gives its size and its number of values, and the reader allocates memory
-//! for them unchecked. So a few damaged bytes could demand gigabytes. This module reads the header
-//! first, and takes the memory of the page from the [`Budget`]:
+//! The header of a page gives the size and the number of values of the page. The reader allocates
+//! memory by these two numbers, without a check, so a few damaged bytes could demand gigabytes.
+//! This module reads the header first, and takes the memory of the page from the [`Budget`]:
 //!
 //! ```text
 //!   a dictionary  its bytes, and its values          until its column ends
@@ -143,7 +143,7 @@ struct CheckedPages {
     file: Arc<File>,
     budget: Arc<Budget>,
     compression: Compression,
-    /// The offset of the next page. From there on, the column has `left` bytes.
+    /// The offset of the next page. From this offset on, the column has `left` bytes.
     at: u64,
     left: u64,
     width: Width,
@@ -294,8 +294,8 @@ impl CheckedPages {
         Ok(())
     }
 
-    /// Refuses a page whose bytes claim more than the page can have. Of a dictionary, records the
-    /// length of the longest text.
+    /// Refuses a page whose bytes claim more values or longer texts than the page can have. For a
+    /// dictionary, records the length of the longest text.
     fn check(&mut self, page: &Page) -> Result<()> {
         match page {
             Page::DictionaryPage { buf, .. } => {

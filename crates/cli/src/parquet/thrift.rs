@@ -16,12 +16,12 @@ const BOOLEAN: u8 = 2;
 /// The maximum depth of nested structures, the same as in the Parquet crate.
 const DEEPEST: u8 = 64;
 
-/// The reason why bytes are no valid structure.
+/// The reason why bytes are not a valid structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
     /// The bytes end before the structure ends.
     Ended,
-    /// The bytes contain a type or a number that is not valid there.
+    /// The bytes contain a type or a number that is not valid at its position.
     Wrong,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Thrift<'a> {
                 Ok(())
             }
             13 => self.step(16),
-            // Unknown types, and maps, which Parquet's structures do not have.
+            // Unknown types; and maps, which Parquet's structures never contain.
             _ => Err(Malformed::Wrong),
         }
     }

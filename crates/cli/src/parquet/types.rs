@@ -64,10 +64,10 @@ pub fn name(field: &Type) -> String {
 pub fn reason(name: &str) -> &'static str {
     match name {
         "decimal" => "a float cannot store its digits exactly",
-        "map" | "struct" | "variant" | "geometry" => "an attribute has no parts",
+        "map" | "struct" | "variant" | "geometry" => "an attribute cannot have parts",
         "JSON" => "its values may be objects",
         "time of day" | "interval" => "a time needs a date",
-        "binary" | "BSON" | "UUID" => "its bytes are no text",
+        "binary" | "BSON" | "UUID" => "its bytes are not text",
         name if name.starts_with("list") => "a list may have only strings or integers",
         _ => "no attribute has such values",
     }

@@ -1,4 +1,5 @@
-//! The column of vectors, and the temporary file of these vectors, from which the engine reads.
+//! The column of vectors. The vectors are copied to a temporary file, from which the engine reads
+//! them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

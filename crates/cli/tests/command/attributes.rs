@@ -171,7 +171,7 @@ fn results_are_printed_with_their_attributes() {
     ] {
         place
             .run(words)
-            .refused(2, &["price is no file", "Give --attributes=price"]);
+            .refused(2, &["price is neither a file", "Give --attributes=price"]);
     }
     let alone = ["search", "index", "queries.u8bin", "--attributes"];
     place

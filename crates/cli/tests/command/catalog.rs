@@ -298,7 +298,7 @@ fn one_thing_is_counted_in_the_singular() {
         "its only index is searched",
     );
     let truth = ["truth", "one.u8bin", "one.u8bin", "truth.bin", "-k", "1"];
-    said(&truth, "the 1 nearest of 1 query, ");
+    said(&truth, "the 1 nearest neighbours of 1 query, ");
     place.run(&["insert", "shelf/one", "one.u8bin"]).done();
     place.run(&["delete", "shelf/one", "0"]).done();
     said(&["compact", "shelf/one"], " 1 vector");

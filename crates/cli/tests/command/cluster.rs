@@ -453,7 +453,7 @@ fn servers_of_an_index_that_was_changed_answer_with_what_was_changed() {
     assert_eq!(nearest(&place, &at), all);
     let merged = place.run(&["compact", "a.idx"]).done();
     assert!(!merged.stdout.contains(said), "{}", merged.stdout);
-    let said = "use the old checkpoint. Restart all of them";
+    let said = "search the old checkpoint. Restart all servers";
     assert!(merged.stdout.contains(said), "{}", merged.stdout);
     // The servers notice the merge, and answer with the old checkpoint.
     health(
@@ -505,7 +505,7 @@ fn what_cannot_be_is_refused() {
     ];
     place
         .run(&none)
-        .refused(2, &["'-1' is no time. Give seconds above 0"]);
+        .refused(2, &["'-1' is not a time. Give seconds above 0"]);
     if !cfg!(feature = "ucx") {
         for words in [
             &["memory-server", &index, "--ucx", "--listen", "127.0.0.1:0"][..],

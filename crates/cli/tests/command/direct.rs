@@ -194,7 +194,7 @@ fn a_merge_says_what_it_wrote() {
     for (way, words) in [
         (
             "accumulate",
-            "2,040 vectors, 50 of them inserted directly since the last merge, without 10 deleted",
+            "2,040 vectors, 50 of them inserted directly since the last merge; 10 deleted",
         ),
         (
             "merge",

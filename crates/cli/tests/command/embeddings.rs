@@ -688,7 +688,7 @@ fn a_schema_without_a_bottom_ends_in_an_error() {
         (60, &["column \"a\" is of type struct"]),
         (
             200_000,
-            &["no whole Parquet file", "nested in more than 64 others"],
+            &["not a whole Parquet file", "nested in more than 64 others"],
         ),
     ];
     for (groups, words) in words {

@@ -191,7 +191,7 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
             .unwrap();
         let said = String::from_utf8(went.stdout).unwrap();
         assert_eq!(went.status.code(), Some(0), "{said}");
-        assert!(said.contains("in before"), "{said}");
+        assert!(said.contains("inserted before"), "{said}");
         each_is_in_once(&place);
     }
 }

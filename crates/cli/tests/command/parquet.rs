@@ -232,13 +232,13 @@ fn what_is_wrong_with_a_file_is_told_with_its_column_and_type() {
     refused(
         "empty.parquet",
         1,
-        &["no whole Parquet file", "Fetch it again"],
+        &["not a whole Parquet file", "Fetch the file again"],
     );
     place.write("lines.parquet", b"{\"a\": 1}\n");
-    refused("lines.parquet", 1, &["no whole Parquet file"]);
+    refused("lines.parquet", 1, &["not a whole Parquet file"]);
     let whole = std::fs::read(place.path("rows.parquet")).unwrap();
     place.write("cut.parquet", &whole[..whole.len() / 2]);
-    refused("cut.parquet", 1, &["no whole Parquet file"]);
+    refused("cut.parquet", 1, &["not a whole Parquet file"]);
     std::fs::create_dir(place.path("folder.parquet")).unwrap();
     refused("folder.parquet", 1, &["directory"]);
 }

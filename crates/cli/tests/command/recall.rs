@@ -48,7 +48,7 @@ fn a_recall_is_not_measured_with_a_handful_of_queries() {
 
     place.run(&["calibrate", "index"]).done();
     assert_eq!(measured()["source"], "index");
-    said("made of its vectors");
+    said("made from vectors of the index");
     place.write("many.u8bin", &u8s(100, 16, 3));
     place.run(&["calibrate", "index", "many.u8bin"]).done();
     assert_eq!(

@@ -217,7 +217,7 @@ fn a_stopped_build_says_how_to_go_on_and_what_was_taken_over() {
     let again = place
         .run(&[&BUILD[..], &RESUME, &["--overwrite"]].concat())
         .done();
-    assert!(again.stdout.contains("taken over"), "{again:?}");
+    assert!(again.stdout.contains("from savepoints"), "{again:?}");
     assert!(again.stdout.contains("order; graph"), "{again:?}");
     assert!(
         again.stderr.contains("resumed after") || again.stderr.contains("from savepoint"),

@@ -879,7 +879,7 @@ fn a_merge_says_which_segments_it_kept_and_stats_what_is_garbage_in_them() {
     let segments = said.lines().find(|line| line.starts_with("segments"));
     let segments = segments.unwrap_or_else(|| panic!("{said}"));
     assert!(
-        segments.ends_with("6 kept, 2 rewritten with 336 vectors"),
+        segments.ends_with("6 unchanged, 2 rewritten with 336 vectors"),
         "{segments}"
     );
     let stats = place.run(&["stats", "index", "--json"]).done().json();

@@ -167,7 +167,7 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
         }
         if !longer.is_empty() {
             output.line(format!(
-                "the compute server made lists longer ({}), since some of the vectors that it found have been deleted or replaced since the last merge",
+                "the compute server made lists longer ({}), because some vectors that it found were deleted or replaced after the last merge",
                 longer.join(", ")
             ))?;
         }
