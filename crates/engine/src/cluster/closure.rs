@@ -2,10 +2,10 @@
 //!
 //! A query near the boundary of two clusters may have neighbours in both clusters. So that the
 //! query need not probe both, a row joins all clusters whose heads are not much farther than its
-//! nearest head, at most `replicas`, the nearest first. One rule prevents redundant copies (the
-//! rule of relative neighbourhoods): if a head is nearer to the head of a chosen cluster than to
-//! the row, the row does not join the cluster of that head. A query that probes one of these two
-//! clusters needs no copy of the row in the other.
+//! nearest head, at most `replicas`, the nearest first. The rule of relative neighbourhoods
+//! prevents redundant copies: if a head is nearer to the head of a chosen cluster than to the row,
+//! the row does not join the cluster of that head. A query that probes one of these two clusters
+//! needs no copy of the row in the other.
 
 use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};
