@@ -267,7 +267,7 @@ impl Index {
         let divide = |needs: &Needs| {
             let (mut needs, mut budget) = (*needs, options.memory);
             needs.graph.doubled = doubled;
-            // Inserts change pages.
+            // Inserts change pages, so the graph is not unpacked.
             needs.unpacked = 0;
             if composition.takes_inserts() {
                 needs.rows = plan::WAITING_ROWS;
@@ -513,8 +513,8 @@ impl Index {
         kept_room(&*self.volume).unwrap_or(0)
     }
 
-    /// The number of vectors that a search can find. These are the vectors of the checkpoint and of
-    /// the log, without deleted ones.
+    /// The number of vectors that a search can find: the vectors of the checkpoint and of the log,
+    /// without deleted vectors.
     pub fn live(&self) -> usize {
         self.overlay()
             .map_or(self.len(), |overlay| overlay.live(self.nodes()))
@@ -717,8 +717,7 @@ impl Index {
 
     /// The stores of a graph index from which searches read.
     ///
-    /// # Panics
-    /// For a cluster index. Callers check the kind first.
+    /// # Panics Panics for a cluster index. Callers check the kind first.
     pub(crate) fn search_stores(&self) -> &GraphStores {
         match &self.kind {
             Kind::Graph(graph) => graph.search_stores(),

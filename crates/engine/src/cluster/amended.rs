@@ -1,15 +1,15 @@
-//! The heads of clusters that change. A head moves, is added if a cluster is split, or is removed
-//! if clusters are merged.
+//! The heads of clusters that change. A head moves, is added when a cluster is split, or is removed
+//! when clusters are merged.
 //!
 //! The graph over the heads is updated in place, in the same way as an insert updates a graph. A
-//! new head searches for near heads, links to some of them, and these link back. No other part of
-//! the graph is read, so a few splits are cheap whatever the number of clusters. Distances are
-//! measured in build space, as in the build of the index.
+//! search finds the heads near a new head. The new head is linked to some of them, and they to the
+//! new head. No other part of the graph is read, so a few splits are cheap even among many
+//! clusters. Distances are measured in build space, as in the build of the index.
 //!
 //! New heads may follow another distribution than old heads. Walks may then end among old heads,
-//! which fill the candidate list and link only to each other. So some walks are
-//! [tried](AmendedHeads::are_found) at the end. If too many of them miss the nearest head, the
-//! graph is rebuilt.
+//! which fill the candidate list and link only to each other. So after the changes, some walks are
+//! [tried](AmendedHeads::are_found). If too many of these walks miss the nearest head, the graph is
+//! rebuilt.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};
@@ -28,8 +28,8 @@ const RULE: Rule = Rule {
     saturate: false,
 };
 
-/// The number of rows for which walks are tried, and the number of heads. The list size of these
-/// walks is about the list size of searches that probe few clusters.
+/// The number of rows for which walks are tried. Walks are tried for as many heads. The list size
+/// of these walks is about the list size of searches that probe few clusters.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
 /// The graph is rebuilt if more than one in this many walks misses the nearest head.
@@ -65,7 +65,7 @@ pub(crate) struct AmendedHeads {
 }
 
 impl AmendedHeads {
-    /// The heads of an index; `space` must have measured the lengths that it needs.
+    /// Takes the heads of an index. `space` must already have measured the lengths that it needs.
     pub(crate) fn of(heads: &Navigation, space: Space) -> Self {
         let file = heads.file();
         let mut points = Vec::new();
@@ -176,7 +176,7 @@ impl AmendedHeads {
     }
 
     /// Removes the head of a cluster. There must be at least two clusters. The last cluster gets
-    /// the number of the removed one.
+    /// the number of the removed cluster.
     pub(crate) fn remove(&mut self, cluster: u32) {
         self.changed = true;
         let last = self.count() - 1;
@@ -225,7 +225,7 @@ impl AmendedHeads {
         scratch
     }
 
-    /// Links a head to some of the heads near it, and links these back.
+    /// Links a head to some of the heads near it, and these heads to it.
     fn link(&mut self, cluster: u32) {
         self.changed = true;
         let near: Vec<u32> = self
@@ -241,7 +241,8 @@ impl AmendedHeads {
         }
     }
 
-    /// Adds links from a head to others, if its list has space, or the prune keeps them.
+    /// Adds links from a head to others. If its list has no space, the prune decides which links it
+    /// keeps.
     fn join(&mut self, cluster: u32, others: &[u32]) {
         let mut pool = self.links[cluster as usize].clone();
         pool.extend(others.iter().filter(|&&other| other != cluster));
@@ -272,8 +273,8 @@ impl AmendedHeads {
         self.links[cluster as usize] = chosen;
     }
 
-    /// Makes every head reachable: a head without incoming links is linked from the nearest
-    /// reachable one.
+    /// Makes every head reachable: the nearest reachable head is linked to each head without
+    /// incoming links.
     pub(crate) fn connect(&mut self) {
         let mut reached = vec![false; self.links.len()];
         let mut next = vec![self.entry];
@@ -397,7 +398,7 @@ mod tests {
         heads
     }
 
-    /// Every head is found by its own row.
+    /// A search for the row of a head finds this head.
     fn all_are_found(heads: &AmendedHeads) {
         let (mut at, mut near) = (HeadsAt::default(), Vec::new());
         for cluster in 0..heads.count() {

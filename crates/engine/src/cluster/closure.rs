@@ -1,11 +1,11 @@
 //! Closure: decides which clusters a row joins (SPANN §3.2).
 //!
 //! A query near the boundary of two clusters may have neighbours in both clusters. So that the
-//! query need not probe both, a row joins all clusters whose head is not much farther than the
-//! nearest head: the nearest first, and at most `replicas`. One rule prevents redundant copies: if
-//! a head is nearer to a chosen head than to the row, the row does not join its cluster. A query
-//! that probes one of the two clusters does not need a copy of the row in the other (the rule of
-//! relative neighbourhoods).
+//! query need not probe both, a row joins all clusters whose heads are not much farther than its
+//! nearest head, at most `replicas`, the nearest first. The rule of relative neighbourhoods
+//! prevents redundant copies: if a head is nearer to the head of a chosen cluster than to the row,
+//! the row does not join the cluster of that head. A query that probes one of these two clusters
+//! needs no copy of the row in the other.
 
 use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};
@@ -23,11 +23,12 @@ pub(crate) struct Closure {
     /// The share of the nearest head's squared distance by which the squared distance of another
     /// head may be larger.
     pub(crate) share: f32,
-    /// The most members of a cluster. If a cluster has more, members that have a nearer cluster
-    /// leave it. Members with the largest ratio of the two distances leave first.
+    /// The most members of a cluster. If a cluster has more, members that also have a nearer
+    /// cluster leave it. Members with the largest ratio of their distances to the two heads leave
+    /// first.
     pub(crate) most: usize,
-    /// The sizes of members and blocks, if clusters are stored in whole blocks. Members that would
-    /// begin a further block then leave as well.
+    /// The sizes of members and blocks, if clusters are stored in whole blocks. Then members in a
+    /// further block that is not full enough leave as well.
     pub(crate) blocks: Option<Blocks>,
 }
 
@@ -41,8 +42,8 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// If a cluster has `members` members: the number that it keeps, so that blocks are full. If
-    /// the last block is less than three quarters full, the members in it are dropped.
+    /// The number of members that a cluster with `members` members keeps, so that its blocks are
+    /// full. If the last block is less than three quarters full, its members are dropped.
     fn filled(self, members: usize) -> usize {
         let bytes = self.fixed + members * self.member;
         let (whole, rest) = (bytes / self.block, bytes % self.block);
@@ -82,8 +83,8 @@ impl Closure {
         }
     }
 
-    /// If a cluster has `members` members: the number that it keeps. Members that leave must have a
-    /// nearer cluster.
+    /// The number of members that a cluster with `members` members keeps. Members that leave must
+    /// have a nearer cluster.
     pub(crate) fn kept(&self, members: usize) -> usize {
         let members = members.min(self.most);
         self.blocks.map_or(members, |blocks| blocks.filled(members))
@@ -91,8 +92,8 @@ impl Closure {
 }
 
 /// If several heads are equally near to a row, rotates these heads in `near` by the row's number
-/// `turn`. If many rows are equal, so are their heads. Without the rotation, all these rows would
-/// join the same cluster.
+/// `turn`. If many rows are equal, some heads are equal too. Without the rotation, all these rows
+/// would join the same cluster.
 pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
     let Some(&(nearest, _)) = near.first() else {
         return;
@@ -101,8 +102,8 @@ pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
     near[..alike].rotate_left(turn % alike);
 }
 
-/// The number of heads that are searched for a row: the least number, and the number for each
-/// cluster that the row may join.
+/// The least number of heads to search for a row, and the number for each cluster that the row may
+/// join.
 const LOOKED_AT: usize = 64;
 const LOOKED_AT_A_REPLICA: usize = 8;
 /// The number of heads to search for a row that may join `replicas` clusters.
@@ -196,7 +197,8 @@ pub(crate) fn memberships(
         ..Joined::default()
     };
     found.starts.push(0);
-    // A few shares are processed at a time, so that only their results are in memory twice.
+    // Only a few shares are processed at a time, because their results are in memory twice for a
+    // while.
     let all: Vec<u32> = (0..count as u32).collect();
     for shares in all.chunks(SHARE * threads.max(1)) {
         go_on(progress)?;

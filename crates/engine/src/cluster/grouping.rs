@@ -1,9 +1,9 @@
 //! Cluster-aware grouping (second-tier memory paper, §6.2). If vectors are stored once, each vector
 //! is stored in the group of one of its clusters.
 //!
-//! A probe of cluster `j` reads its group at once, and each member stored elsewhere with a read of
-//! its own. Let `h_j` be the share of queries that probe `j`. `A_ij` is 1 if vector `i` is a member
-//! of `j`, and `P_ij` is 1 if it is stored in the group of `j`. The least reads are then:
+//! A probe of cluster `j` reads the group of `j` at once, and each member stored elsewhere with a
+//! separate read. Let `h_j` be the share of queries that probe `j`. `A_ij` is 1 if vector `i` is a
+//! member of `j`, and `P_ij` is 1 if it is stored in the group of `j`. The least reads are then:
 //!
 //! ```text
 //!   least  Σ_j h_j (1 + Σ_i (A_ij - P_ij))      if each vector is stored in one of its clusters
@@ -11,14 +11,13 @@
 //!
 //! The paper's equation 4 has `P_ij` in place of the difference, which would maximise the reads.
 //! The paper's Table 4 agrees with the formula here, so the equation is probably a misprint. No
-//! constraint connects two vectors, so the sum is least if each vector's own part of it is least.
-//! This holds if the vector is stored in the most probed of its clusters. If all its clusters are
-//! probed equally often, the nearest one is chosen, since the vector's neighbours are there as
-//! well.
+//! constraint connects two vectors, so the sum is least if the part of each vector is least: if the
+//! vector is stored in the most probed of its clusters. If its clusters are probed equally often,
+//! the nearest is chosen, because the vector's neighbours are there as well.
 //!
 //! The sum counts a read for each member stored elsewhere and each probe. A search makes fewer
-//! reads: members in another group that it probes need no read, and members near each other share a
-//! read. So the placement with the least sum is not exactly the best one for searches.
+//! reads: members in the group of another probed cluster need no read, and members near each other
+//! share a read. So the placement with the least sum is not exactly the best for searches.
 
 use stratann_vector::Kernel;
 
@@ -35,7 +34,7 @@ pub(crate) fn groups(memberships: &Memberships, visits: &[u64]) -> Vec<u32> {
     let of_row = |row: u32| {
         let clusters = memberships.of(row);
         let mut best = clusters[0];
-        // If both are probed equally often, the nearer one is kept.
+        // If two clusters are probed equally often, the nearer cluster is chosen.
         for &cluster in &clusters[1..] {
             if visits_of(cluster) > visits_of(best) {
                 best = cluster;

@@ -102,7 +102,7 @@ pub(crate) fn most_of(size: usize) -> usize {
 
 /// Divides two or more rows into two clusters, and returns the head of each. If the means would
 /// give one cluster fewer than `least` rows, the rows are sorted by which head is nearer, and cut
-/// in the middle. If all rows are equal, both heads are equal, too.
+/// in the middle. If all rows are equal, both heads are equal too.
 ///
 /// # Errors
 /// Rows cannot be read, or `progress` interrupts.
@@ -121,7 +121,7 @@ pub(crate) fn halves(
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
     let parts = divider.divide(&mut order, 0, 1)?;
-    // If one part is empty, the other has all rows.
+    // If one half is empty, the other half has all rows.
     let of = |at: usize| parts.get(at).map_or(&parts[0].0[..], |part| &part.0[..]);
     let heads = [divider.head(of(0))?, divider.head(of(1))?];
     if parts.len() > 1 && of(0).len().min(of(1).len()) >= least {
@@ -195,7 +195,7 @@ impl Divider<'_> {
         }
         let largest = sizes.iter().copied().max().unwrap_or(0);
         if largest == part.len() {
-            // All rows are nearest to one mean, so the means do not distinguish them.
+            // All rows are nearest to the same mean, so the means do not divide the part.
             let each = part.len().div_ceil(count);
             let pieces = part.chunks_mut(each).zip(1..);
             return Ok(pieces

@@ -19,8 +19,8 @@
 //!
 //! All work is done in build space ([`Space`]), where squared Euclidean distance ranks as the
 //! metric does. Rows are read when they are needed, in chunks ([`PointRows`]). They are never all
-//! in memory, which has only a few numbers for each row. The result depends on rows, options and
-//! seed, but not on the number of threads.
+//! in memory at once. Memory has only a few numbers for each row. The result depends on rows,
+//! options and seed, but not on the number of threads.
 
 mod amended;
 mod closure;

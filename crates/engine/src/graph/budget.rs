@@ -45,9 +45,9 @@ pub(super) struct Plan {
 const TABLES: u64 = 4 + 4 + 4 + 4;
 
 impl Plan {
-    /// The plan with the fewest parts that fit into `free` bytes. If no plan fits, the error is the
-    /// least memory that suffices. A resumed build keeps the parts and the sample size of
-    /// `divided`, if they still fit.
+    /// Returns the plan with the fewest parts that fits into `free` bytes. If no plan fits, the
+    /// error is the least memory that suffices. A resumed build keeps the parts and the sample size
+    /// of `divided`, if they still fit.
     pub(super) fn new(
         rows: usize,
         point_bytes: usize,
@@ -99,8 +99,8 @@ impl Plan {
             .min((parts * 512).max(20_000))
             .max(parts * 4);
         // The saved sample took at most a third of the memory of its own run, which may have been
-        // slightly larger than the present memory. So the size is kept if the sample fits into half
-        // of the present memory.
+        // slightly larger than the present memory. So the sample size is kept if the sample fits
+        // into half of the present memory.
         let kept = again.map(|(_, sample)| sample).filter(|&sample| {
             (parts * 4..=rows.max(parts * 4)).contains(&sample)
                 && (sample as u64 <= during_deal / 2 / sampled || sample == parts * 4)

@@ -1,5 +1,5 @@
-//! Builds the order, rows, lists and entry node that the page writer needs, from a source of
-//! vectors.
+//! Builds a graph from a source of vectors: the order, rows, lists and entry node that the page
+//! writer needs.
 //!
 //! If there is no memory cap, or if the graph fits under the cap, the graph is built in memory.
 //! Otherwise it is built in parts (`partition.rs`). Both builds return the same types, so the
@@ -31,7 +31,7 @@ use stratann_vector::Metric;
 pub enum Order {
     /// The nodes have the order of the rows, so row numbers are node numbers.
     Input,
-    /// Rows that are near each other get near node numbers. Groups of rows are divided at page
+    /// Rows that are near each other get near node numbers, and groups of near rows end at page
     /// boundaries.
     Locality {
         /// The number of nodes on a page, at least 1.
@@ -52,16 +52,16 @@ pub struct Task<'a> {
     pub memory: Option<u64>,
     /// An existing folder for scratch files. The build needs it only if the build exceeds `memory`.
     pub scratch: &'a Path,
-    /// A known graph of the first rows. These rows keep their lists, so that only the other rows
-    /// search for their neighbours. A build in parts ignores the known graph.
+    /// A known graph of the first rows. These rows keep their lists, so neighbours are searched
+    /// only for the other rows. A build in parts ignores the known graph.
     pub known: Option<&'a dyn Known>,
     /// The check that rows must pass.
     pub(crate) check: Check,
     /// Savepoints, for a build that may be killed. A build from a known graph ignores them.
     pub(crate) savepoints: Option<&'a Savepoints<'a>>,
     /// The bytes that the caller needs in addition to the finished graph. Before the work begins,
-    /// the build asks the system whether it has memory for both. With `None`, for few rows, the
-    /// build does not ask.
+    /// the build asks the system whether there is memory for the graph and these bytes. With
+    /// `None`, which is for few rows, the build does not ask.
     pub(crate) afterwards: Option<u64>,
 }
 
@@ -336,7 +336,7 @@ pub fn construct(
         progress,
     )
     .map_err(|error| match (error, task.memory) {
-        // The called function counts only the bytes beyond the present memory of the process.
+        // `construct_within` counts only the bytes beyond the present memory of the process.
         (GraphError::Memory { least, .. }, Some(given)) => GraphError::Memory {
             given,
             least: resident + least,
@@ -416,8 +416,8 @@ const READ: usize = 4 << 20;
 /// so that it fits under any cap.
 const MEASURE: usize = 1 << 20;
 
-/// The bytes of memory that do not grow with the rows: stacks, unused memory of the allocator, and
-/// read buffers.
+/// The bytes of memory that do not depend on the number of rows: stacks, unused memory of the
+/// allocator, and read buffers.
 pub(super) const OVERHEAD: u64 = 6 << 20;
 
 /// Whether rows are in memory beside the points, in the order of the nodes, until they are written.
@@ -436,9 +436,9 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         false => 0,
     };
     // These are the bytes of tables for each row. The first tables are the order and its inverse.
-    // Then there are the offsets of lists. At other times, there are the order of insertion, the
-    // hashes that find equal rows, or the parent of each node instead. The last table is the nodes
-    // that are still to be visited, in a vector that grows by doubling.
+    // The third table has the offsets of lists. Earlier and later, it is the order of insertion,
+    // the hashes that find equal rows, or the parent of each node instead. The last table is the
+    // nodes that are still to be visited, in a vector that grows by doubling.
     let tables = 4 + 4 + 8 + 8;
     rows * (held + space.point_bytes() + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
@@ -491,7 +491,8 @@ pub(crate) fn needs(
     };
     let mut space = Space::new(metric, source.element(), source.dim());
     if let Some(trial) = space.trial(source, parameters.seed)? {
-        // This is an estimate, since only a pass over all rows can decide whether they are rounded.
+        // This is an estimate, because only a pass over all rows can decide whether they are
+        // rounded.
         space.round(trial.end());
     }
     let resident = resident_bytes();

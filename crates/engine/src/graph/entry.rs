@@ -4,8 +4,8 @@ use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The largest number of rows from which the mean is computed. With this number, the error of the
-/// mean is small compared with the spread of the data.
+/// The largest number of rows from which the mean is computed. With a sample of this size, the
+/// error of the mean is small compared with the spread of the data.
 const SAMPLE: usize = 100_000;
 
 /// The row that is nearest to the mean of all rows, or to the mean of a sample of them. Searches of

@@ -1,11 +1,11 @@
 //! Links equal rows to each other. Each row links to the next equal row and to the previous one.
 //!
-//! Of several equal rows, the prune keeps one as a neighbour ([`prune`](super::prune)). If free
-//! slots are filled with the nearest pruned candidates, equal rows still link to each other. But if
-//! every list is full of rows at equal distance, equal rows do not link to each other. Rows with a
-//! single element other than 0 are an example. A search may then reach only one of ten equal rows.
-//! The searches of the build miss equal rows in the same way, so this pass compares the bytes of
-//! the rows.
+//! Of several equal rows, the prune keeps one as a neighbour ([`prune`](super::prune)). If a list
+//! has free slots, the nearest pruned candidates fill them, so equal rows still link to each other.
+//! But if all lists are full of rows at equal distance, equal rows do not link to each other. Rows
+//! with a single element other than 0 are an example. A search may then reach only one of ten equal
+//! rows. The searches of the build miss equal rows in the same way, so this pass compares the bytes
+//! of the rows.
 //!
 //! ```text
 //!   rows ──> hash and node, sorted ──> runs of one hash, divided by bytes
@@ -15,12 +15,13 @@
 //! ```
 //!
 //! If a list is full, a link of the ring replaces a link to another equal row in the list. If the
-//! list has no such link, it replaces the farthest row to which many lists link. The pass runs
-//! after unreachable nodes were linked (`reach.rs`). So each equal row has edges from other rows,
-//! and a search that follows any of these edges finds the whole ring. If all other rows are equally
-//! far, rings do not suffice, so the prune orders ties as well ([`prune`](super::prune)). Rows that
-//! equal no other row keep their lists. Rows count as equal if their points in build space are
-//! equal. So floats that are rounded to the same bytes count as equal, as in the prune.
+//! list has no such link, the link of the ring replaces the farthest row to which many lists link.
+//! The pass runs after unreachable nodes were linked (`reach.rs`). So each equal row has edges from
+//! other rows, and a search that follows any of these edges finds the whole ring. If all other rows
+//! are equally far, rings do not suffice, so the prune orders ties as well
+//! ([`prune`](super::prune)). Rows that equal no other row keep their lists. Rows count as equal if
+//! their points in build space are equal. So floats that are rounded to the same bytes count as
+//! equal, as in the prune.
 
 use super::Interrupted;
 use super::adjacency::Slots;
@@ -39,8 +40,8 @@ type Entry = u64;
 /// The number of rows that are hashed between two checks for an interruption.
 const BATCH: usize = 1024;
 
-/// If at most this number of lists link to a row, a list gives up another row first. Searches would
-/// hardly reach this row with fewer edges.
+/// A list gives up rows to which more than this number of lists link first. With fewer edges than
+/// this, searches would hardly reach a row.
 const FEW: u8 = 8;
 
 /// The least degree with which equal rows are linked as rings. In shorter lists, two links that
@@ -139,7 +140,7 @@ fn hash(row: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The state of the work that closes one ring after the other.
+/// The state in which one ring after the other is closed.
 struct Rings<'a> {
     slots: &'a Slots,
     degree: usize,
@@ -195,7 +196,7 @@ impl Rings<'_> {
     }
 
     /// Counts the lists that link to each node, at the first call. Links of rings are not counted,
-    /// since they only connect equal rows.
+    /// because they only connect equal rows.
     fn count_leading(&mut self) {
         if !self.leading.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! Merges the lists of a node after a build in parts. A node has one list from each of its parts,
-//! and edges that connect the parts.
+//! Merges the lists of a node after a build in parts. A node has one list from each of its two
+//! parts, and edges that connect the parts.
 
 use super::construct::words;
 
@@ -14,8 +14,9 @@ pub(super) fn list(record: &[u8]) -> Vec<u32> {
     words.take(degree).collect()
 }
 
-/// The edges that a node has in addition to its lists. The entry has an edge to the entry node of
-/// the first part. The entry node of each part has edges to its children in a tree.
+/// The edges that a node has in addition to its lists. The entry of the whole graph has an edge to
+/// the entry node of the first part. The entry node of each part has edges to its children in a
+/// tree.
 pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     let mut fixed = Vec::new();
     if node == entry {

@@ -1,5 +1,5 @@
-//! Saves the progress of a graph in savepoints ([`savepoint`](crate::savepoint)), since a build may
-//! be killed. Restores a graph from them.
+//! Saves a partial graph in savepoints ([`savepoint`](crate::savepoint)), and restores it after the
+//! build was killed.
 //!
 //! | savepoint | content, u32 each |
 //! |---|---|

@@ -13,8 +13,8 @@
 //!                         search for itself ──> nearest, but apart ──> its list, and back edges
 //! ```
 //!
-//! At the end of a build, `equal.rs` links equal rows, since the prune keeps only one of several
-//! equal neighbours. Then `reach.rs` links the nodes that no search reaches.
+//! The prune keeps only one of several equal neighbours. So at the end of a build, `equal.rs` links
+//! equal rows. Then `reach.rs` links the nodes that no search reaches.
 //!
 //! `rounding.rs` rounds floats to a byte each during the build, if this preserves near neighbours.
 //! `rows.rs` returns the rows in the order of the nodes, from memory, a scratch file or the source.

@@ -11,8 +11,8 @@
 //! After the cuts, pages that are near each other exchange rows, if the exchange makes the two
 //! pages together more compact.
 //!
-//! The two halves of a segment could follow each other in either order. The chosen order puts each
-//! half beside the outer neighbour that is nearer to this half. So consecutive pages are near each
+//! The two halves of a segment could follow each other in either order. The order is chosen so that
+//! each half is beside the nearer of the two adjacent segments. So consecutive pages are near each
 //! other too, and the node numbers of neighbours differ little.
 
 use super::points::Points;
@@ -310,8 +310,8 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
                     best = (gain, b);
                 }
             }
-            // The exchange also changes the means, which can only add to the gain. A tiny gain may
-            // be a rounding error.
+            // The exchange also changes the means, which can only add to the gain. But a tiny gain
+            // may be a rounding error.
             if best.0 > 1e-4 * table[a * pages + from] {
                 let b = best.1;
                 rows.swap(a, b);

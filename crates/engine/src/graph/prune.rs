@@ -11,14 +11,14 @@
 //! The distances are *squared* Euclidean, and alpha applies to the squared distances, as in
 //! DiskANN. So alpha = 1.2 is a margin of 1.095 on true distances. Candidates are tried in order of
 //! distance. The first round uses alpha = 1. If slots are still free, a second round uses the full
-//! alpha. So if the degree is the limit, the most diverse edges are chosen first.
+//! alpha. So even if the degree limits their number, the most diverse edges are chosen.
 //!
 //! Ties are broken by node number, with one exception. If all candidates are equally far, and there
-//! are more candidates than a list can have, each node uses an order of its own. Rows with a single
-//! element other than 0 are an example. In the order of node numbers, all lists would have the same
-//! few rows. In a test with 5,000 such rows, ten of each kind, a search with a list size of 400
-//! then found .87 of the equal rows (preset `stratann`). With the nodes' own orders and with rings
-//! ([`equal`](super::equal)), the search found all equal rows.
+//! are more candidates than a list can have, each node uses its own order. Rows with a single
+//! element other than 0 are an example. If ties were in the order of node numbers, all lists would
+//! have the same few rows. In a test with 5,000 such rows, ten of each kind, a search with a list
+//! size of 400 then found .87 of the equal rows (preset `stratann`). With the nodes' own orders and
+//! with rings ([`equal`](super::equal)), the search found all equal rows.
 
 use super::greedy::Candidate;
 use super::points::Points;
@@ -92,8 +92,9 @@ impl Pruner {
     }
 
     /// Sorts candidates in the node's own order, if all candidates except equal rows are equally
-    /// far, and if there are more candidates than a list can have. In the order of node numbers,
-    /// all lists would have the same few neighbours, and hardly any edge would lead to other nodes.
+    /// far, and if there are more candidates than a list can have. If they were in the order of
+    /// node numbers, all lists would have the same few neighbours, and hardly any edge would lead
+    /// to other nodes.
     fn mix_tied(&mut self, node: u32, degree: usize) {
         let equal = self
             .pool

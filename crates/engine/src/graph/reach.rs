@@ -18,7 +18,7 @@ use std::convert::Infallible;
 /// The value in the table of parents that means that a node was not reached.
 const NOBODY: u32 = u32::MAX;
 
-/// The number of nodes that were linked last and are tried as the start of the next edge.
+/// The number of the most recently linked nodes that are tried as the start of the next edge.
 const LAST: usize = 64;
 
 /// Lists that can be read and replaced. They are in memory or in a file.
@@ -89,7 +89,7 @@ pub(super) fn link_unreachable<S: Store>(
         tree.store.list(node, &mut own)?;
         let mut done = tree.link_from_any(own.iter().copied(), node)?;
         done = done || tree.link_from_any(near(node).into_iter(), node)?;
-        // Among thousands of equal rows, the node that was linked last can link to the next one.
+        // Among thousands of equal rows, the node that was linked last can link to the next node.
         done = done || tree.link_from_any(linked.iter().rev().take(LAST).copied(), node)?;
         if done {
             linked.push(node);

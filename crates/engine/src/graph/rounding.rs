@@ -14,12 +14,12 @@
 //! which requires values of seven bits. The graph is then built over points with small errors. This
 //! is harmless if rounding moves a point by much less than the distances between the point's
 //! neighbours. A [`Trial`] checks this before points are rounded. For some rows, the nearest rows
-//! by bytes must be about as near as the nearest rows by floats. Codes and stored vectors are made
-//! from the exact rows.
+//! by rounded distances must be about as near as the nearest rows by exact distances. Only the
+//! graph is built over rounded points: codes and stored vectors are made from the exact rows.
 
 use stratann_vector::{Element, Kernel, Metric};
 
-/// The largest size of a sample's points as floats, in bytes. It is small, since builds under a
+/// The largest size of a sample's points as floats, in bytes. It is small, because builds under a
 /// memory cap take a sample too.
 const SAMPLE_BYTES: usize = 2 << 20;
 /// The least and the largest number of rows in a sample. If there are fewer rows than the least
@@ -39,8 +39,8 @@ const MOST_ERROR: f64 = 0.0013;
 
 /// The number of probes, which are rows whose nearest neighbours are compared. The second constant
 /// is the number of neighbours of each probe. The third is the largest mean factor by which the
-/// squared distances of neighbours found by bytes may be larger. (It matters less whether both
-/// searches find the same rows. If many rows are at about equal distance, any of them is as good.)
+/// squared distances of neighbours found by bytes may be larger. (The two searches need not find
+/// the same rows: among many rows at about equal distance, any is as good.)
 ///
 /// A dense cluster with 2 % of the rows gets ten of 512 probes. With 64 probes, rounding destroyed
 /// five of six such clusters in 4,000 rows of 24 floats. Distances by bytes are computed first, and
@@ -181,8 +181,9 @@ impl Trial {
         self.point
             .extend(point.iter().flat_map(|x| x.to_le_bytes()));
         let kernel = Kernel::new(Metric::L2, Element::F32, self.dim);
-        // Rounding moves each of the two points by at most half a step in each dimension. A cut-off
-        // moves no two points farther apart. The factor .999 allows for rounding errors of sums.
+        // Rounding moves each of the two points by at most half a step in each dimension. If a
+        // value is cut off, no two points move farther apart. The factor .999 allows for rounding
+        // errors of sums.
         let (moved, unit) = (
             (self.dim as f32).sqrt(),
             0.999 / self.rounding.steps_per_unit,
@@ -204,8 +205,8 @@ impl Trial {
     /// The rounding, if it preserves near neighbours.
     pub(super) fn end(self) -> Option<Rounding> {
         let sum = |nearest: &Nearest| -> f64 { nearest.iter().map(|near| f64::from(near.1)).sum() };
-        // Each probe has a factor of its own. In a common sum, rows that are far apart would hide a
-        // dense cluster whose rows all became equal.
+        // Each probe has a factor of its own. If the distances of all probes were summed, rows that
+        // are far apart would hide a dense cluster whose rows all became equal.
         let farther = |(by_floats, by_bytes): (&Nearest, &Nearest)| {
             let (nearest, found) = (sum(by_floats), sum(by_bytes));
             match found > nearest {

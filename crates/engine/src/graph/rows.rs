@@ -1,5 +1,5 @@
 //! The rows in the order of the nodes. They may be in the source, in memory or in a file. The build
-//! writes the index from them.
+//! writes the index from these rows.
 
 use stratann_vector::Element;
 
@@ -14,8 +14,8 @@ pub enum Rows {
     Source,
     /// The rows are in memory.
     Memory(Matrix),
-    /// The rows are in a scratch file. A drop of [`Lists`](super::Lists) unlinks the file. When
-    /// this value is dropped too, the space of the file is free.
+    /// The rows are in a scratch file. When [`Lists`](super::Lists) is dropped, the file is
+    /// unlinked. When this value is dropped too, the space of the file is free.
     Scratch(ScratchRows),
 }
 

@@ -1,5 +1,5 @@
-//! The scratch files of a build under a memory cap. A drop of their [`Scratch`] removes them, even
-//! after an error.
+//! The scratch files of a build under a memory cap. They are removed when their [`Scratch`] is
+//! dropped, even after an error.
 
 use stratann_tier::Home;
 
@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A folder of scratch files. A drop removes the folder.
+/// A folder of scratch files, which is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: PathBuf,

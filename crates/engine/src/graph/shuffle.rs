@@ -8,20 +8,20 @@
 //! ```
 //!
 //! A bisection of space ([`super::order`]) finds the neighbourhood of a node. But it makes groups
-//! of equally many nodes, while records have different lengths. Only the graph shows which nodes
-//! are read together. So nodes swap places after the graph is built. The order of the pages does
-//! not change. So consecutive pages are still near each other, and the compression of lists depends
-//! on this.
+//! of equally many nodes, while records have different lengths, and only the graph shows which
+//! nodes are read together. So after the graph is built, nodes swap positions. The order of the
+//! pages does not change, so consecutive pages are still near each other. The compression of lists
+//! depends on this.
 //!
 //! Starling begins with a random order. It moves one node at a time to the block that has most of
 //! the node's neighbours. All its blocks have equally many nodes. This module plans pages by the
-//! bytes of their records, and gives edges a weight by rank. Nodes swap places in pairs, since a
-//! full page has no space for another node. Starling's objective, the overlap ratio, gives all
+//! bytes of their records, and gives edges a weight by rank. Nodes swap positions in pairs, because
+//! a full page has no space for another node. Starling's objective, the overlap ratio, gives all
 //! edges of a page the same weight.
 //!
-//! Nodes swap places only within a *window* (`Stretch`) of consecutive nodes. So only the windows
-//! that are in progress take memory. One thread processes each window, so the result is the same
-//! with any number of threads.
+//! Nodes swap positions only within a *window* (`Stretch`) of consecutive nodes. So only the
+//! windows that are in progress take memory. One thread processes each window, so the result is the
+//! same with any number of threads.
 
 use super::GraphError;
 use super::construct::Lists;
@@ -71,8 +71,8 @@ fn stretches(memory: Option<u64>, threads: usize) -> (usize, usize) {
     let Some(cap) = memory else {
         return (STRETCH, threads);
     };
-    // The numbers follow from the cap and not from the free memory, so that the same build gives
-    // the same result.
+    // The numbers follow from the cap and not from the free memory, so that each run of a build
+    // gives the same result.
     let nodes = (cap / 8 / NODE_BYTES) as usize;
     let stretch = nodes.clamp(LEAST_STRETCH, STRETCH);
     (stretch, threads.min(nodes / stretch).max(1))
@@ -200,9 +200,9 @@ impl Stretch {
                 offsets[other] += 1;
             }
         }
-        // Each offset first is the end of its node's edges. Then edges are stored from the last to
-        // the first, and each edge lowers the offset. So each offset finally is the start of its
-        // node's edges.
+        // At first, each offset is the end of its node's edges. Edges are stored from the last to
+        // the first, and each edge lowers the offset. So at the end, each offset is the start of
+        // its node's edges.
         let mut all = 0;
         for offset in &mut offsets {
             all += *offset;

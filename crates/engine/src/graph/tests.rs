@@ -155,8 +155,8 @@ fn a_graph_is_sound_and_finds_what_is_near() {
         let found = recall(&rows, Element::U8, 16, entry, &|node| {
             graph.neighbours(node).to_vec()
         });
-        // Several threads make another graph each time. In some of these graphs, searches miss a
-        // whole group.
+        // With several threads, each build makes a different graph. In some of these graphs,
+        // searches miss a whole group.
         let least = if threads == 1 { 0.97 } else { 0.85 };
         assert!(found > least, "{threads} threads: recall {found}");
     }
@@ -249,7 +249,7 @@ fn equal_rows_do_not_break_the_graph() {
     }
 }
 
-/// Each row has one non-zero element. Ten rows have the same one. All rows of other groups are
+/// Each row has one non-zero element. Ten rows have the same element, and all other rows are
 /// equally far from these ten.
 #[test]
 fn equal_rows_are_found_where_all_others_are_equally_far() {
@@ -313,7 +313,7 @@ impl Progress for Stops {
     fn warn(&self, _: &str) {}
 }
 
-/// Builds with two threads. They make another graph each time, so search results vary.
+/// Builds with two threads. Each such build makes a different graph, so search results vary.
 fn run(
     source: &dyn VectorSource,
     metric: Metric,
@@ -360,7 +360,7 @@ fn run_with(
         let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
         assert!(left.is_empty(), "left behind: {left:?}");
     } else {
-        // The files must exist as long as their reader.
+        // The files must exist until their reader is dropped.
         std::mem::forget(scratch);
     }
     constructed

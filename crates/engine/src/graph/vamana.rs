@@ -12,9 +12,9 @@
 //!
 //! Links back are stored in spare slots. A prune is costly, so a list is pruned again only if its
 //! slots are full. The second pass fills every list up to R with the nearest pruned candidates. A
-//! read of a node from an SSD returns all of its slots anyway, so full lists find more with the
-//! same reads. On photo-sift-100k with exact distances and a list size of 10, recall@10 is .985 at
-//! 23.7 reads with full lists. Without full lists, it is .964 at 25.1 reads.
+//! read of a node from an SSD returns all of its slots anyway, so searches with full lists find
+//! more with the same reads. On photo-sift-100k with exact distances and a list size of 10,
+//! recall@10 is .985 at 23.7 reads with full lists. Without full lists, it is .964 at 25.1 reads.
 
 use super::adjacency::{Graph, Slots};
 use super::greedy::{Candidate, Search};
@@ -47,8 +47,8 @@ const FIRST_DEGREE: f64 = 0.5;
 
 /// The number of shares into which the first pass divides the nodes at random. It inserts one share
 /// after the other, and the nodes of a share in ascending order. The graph is as good as with a
-/// fully random order. The pass is a fifth to a third cheaper, since the searches of consecutive
-/// nodes meet the same rows and lists.
+/// fully random order. The pass takes a fifth to a third less time, because the searches of
+/// consecutive nodes meet the same rows and lists.
 const WINDOWS: usize = 16;
 
 /// The number of consecutive nodes that the second pass inserts in order. In locality order these
@@ -87,8 +87,7 @@ pub fn build(
     build_kept(points, entry, parameters, None, progress)
 }
 
-/// Does the same as [`build`], and saves the lists from time to time, since the build may be
-/// killed.
+/// Does the same as [`build`], and saves the lists from time to time, in case the build is killed.
 pub(super) fn build_kept(
     points: &Points<'_>,
     entry: u32,
@@ -313,7 +312,8 @@ pub(super) fn grow(
     // separate cluster beside it.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
-        // All searches start at the entry. It is a new node here, so it must get neighbours first.
+        // All searches start at the entry. Here the entry is a new node, so it must get neighbours
+        // first.
         link_known(known);
         growing(known).pass(&pass, &[entry], 0)?;
     }
@@ -394,7 +394,7 @@ fn link_from(
 /// random.
 fn block_order(turn: &mut [u32], random: &mut Random) {
     let rows = turn.len();
-    // Even a few rows need many blocks, since otherwise their order would hardly be random.
+    // Even a few rows need many blocks: with few blocks, the order would hardly be random.
     let block = BLOCK.min(rows.div_ceil(64)).max(1);
     let mut blocks: Vec<u32> = (0..rows.div_ceil(block) as u32).collect();
     random.shuffle(&mut blocks);

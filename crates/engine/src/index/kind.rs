@@ -50,7 +50,7 @@ pub(crate) enum Kind {
 /// An open graph index.
 pub(crate) struct GraphIndex {
     pub(crate) stores: GraphStores,
-    /// The same graph unpacked in memory, if it is.
+    /// The same graph unpacked in memory, if the memory budget allowed this.
     pub(super) unpacked: Option<GraphStores>,
     navigation: OnceLock<Navigation>,
     /// The open file of the navigation graph. It is opened with the index, since a merge of another

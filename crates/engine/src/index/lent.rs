@@ -240,7 +240,7 @@ impl Opener {
         {
             *number = lent.number;
         }
-        // Both indexes are open at once, until the new one has replaced the other.
+        // Both indexes are open at once, until the new index has replaced the other.
         let memory = index.memory();
         self.options.unpack &= memory.unpacked <= memory.unused;
         self

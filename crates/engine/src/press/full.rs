@@ -19,7 +19,7 @@ use crate::search::{Counters, Ranking, Reranker, Timer};
 use crate::update::{FreshScratch, Seen};
 use crate::{Error, Index, LiveIndex, MergeWhen, Merger, OpenOptions, Rerank, WriteOptions};
 
-/// The remedy for a request about a checkpoint that is not kept.
+/// The remedy in errors of requests about a checkpoint that the server has released.
 const READ_AGAIN: &str = "Read the index again, then repeat the request";
 
 /// The exact vectors of an index on storage, and the changes since its last merge.
@@ -42,7 +42,7 @@ pub struct Ranked {
     /// The number of computed distances to nodes. Distances to vectors that wait for a merge do not
     /// count.
     pub computations: u64,
-    /// The number of nodes that are no results, because their vectors were deleted or replaced.
+    /// The number of nodes that may not be results, because their vectors were deleted or replaced.
     pub refused: u32,
 }
 
@@ -109,9 +109,9 @@ impl Full {
         self.states.index()
     }
 
-    /// Merges in the background when a merge is due, until the returned value is dropped. While a
-    /// query may use the checkpoint before the last merge, the next merge waits, since it would
-    /// release that checkpoint. Returns `None` if the index is open only for reading.
+    /// Merges in the background when a merge is due, until the returned value is dropped. The next
+    /// merge would release the checkpoint before the last merge. So it waits while a query may use
+    /// that checkpoint. Returns `None` if the index is open only for reading.
     ///
     /// # Errors
     /// A thread could not be started.
@@ -225,8 +225,8 @@ impl Full {
         self.rank_while((state, query), nodes, k, || true, done)
     }
 
-    /// Does the same as [`rank`](Self::rank), if a caller still wants the result. Before the first
-    /// read, the server calls `wanted`. If `wanted` returns false, `done` gets
+    /// Does the same as [`rank`](Self::rank), but only if the result is still wanted: before the
+    /// first read, the server calls `wanted`. If `wanted` returns false, `done` gets
     /// [`Error::Interrupted`].
     ///
     /// # Errors
@@ -282,8 +282,8 @@ struct Nodes {
 }
 
 impl View {
-    /// Reads the vectors of some nodes, all at once. Ranks them together with the vectors that wait
-    /// for a merge.
+    /// Reads the vectors of some nodes, all at once, and ranks them together with the vectors that
+    /// wait for a merge.
     async fn rank(
         &self,
         thread: &Thread,

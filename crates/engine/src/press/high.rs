@@ -27,7 +27,7 @@ const SAMPLE: usize = 10_000;
 /// With a useful beam width, lists have far fewer bytes. With a very wide beam, the limit ensures
 /// that lists neither exhaust the memory of a server nor exceed a frame.
 const ROUND: usize = 1 << 20;
-/// The count of the popularity of nodes reads this many lists at a time. This takes some
+/// The count of the popularity of nodes reads this many lists at a time, which takes some
 /// milliseconds.
 const COUNTED: u32 = 1 << 13;
 /// The most bytes of data, apart from codes, that a compute server may need. A frame of the servers
@@ -42,7 +42,7 @@ pub struct High {
     lists: PackedLists,
     /// The codes of all nodes in two parts. `lows` has the low codes, which compute servers get.
     /// `rests` has the residual codes or, if low codes are separate, the high codes. This server
-    /// scores by `rests`. If codes are nested, `corrections` corrects the sums.
+    /// scores by `rests`. If low codes are part of high codes, `corrections` corrects the sums.
     lows: Vec<u8>,
     rests: Vec<u8>,
     corrections: Option<Vec<Correction>>,
@@ -133,7 +133,7 @@ impl High {
         lists.shrink();
         let codebook = index.graph_codebook().clone();
         // The index has the low codes and the other parts of codes. It is dropped, to free memory
-        // for the copies of this server.
+        // for the copies that this server makes.
         drop(index);
         drop(stage);
         let (all, half) = (manifest.code_bytes as usize, collection.low_bytes as usize);
@@ -381,8 +381,8 @@ impl HighQuery {
     }
 
     /// Scores nodes by their high codes and inserts them into the high list. A node that the high
-    /// list already has is ignored. Each node comes with its low-code estimate. If codes are
-    /// nested, this saves half of the work.
+    /// list already has is ignored. Each node comes with its low-code estimate. If low codes are
+    /// part of high codes, the estimate saves half of the work.
     ///
     /// # Errors
     /// A node does not exist.
@@ -401,10 +401,10 @@ impl HighQuery {
         Ok(())
     }
 
-    /// Visits the nearest unvisited nodes of the high list, and appends their lists. Their number
-    /// is the beam width, and smaller in the first rounds. After a mebibyte of lists, the round
-    /// ends early. If every node of the high list is visited, the call appends nothing and returns
-    /// false.
+    /// Visits the nearest unvisited nodes of the high list, and appends their adjacency lists. The
+    /// number of these nodes is the beam width, or smaller in the first rounds. After a mebibyte of
+    /// lists, the round ends early. If every node of the high list is visited, the call appends
+    /// nothing and returns false.
     pub fn advance(&mut self, high: &High, lists: &mut Vec<u8>) -> bool {
         let mut any = false;
         let most = lists.len() + ROUND;

@@ -186,7 +186,7 @@ impl LowQuery {
     /// `list` is the length of the high list (D_high). `press` has the length of the low list, and
     /// the share of the low list that a round refines. The call appends the start nodes with their
     /// low-code estimates to `nodes`. The memory server must [refine](super::HighQuery::refine)
-    /// them first. It replaces the contents of `missing` by the start nodes whose codes are
+    /// them first. The call replaces the contents of `missing` by the start nodes whose codes are
     /// offloaded.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ impl LowQuery {
         self.places.clear();
         self.meet_lists(low, lists)?;
         match (low.kept.is_some(), self.fresh.is_empty()) {
-            // There are no new nodes with codes. The table may be empty, so nothing is scored.
+            // There are no new nodes with codes, and the table may be empty. So nothing is scored.
             (_, true) => {}
             (true, _) => self.low.meet_at(&low.codes, &self.places, &self.fresh),
             (false, _) => self.low.meet(&low.codes, &self.fresh),

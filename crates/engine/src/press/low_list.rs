@@ -169,8 +169,8 @@ impl LowList {
     /// that a message can carry. This holds in one process too, so that one process and several
     /// servers find the same results.
     fn share(&self, len: usize) -> usize {
-        // If rounding left the product just below a whole number, the small addend prevents its
-        // truncation.
+        // If rounding leaves the product just below a whole number, the small addend prevents the
+        // truncation to the number below.
         let count = (len as f64 * self.press.ratio + 1e-4) as usize;
         count.clamp(1, MOST_OF_STEP)
     }

@@ -26,9 +26,9 @@
 //! **Offloading.** A compute server without memory for all low codes keeps the codes of the most
 //! popular nodes (`popular.rs`). With its next step, it requests estimates for other nodes from the
 //! memory server (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]).
-//! This needs no additional exchange. If it starts at the same nodes, a search with offloaded codes
-//! finds the same results as other searches, with few exceptions. It computes a few per cent more
-//! distances by high codes. Searches begin at seeds whose codes the compute server has.
+//! This needs no additional message. With few exceptions, a search with offloaded codes finds the
+//! same results as a search without them, if both start at the same nodes. It computes a few per
+//! cent more distances by high codes. Searches begin at seeds whose codes the compute server has.
 //!
 //! **Changes** are sent only to [`Full`]. It ranks vectors that wait for a merge together with the
 //! candidates of a walk. After a merge, it still serves the previous checkpoint for a while
@@ -255,8 +255,8 @@ pub(crate) fn width_of(round: u32, beam: usize) -> usize {
         .min(beam)
 }
 
-/// Returns an error if servers cannot share an index. They cannot if it has no low codes, if it has
-/// vectors beside lists, or if vectors were inserted into its graph since the last merge.
+/// Returns an error if servers cannot share an index. They cannot if the index has no low codes, if
+/// it has vectors beside lists, or if vectors were inserted into its graph since the last merge.
 fn check(path: &Path, index: &Index) -> Result<(), Error> {
     let what = format!("the index {}", path.display());
     let built = |found| {

@@ -1,6 +1,6 @@
 //! The low codes of a compute server without memory for all low codes. It keeps the codes of the
 //! most popular nodes (DistVS §3.3, "Using low-memory compute servers"). All other codes are
-//! *offloaded*: the memory server has all codes, and sends estimates by the offloaded ones
+//! *offloaded*: the memory server has all codes, and sends estimates by the offloaded codes
 //! (`missing.rs`).
 //!
 //! The popularity of a node is its in-degree. Searches meet nodes with many incoming links most

@@ -1,5 +1,5 @@
 //! The checkpoints whose nodes the storage server can rank: the last checkpoint, and the checkpoint
-//! before it while other servers still use that one.
+//! before it, while other servers still use it.
 //!
 //! ```text
 //!   insert ──> log, durable ──> waits in memory ──merge──> the next checkpoint          LiveIndex

@@ -1,5 +1,5 @@
 //! Admission: the predicate that decides which nodes may be results. Candidate lists, ranking,
-//! re-ranking and scans all use it, under every strategy.
+//! re-ranking and scans all use this predicate, under every strategy.
 //!
 //! ```text
 //!   rules_out(node)   before its record is read: candidate list, scan  by known facts only
@@ -16,8 +16,8 @@
 //! - A filter, whose matching nodes are known before the search begins.
 //! - A measurement of recall whose query is the vector of this node.
 //!
-//! Vectors in memory check their own deletes (`FreshMoment::admits` in `update/fresh.rs`). The
-//! slots of matching vectors in memory are part of [`Matching`].
+//! For vectors in memory, `FreshMoment::admits` (`update/fresh.rs`) checks deletes. The slots of
+//! matching vectors in memory are part of [`Matching`].
 
 use crate::filter::NodeSet;
 use crate::stores::columns::Looked;
@@ -47,14 +47,14 @@ impl Matching<'_> {
 pub(crate) struct Admission<'a> {
     /// The deleted vectors, if there may be any.
     dead: Option<Dead<'a>>,
-    /// The matching nodes of the filter and the number of other nodes, if there is a filter.
+    /// If there is a filter, the nodes that match it, and the number of other nodes.
     among: Option<(&'a NodeSet, usize)>,
-    /// The node whose vector is the query, if the query must not find this node.
+    /// A node that is excluded because the query is its vector.
     left_out: Option<u32>,
 }
 
 impl<'a> Admission<'a> {
-    /// Admits everything except deleted vectors.
+    /// Admits all vectors that are not deleted.
     pub(crate) fn but(dead: Dead<'a>) -> Self {
         Self {
             dead: Some(dead),

@@ -36,7 +36,7 @@ use crate::stores::{VectorsAt, on_pages};
 use crate::update::{FreshScratch, LooksAt, Overlay, Seen};
 use crate::{Error, bounds};
 
-/// The factor by which the candidate list grows when a walk found too few results and is repeated.
+/// If a walk found too few results, it is repeated with a candidate list longer by this factor.
 const LONGER: usize = 4;
 
 /// The longest candidate list of a repeated walk under a memory budget, if the first list needs
@@ -81,7 +81,7 @@ pub(super) struct Answers {
     plan: Plan,
     /// The next query that no task has taken.
     next: AtomicUsize,
-    /// Decides which task may take the next query. The cell is set when the memory is reserved.
+    /// Decides which task may take the next query. The value is set when the memory is reserved.
     turns: OnceLock<Turns>,
     done: Mutex<Done>,
 }
@@ -116,7 +116,7 @@ impl Answers {
             plan,
             next: AtomicUsize::new(0),
             turns: OnceLock::new(),
-            // Results are written straight into their final place. If each result were copied there
+            // Each query writes its results straight to their final position. If they were copied
             // at the end, the results of a batch would need twice the memory.
             done: Mutex::new(Done {
                 results: SearchResults {
@@ -145,8 +145,8 @@ impl Answers {
         })
     }
 
-    /// Restricts a batch to the matches of a filter, before the batch begins. The options with
-    /// which the batch was made must have no `way`.
+    /// Restricts a batch to the matches of a filter, before the batch begins. The search options
+    /// given to `new` must have no `way`.
     pub(super) fn among(mut self, index: &Index, matching: Matching<'_>, way: Option<Way>) -> Self {
         let explained = ways::choose(index, &matching, way, &mut self.plan);
         self.done.get_mut().results.explained = Some(explained);
@@ -158,7 +158,7 @@ impl Answers {
         let shares = Shares::new(options, rows, room.queries);
         self.done.lock().process = process_cpu_time();
         let turns = Turns::new(shares, rows, room, options.in_flight.is_none());
-        // A batch begins once, so the cell is empty here.
+        // A batch begins once, so `turns` is empty here.
         self.turns.get_or_init(|| turns);
         shares
     }
@@ -215,7 +215,7 @@ impl Answers {
         }
     }
 
-    /// Counts a query that probed more clusters than its list size, because of its filter.
+    /// Counts a query that probed more clusters than planned, because of its filter.
     fn went_wider(&self) {
         if let Some(explained) = &mut self.done.lock().results.explained {
             explained.wider += 1;
@@ -309,7 +309,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Returns the same batch, but only vectors on storage may be results. If `left_out` is given,
-    /// it has one node for each query that is also excluded.
+    /// it has one node for each query, which is excluded from the results of this query.
     pub(super) fn of_stored_alone(self, left_out: Option<&'a [LeftOut]>) -> Self {
         Self {
             stored_alone: true,
@@ -318,7 +318,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns the same batch, which `stop` may end early.
+    /// Returns the same batch, with `stop`, which may end it early.
     pub(super) fn until(self, stop: &'a Stop) -> Self {
         Self {
             stop: Some(stop),
@@ -340,8 +340,9 @@ impl<'a> Batch<'a> {
         let plan = &self.answers.plan;
         let candidates = match self.admission.refused() {
             0 => 0,
-            // The memory includes places for excluded candidates, and a reserve for candidates
-            // whose exclusion is unknown until they are read.
+            // The memory includes space for candidates that are known to be excluded. It also
+            // includes a reserve for candidates that are found to be excluded only when they are
+            // read.
             refused => plan
                 .candidates
                 .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
@@ -430,7 +431,7 @@ impl<'a> Batch<'a> {
             }
             if self.stop.is_some() && query > 0 {
                 // If all pages are in memory, the task never waits for a read. It yields here, so
-                // that other searches can run, and this one can be stopped.
+                // that other searches can run, and this search can be stopped.
                 let_others().await;
             }
             let start = Instant::now();
@@ -440,8 +441,8 @@ impl<'a> Batch<'a> {
             check_rows(queries, index.metric(), query, bytes)?;
             source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
             // Fresh vectors are searched as of the read timestamp of the batch. If a vector moved
-            // to the graph on storage before this timestamp, the walk finds it. If it moved after
-            // this timestamp, the search of fresh vectors finds it.
+            // to the graph on storage before this timestamp, the walk finds it. If it moved later,
+            // the search of fresh vectors finds it.
             waiting.clear();
             let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
             for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
@@ -469,8 +470,8 @@ impl<'a> Batch<'a> {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
                     let live = seen.unwrap_or(index.nodes());
                     // If the candidate list has a place for each live vector, a walk visits every
-                    // vector that it can reach. It may still miss unreachable vectors, so all
-                    // vectors are scanned.
+                    // vector that it can reach. It misses unreachable vectors, so the search scans
+                    // all vectors.
                     let room = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
                     (live, room || plan.looks_at == LooksAt::All)
                 }
@@ -478,7 +479,7 @@ impl<'a> Batch<'a> {
             let mut list = Some(plan.list);
             let mut enough = false;
             // A search that excludes a node for each query measures the recall of its list size. So
-            // it repeats no walk with a longer candidate list.
+            // it never repeats a walk with a longer candidate list.
             let mut further = match self.left_out {
                 None => plan.further,
                 Some(_) => 0,
@@ -517,7 +518,8 @@ impl<'a> Batch<'a> {
                 }
                 // A scan follows in three cases: the candidate list is long enough for all live
                 // vectors, a walk found too few vectors, or codes do not lead to the results. In
-                // each case, a scan is less work than a walk with a longer candidate list.
+                // each of these cases, a scan is less work than a walk with a longer candidate
+                // list.
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),

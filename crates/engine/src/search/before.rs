@@ -7,12 +7,12 @@
 //!
 //! Vectors are read in rounds. The rounds end when no single vector is worth a read, and few
 //! results are expected among all unread vectors together. If codes hardly distinguish the nodes,
-//! most or all vectors are read. This happens, for example, with rows that were inserted after the
-//! codebook was trained.
+//! most or all vectors are read. Codes may do so, for example, for vectors that were inserted after
+//! the codebook was trained.
 //!
-//! If codes are beside lists or not in memory, the vectors of all nodes are read
-//! ([`scan`](super::scan)). All vectors are also read if the search found too few results, because
-//! many nodes are deleted. So the search finds k results whenever k vectors match.
+//! If codes are stored beside adjacency lists, or are not in memory, the vectors of all nodes are
+//! read ([`scan`](super::scan)). All vectors are also read if the search found too few results,
+//! because many nodes are deleted. So the search finds k results whenever k vectors match.
 
 use std::collections::HashSet;
 
@@ -30,11 +30,11 @@ use crate::{Codebook, Error};
 /// The number of vectors beyond k that are read before the search relies on the measured error of
 /// codes.
 pub(super) const HEAD: usize = KNOWN as usize;
-/// The number of vectors that each round after the first reads at once. It is small, since each
+/// The number of vectors that each round after the first reads at once. It is small, because each
 /// nearer result leaves fewer nodes that are worth a read.
 const AT_ONCE: usize = 16;
-/// A later round reads the number of vectors read so far, divided by this number, if that is more
-/// than `AT_ONCE`.
+/// A later round reads the number of vectors read so far, divided by this number, but at least
+/// `AT_ONCE` vectors.
 const AT_ONCE_OF: usize = 8;
 /// After the comparison by code, `SHARES` nodes are kept for each place of the candidate list, but
 /// at least `LEAST` nodes. If the kept nodes do not suffice, `MORE` times as many are kept.
@@ -153,15 +153,16 @@ impl Best {
 struct Left {
     /// The keys of these nodes by code, nearest first.
     keys: Vec<u64>,
-    /// The page of each vector, with the number of its segment if vectors are apart from lists.
+    /// The segment and the page of each vector. The segment matters only if vectors are stored
+    /// apart from lists.
     pages: Vec<(usize, u64)>,
     /// The estimate of the farthest node. It does not change when nodes are taken.
     last: f32,
 }
 
 impl Left {
-    /// Takes the first `count` nodes, and all other nodes on the pages of these nodes. These pages
-    /// are read in any case, so the other nodes cost no further read.
+    /// Takes the first `count` nodes, and all other nodes on their pages. The search reads these
+    /// pages anyway, so the other nodes cost no further read.
     fn take(&mut self, count: usize) -> Vec<u64> {
         let wanted: HashSet<(usize, u64)> = self.pages[..count].iter().copied().collect();
         let mut taken = Vec::with_capacity(count);
@@ -177,8 +178,8 @@ impl Left {
         taken
     }
 
-    /// The number of results expected among these nodes, and among `others` more nodes whose
-    /// estimates are at least as large as the last node's.
+    /// The number of results expected among these nodes, and among `others` more nodes. The
+    /// estimates of these others are at least as large as the estimate of the last node.
     fn expected(&self, ranking: &Ranking<'_>, others: u64) -> f64 {
         let estimates = self.keys.iter().map(|&key| distance_of(key));
         ranking.expected(estimates) + others as f64 * ranking.expected(std::iter::once(self.last))

@@ -1,6 +1,5 @@
 //! A further walk repeats a walk with a longer candidate list. It runs if a result was inserted
-//! since the last build or merge, and codes hardly distinguish the vectors that were inserted since
-//! then.
+//! after the last build or merge, and codes hardly distinguish the vectors inserted after it.
 //!
 //! ```text
 //!   walk with the list ──results──> is one of them inserted since the build, and has that drifted?
@@ -10,10 +9,10 @@
 //! ```
 //!
 //! If codes were not trained for a vector ([`drift`](crate::update)), its estimate is about the
-//! same as its neighbours' estimates. So only some of these vectors get into the candidate list, by
-//! chance, and the walk may miss nearer vectors. A longer candidate list has more of these vectors,
-//! and the search ranks them all. The further walk ranks whole pages, so it also ranks every
-//! inserted node on a page that it reads.
+//! same as its neighbours' estimates. So chance decides which of these vectors get into the
+//! candidate list, and the walk may miss the nearest. A longer candidate list has more of these
+//! vectors, and the search ranks them all. The further walk ranks whole pages, so it also ranks
+//! every inserted node on a page that it reads.
 //!
 //! The table shows recall@10 of queries near rows of 24 floats that were inserted with a shift of
 //! 3:
@@ -31,16 +30,16 @@
 //! and .930 in the three columns on the right. It read 206, 472 and 918 pages.
 //!
 //! **The second walk starts from the beginning.** If it resumed from the state of the first walk,
-//! it would save the reads of the first walk, about an eighth of the reads of the second walk. But
-//! then every first walk would have to keep candidates that it now drops. Queries without a second
-//! walk would then compute more than in an index that has not drifted.
+//! it would save the reads of the first walk, about an eighth of its own reads. But then every
+//! first walk would have to keep candidates that it now drops. So queries without a second walk
+//! would compute more than in an index that has not drifted.
 
 use super::traversal::SCAN_FROM;
 use super::walker::Plan;
 use crate::Rerank;
 use crate::index::Index;
 
-/// The options of a further walk for the pages and vectors that it reads.
+/// The options by which a further walk uses the pages and vectors that it reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uses {
     /// Whether a walk ranks all nodes on a page that it has read.
@@ -50,13 +49,13 @@ pub(crate) struct Uses {
 }
 
 /// The candidate list of a further walk is this many times as long as that of the first walk. If
-/// the memory budget cannot fit such a list, the factor is smaller.
+/// such a list does not fit into the memory budget, the factor is smaller.
 const TIMES: usize = 8;
 
 /// Returns the list size of a further walk, or 0 if no further walk may follow.
 ///
-/// The list size is at least the list size of the plan. In a search with a recall target, the plan
-/// has the largest list size that was measured for the target. This size was measured before the
+/// The list size is at least the list size of the plan. In a search with a recall target, the list
+/// size of the plan is the largest that was measured for this target. It was measured before the
 /// drift, so it may be too small.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     if plan.drifted_from.is_none() {

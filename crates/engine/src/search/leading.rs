@@ -9,14 +9,14 @@
 //!
 //! The search reads the trailing parts of all candidates in doubt at once, and ranks these
 //! candidates exactly. Other candidates keep their expected distances. About one in fifteen of the
-//! candidates at 1.5 deviations from the middle is on the wrong side of the middle. For farther
-//! candidates, this share is smaller.
+//! candidates at 1.5 deviations from the middle has its exact distance on the other side of the
+//! middle. For farther candidates, this share is smaller.
 //!
 //! A leading part gives the interval (step) of each element. The search assumes that the element is
 //! uniformly distributed within its step. So the distance of the vector has an expectation and a
-//! deviation ([`LeadingError`]). The expectation differs from the distance of the vector that has
-//! the middle of each step. For a result that is not in doubt, the search returns the expectation
-//! as its distance.
+//! deviation ([`LeadingError`]). The expectation differs from the distance of the vector that
+//! consists of the middles of the steps. For a result that is not in doubt, the search returns the
+//! expectation as its distance.
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
@@ -30,7 +30,7 @@ pub(crate) const BEYOND: usize = 32;
 /// results.
 const IN_DOUBT: f32 = 1.5;
 
-/// The least number of exact distances for a correction of the expected distances.
+/// The expected distances are corrected only if at least this number of exact distances is known.
 const LEARNED: u32 = 3;
 
 /// The bytes that a query keeps for a candidate, without the leading part of the candidate.
@@ -70,7 +70,7 @@ pub(crate) struct Leading {
     /// The leading parts of the candidates, in slots of `slot_bytes` bytes.
     parts: Vec<u8>,
     slot_bytes: usize,
-    /// The expected distances, nearest first, ties by lower id.
+    /// The expected distances, in the same order.
     expected: Vec<Expected>,
 }
 
@@ -82,8 +82,8 @@ pub(crate) struct ByLeading<'a> {
     pub(crate) distance: f32,
     /// The leading part, as it is stored on its page.
     pub(crate) part: &'a [u8],
-    /// The largest difference of an element from its decoded value. It is infinite if the
-    /// difference has no limit.
+    /// The largest difference of an element from its decoded value. It is infinite if there is no
+    /// limit.
     pub(crate) error: f32,
 }
 
@@ -144,7 +144,7 @@ impl Leading {
             error,
             ..
         } = *candidate;
-        // `min` turns NaN into infinity, so that it comes last.
+        // `min` turns NaN into infinity, so that the candidate comes last.
         let distance = candidate.distance.min(f32::INFINITY);
         let most = self.k.saturating_add(BEYOND);
         let before = |a: &Ranked| a.distance < distance || (a.distance == distance && a.id < id);
@@ -165,7 +165,8 @@ impl Leading {
             self.parts.resize(from + self.slot_bytes, 0);
         }
         // No encoder writes a part that is longer than a slot. If a damaged part is longer, it is
-        // truncated here. It then fails to decode later, and the search returns that error.
+        // truncated here. The truncated part later fails to decode, and the search returns that
+        // error.
         let bytes = part.len().min(self.slot_bytes);
         self.parts[from..from + bytes].copy_from_slice(&part[..bytes]);
         let ranked = Ranked {
@@ -235,9 +236,9 @@ impl Leading {
         });
     }
 
-    /// Returns the positions of candidates that are in doubt. If `all` is set, it returns the
-    /// positions of all candidates that may be results. It leaves out candidates with exact
-    /// distances.
+    /// Returns the positions of candidates that are in doubt. If `all` is set, returns the
+    /// positions of all candidates that may be results. Candidates with exact distances are left
+    /// out.
     pub(crate) fn in_doubt(&self, all: bool) -> Vec<usize> {
         let expected = &self.expected;
         let k =
@@ -278,8 +279,8 @@ impl Leading {
     }
 
     /// Sorts the candidates again, after some distances have become exact. Elements are not exactly
-    /// uniform in their steps. So the mean difference between exact and expected distances is added
-    /// to each expected distance that is not exact yet.
+    /// uniform in their steps. So the call adds the mean difference between exact and expected
+    /// distances to each distance that is not exact yet.
     pub(crate) fn settled(&mut self) {
         let (mut off, mut count) = (0.0, 0);
         for it in &mut self.expected {
@@ -395,7 +396,7 @@ mod tests {
         for metric in [Metric::L2, Metric::InnerProduct, Metric::Cosine] {
             expect(&mut leading, metric);
             let doubts = leading.in_doubt(false);
-            // The vector with infinite distance may be in doubt too.
+            // A vector with infinite distance may be in doubt too.
             assert!(
                 doubts == [0, 3] || doubts == [0, 3, 4],
                 "{metric:?}: {doubts:?}"

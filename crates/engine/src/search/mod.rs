@@ -10,25 +10,25 @@
 //! - [`tuning`]: chooses the number of queries in flight, by measuring the first queries of a batch
 //! - [`submit`]: a submitted search: its handle and its completion
 //! - [`stop`]: reasons to end a search early: a deadline, a cancellation
-//! - [`source`]: the interface between the common part of searches and the candidate source
+//! - [`source`]: the interface between candidate sources and the part that all searches share
 //! - [`walker`]: runs queries one after the other through a graph, for a search or an insert
 //! - [`probe`]: probes the clusters that are nearest to a query, one query after the other
 //! - [`traversal`]: scores, expands and ranks the nodes of each page that a walk reads
 //! - [`strategy`]: the order in which nodes are read, a file for each strategy
 //! - [`reader`]: reads pages of nodes, and returns them in completion order
 //! - [`admission`]: decides which nodes may be results
-//! - [`ranking`]: computes the exact distances of candidates that are worth the cost
+//! - [`ranking`]: computes the exact distances of candidates that may be results
 //! - [`promise`]: the rule that ends a search before its whole candidate list is expanded
 //! - [`leading`]: ranks candidates by the leading parts of their vectors, and chooses the
 //!   candidates in doubt
 //! - [`rerank`]: reads vectors that are stored apart from the graph, after the traversal
 //! - [`ways`]: the strategies for a filter, and the choice between them
-//! - [`before`]: finds the nearest nodes of a given set: ranks the whole set by codes, and then its
+//! - [`before`]: finds the nearest nodes of a given set: ranks the whole set by codes, and then the
 //!   best nodes by their vectors
-//! - [`further`](mod@further): repeats a walk with a longer candidate list, if codes describe a
-//!   result badly
+//! - [`further`](mod@further): repeats a walk with a longer candidate list, if the code of a result
+//!   is inaccurate
 //! - [`range`]: finds all vectors within a distance, and the neighbours of a vector of the index
-//! - [`scan`]: scans every vector, if the candidate list has a place for each live vector, or if a
+//! - [`scan`]: scans all vectors, if the candidate list has a place for each live vector, or if a
 //!   walk reached too few vectors
 //! - [`nodes`]: reads nodes by number, for look-ups by id
 //! - [`spare`]: buffers that a walk leaves to the next walk on the same thread
@@ -112,14 +112,14 @@ pub struct SearchOptions {
     /// The list size (L), at least `k`. A longer candidate list finds more of the true nearest
     /// vectors, and is slower. If the candidate list has a place for each live vector, results are
     /// exact. With any list size, results are also exact in a small index that [outgrew its
-    /// codes](crate::Due::Grown). An index is small with fewer than 1,000 vectors. After a build of
-    /// fewer than 128 vectors, it is small with fewer than 10,000.
+    /// codes](crate::Due::Grown). An index with fewer than 1,000 vectors is small. If the last
+    /// build had fewer than 128 vectors, an index with fewer than 10,000 is small.
     ///
     /// If the index [has drifted](crate::Due::Drifted) and a result was inserted since the last
     /// build or merge, the query searches again with a candidate list 8 times as long.
     ///
-    /// In a cluster index, vectors that wait for a merge are in a graph in memory. For a cluster
-    /// index, this option is the list size of searches in that graph.
+    /// In a cluster index, vectors that wait for a merge are in a graph in memory. There, this
+    /// option is the list size of searches in that graph.
     pub list: usize,
     /// The number of clusters that a query probes, in a cluster index. More probes find more of the
     /// true nearest vectors, and take longer. `None` means 32 probes, or `k` probes if `k` is
@@ -157,12 +157,11 @@ pub struct SearchOptions {
     /// expectation depends on the code errors that the query has measured so far. With this option,
     /// a search reads less at the same list size, and its recall is a little lower.
     pub stop_early: bool,
-    /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. It
-    /// replaces `list`, which is then ignored. The search takes its number of candidates from the
-    /// measurements of [`calibrate`](crate::calibrate): the number that measured queries needed
-    /// when their results were at the same distance. In a cluster index, the search takes the
-    /// number of probes that measured queries needed when their nearest head was at the same
-    /// distance.
+    /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. `list` is
+    /// then ignored. The search takes its number of candidates from the measurements of
+    /// [`calibrate`](crate::calibrate): the number that measured queries with results at the same
+    /// distance needed. In a cluster index, the search takes the number of probes that measured
+    /// queries with a nearest head at the same distance needed.
     ///
     /// `recall` cannot be combined with `stop_early` or `probes`. Recall was measured with the
     /// preset's strategy. If the preset's strategy is PRESS, the search must use PRESS. If it is
@@ -177,29 +176,30 @@ pub struct SearchOptions {
     /// The number of OS threads that run the queries.
     pub threads: usize,
     /// The number of queries in flight on each thread: 1 for the least latency, more for
-    /// throughput. If the memory budget cannot fit this number, fewer queries are in flight. If the
-    /// option is `None`, the search chooses the number by the size of the batch
+    /// throughput. If the memory budget is too small for this number, fewer queries are in flight.
+    /// If the option is `None`, the search chooses the number by the size of the batch
     /// ([`in_flight`](SearchOptions::in_flight)). A batch of at least 256 queries for each thread
     /// tries several numbers with its first queries, and continues with the number of highest
-    /// throughput. Results of best-first search do not depend on this number.
+    /// throughput. The results of best-first search do not depend on the number of queries in
+    /// flight.
     pub in_flight: Option<usize>,
 }
 
-/// The most queries in flight on a thread for a batch that is too short to try numbers
-/// (`bench/in-flight.toml` compares them). In every batch, the candidate lists of these queries
+/// The most queries in flight on a thread, for a batch that is too short to try several numbers
+/// (`bench/in-flight.toml` compares numbers). In every batch, the candidate lists of these queries
 /// together have at most `CHOSEN_LISTS` places, since the memory of a query grows with its list
 /// size.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
-/// In an [unpacked](Index::is_unpacked) graph, a page has one node. A list that is longer by this
-/// factor finds as much as a search of pages, which uses every node of a page. So a list size finds
-/// no less if an index has more memory.
+/// In an [unpacked](Index::is_unpacked) graph, a page has one node. With a list that is longer by
+/// this factor, a search there has the recall of a search of full pages, which uses every node of a
+/// page. So more memory does not lower the recall of a list size.
 const WITHOUT_MATES: f64 = 1.75;
 
-/// The default number of probes. On photo-sift-100k, 31 probes find .987 of the ten nearest with
-/// `spann` and .997 with `tiered-cluster` (`bench/clusters.toml`). A graph with the default list
-/// size has about the same recall. SPANN probes up to 64 clusters (§4.1).
+/// The default number of probes. On photo-sift-100k, 31 probes have recall@10 .987 with `spann` and
+/// .997 with `tiered-cluster` (`bench/clusters.toml`). A graph with the default list size has about
+/// the same recall. SPANN probes up to 64 clusters (§4.1).
 const PROBES: usize = 32;
 
 impl SearchOptions {
@@ -211,11 +211,10 @@ impl SearchOptions {
     }
 
     /// The most queries in flight on each thread for a batch of `rows` queries, if the memory
-    /// budget can hold them. With the option `in_flight`, it is the number of this option. Without
-    /// the option, it is eight, or fewer if a thread gets fewer queries or if candidate lists are
-    /// long. A batch of at least 256 queries for each thread has up to 64 queries in flight while
-    /// it tries numbers ([`SearchResults::tried`]), and then the best number
-    /// ([`SearchResults::in_flight`]).
+    /// budget can hold them. If the option `in_flight` is set, the number is this option. Otherwise
+    /// it is eight, or fewer if a thread gets fewer queries or if candidate lists are long. A batch
+    /// of at least 256 queries for each thread has up to 64 queries in flight while it tries
+    /// numbers ([`SearchResults::tried`]), and then the best number ([`SearchResults::in_flight`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);
@@ -314,17 +313,17 @@ pub struct SearchResults {
     /// this id.
     pub ids: Vec<u64>,
     /// Exact distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale).
-    /// In the layered layout, a result may be certain without its trailing part. Its distance is
-    /// then estimated from its leading part. If [exact](SearchOptions::exact) distances were
-    /// requested, all distances are exact.
+    /// In the layered layout, a vector may be a certain result without a read of its trailing part.
+    /// Its distance is then estimated from its leading part. If [exact](SearchOptions::exact)
+    /// distances were requested, all distances are exact.
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
     pub exact: bool,
     /// The error bound of distances: four standard deviations of the most uncertain distance. It is
     /// 0 if all distances are exact, and infinite if a leading part gives no bound. A leading part
     /// gives the interval of each element, and the estimate assumes that the element is uniformly
-    /// distributed in its interval. If this assumption holds, fewer than one in a thousand of the
-    /// most uncertain distances have a larger error. Other distances have smaller errors.
+    /// distributed in its interval. If this assumption holds, the most uncertain distance has a
+    /// larger error in fewer than one of a thousand cases. Other distances have smaller errors.
     pub distance_error: f32,
     /// Wall-clock seconds of the batch, from the reservation of its memory on.
     pub seconds: f64,
@@ -334,9 +333,9 @@ pub struct SearchResults {
     /// CPU seconds of the whole process during the batch, user and system. They include threads
     /// that read for other threads, and all other work of the process.
     pub process_cpu_seconds: f64,
-    /// The number of queries in flight on each thread at the end of the batch. If memory was short,
-    /// the number is below the option `in_flight`. Without the option, it is the number that the
-    /// batch chose.
+    /// The number of queries in flight on each thread at the end of the batch. If the option
+    /// `in_flight` is set, it is this option, or less if memory was short. Otherwise it is the
+    /// number that the batch chose.
     pub in_flight: usize,
     /// The numbers of queries in flight that the batch tried before it chose one, in the order of
     /// trial. The list is empty if the batch tried no numbers.
@@ -375,12 +374,11 @@ fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
 impl Index {
     /// Searches a batch of queries.
     ///
-    /// # Errors
-    /// Arguments are wrong ([`Error::is_call_wrong`]): `k` is 0, the list size is below `k`, a
-    /// number is beyond its bound ([`bounds`]), queries have another dimension or element type, NaN
-    /// or infinity, or a query is zero under cosine. Otherwise a read failed, or a page is damaged.
-    /// [`Error::Outdated`] if the inserts of another process have overwritten pages that this
-    /// handle needs. If a call fails, it returns no partial results.
+    /// # Errors Arguments are wrong ([`Error::is_call_wrong`]): `k` is 0, the list size is below
+    /// `k`, a number is beyond its bound ([`bounds`]), queries have another dimension or element
+    /// type, NaN or infinity, or a query is zero under cosine. A search also fails if a read fails
+    /// or a page is damaged. It fails with [`Error::Outdated`] if the inserts of another process
+    /// have overwritten pages that this handle needs. A failed call returns no partial results.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -442,7 +440,7 @@ impl Index {
     }
 
     /// Does the same as [`search_observed`](Index::search_observed). `heat` counts the reads of
-    /// pages. `seen` has the changes since the checkpoint that every query sees.
+    /// pages. `seen` has the changes since the checkpoint, which every query sees.
     pub(crate) fn search_with(
         &self,
         queries: &dyn VectorSource,
@@ -600,8 +598,8 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // The navigation graph is loaded before the batch begins. So no query waits for the
-            // navigation graph. If it cannot be loaded, no query runs.
+            // The navigation graph is loaded before the batch begins. So no query waits for it. If
+            // it cannot be loaded, no query runs.
             self.navigation()?;
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
@@ -647,7 +645,7 @@ impl Index {
             ends: match depth {
                 // If vectors are apart from lists, a walk learns the exact distances of its
                 // candidates too late. PRESS also computes exact distances last. In both cases, the
-                // search takes the longest candidate list that the recall target may need.
+                // search uses the longest candidate list that the recall target may need.
                 Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
                 Some(_) if strategy == Strategy::Press => Ends::WithItsList,
                 Some(depth) => Ends::AtDepth(depth),

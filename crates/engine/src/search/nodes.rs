@@ -159,7 +159,7 @@ impl Index {
     }
 
     /// The number of nodes or clusters to read, to find all of `nodes`. If a cluster index has no
-    /// table of the places of vectors, it is the number of all clusters.
+    /// table of the positions of vectors, all clusters are read.
     fn places_of(&self, nodes: Nodes<'_>) -> usize {
         match self.stands_in_all_clusters() && nodes.len() > 0 {
             true => self.clusters().map_or(0, ClusterStores::clusters) as usize,
@@ -167,8 +167,8 @@ impl Index {
         }
     }
 
-    /// Whether vectors are stored with each of their clusters, so that no table gives the place of
-    /// a vector.
+    /// Whether vectors are stored with each of their clusters, so that no table gives the position
+    /// of a vector.
     pub(crate) fn stands_in_all_clusters(&self) -> bool {
         let vectors = self.clusters().map(|clusters| &clusters.vectors);
         matches!(vectors, Some(Vectors::Replicated))
@@ -218,7 +218,8 @@ impl Visit<'_> {
         }
     }
 
-    /// Reads the requested vectors of some clusters. A vector counts only in its own cluster.
+    /// Reads the requested vectors of some clusters. A vector is returned only from its own
+    /// cluster.
     async fn in_extents(
         &self,
         clusters: &ClusterStores,

@@ -1,7 +1,7 @@
 //! Measures the time of a query, part by part (DecoupleVS, Table 2).
 //!
-//! The measurement is off by default, since it reads the clock before and after each list and
-//! vector. This costs as much time as some of the parts.
+//! The measurement is off by default, because it reads the clock before and after each list and
+//! vector. These clock reads take as much time as some of the parts.
 
 use std::cell::Cell;
 use std::ops::AddAssign;
@@ -53,7 +53,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    /// Creates a clock. It measures only if `on` is set.
+    /// Creates a clock, which measures only if `on` is set.
     pub(crate) fn new(on: bool) -> Self {
         Self {
             on,

@@ -1,5 +1,5 @@
-//! Probes clusters: finds the heads nearest to a query in memory, then reads their posting lists
-//! all at once.
+//! Probes clusters: finds the heads nearest to a query in memory, then reads the posting lists of
+//! their clusters all at once.
 //!
 //! ```text
 //!   graph over heads ──> nearest clusters ──> their posting lists, ──┬─> vectors: ranked
@@ -11,25 +11,25 @@
 //!
 //! A cluster is not probed if its head is much farther from the query than the nearest head (SPANN
 //! §3.3). A query reads no vector twice. A posting list may name members that are stored elsewhere.
-//! Such a member is skipped if its own group is probed too, or if another probed cluster has named
-//! it. Members that are stored near each other share one read that includes the bytes between them,
-//! since two reads cost more.
+//! Such a member is skipped if the query reads its group too, or if another probed cluster has
+//! named it. Members that are stored near each other share one read, together with the bytes
+//! between them, because two reads cost more.
 //!
-//! In replicated clusters, a vector arrives with each of its clusters, and is ranked once. A
-//! cluster that was rewritten since the build has no group to read at once.
+//! In the layout `replicated`, a vector is read with each of its clusters, and is ranked once. A
+//! cluster that was rewritten since the build has no group.
 //!
 //! **Filters.** With a filter, a probe begins with more clusters, by the selectivity of the filter
-//! ([`Growth`](super::ways::Growth)). If the share of matches among the vectors there is about the
-//! filter's selectivity, the probe ends. Otherwise the matches are elsewhere, and the probe
-//! continues with the next heads. A search without a filter would probe `p` clusters. The *margin*
-//! is the distance of the `p`-th head minus the distance of the nearest head. The probe ends when
-//! no head is left whose distance is at most the k-th match's distance plus the margin.
+//! ([`Growth`](super::ways::Growth)). If the share of matches among the vectors of these clusters
+//! is about the filter's selectivity, the probe ends. Otherwise the matches are elsewhere, and the
+//! probe continues with the next clusters. A search without a filter would probe `p` clusters. The
+//! *margin* is the distance of the `p`-th head minus the distance of the nearest head. The probe
+//! ends when every remaining head is farther than the k-th match's distance plus the margin.
 //!
-//! **Far matches.** To probe up to far matches may cost more than to read all matches singly. In
-//! groups, the numbers of a cluster's vectors are consecutive. So the matches in each group are
-//! known before the first read, and the query estimates both costs. In other layouts, the query
-//! compares them after each round: the reads of the next round with the reads of all matches. If
-//! the matches are cheaper, they are read.
+//! **Far matches.** If the matches are far from the query, the probes up to them may cost more than
+//! single reads of all matches. In groups, the numbers of a cluster's vectors are consecutive. So
+//! the matches in each group are known before the first read, and the query estimates both costs.
+//! In other layouts, after each round, the query compares the reads of the next round with the
+//! reads of all matches. If single reads of all matches cost less, the query makes them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -54,25 +54,26 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::{ByteFile, MemberAt, Run, Vectors};
 
 /// A cluster is probed only if its head is at most (1 + this number) times as far as the nearest
-/// head. If the mean distance of a vector to its head is larger than the nearest head's distance,
-/// the mean replaces it. SPANN §4.1 also uses 7 for ten neighbours.
+/// head. If the mean distance of vectors to their heads is larger than the nearest head's distance,
+/// the mean counts instead. SPANN §4.1 also uses 7 for ten neighbours.
 const FARTHEST: f32 = 7.0;
-/// Heads that the search in the graph of heads looks for beyond the number of probes. With a longer
-/// list, it finds the nearest heads more reliably.
+/// The number of heads that the search in the graph of heads looks for beyond the number of probes.
+/// With a longer list, the search finds the nearest heads more reliably.
 const BEYOND: usize = 16;
 /// The approximate bytes of vectors in one read of a scan, and the number of such reads in flight.
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
-/// The part of a filter's selectivity that the share of matches among the probed vectors must
-/// reach. If it is lower, matches are more frequent elsewhere. In a simulation with clusters of
-/// photo-sift-100k, not with this program, .9 in place of .8 took 1.3 times the probes if a
-/// hundredth to a tenth match and are spread evenly. It found .936 in place of .931 of far matches.
+/// The matches of a filter count as spread evenly if their share of the probed vectors is at least
+/// this part of the filter's selectivity. In a simulation with clusters of photo-sift-100k, not
+/// with this program, .9 in place of .8 took 1.3 times the probes if a hundredth to a tenth of the
+/// vectors match and are spread evenly. With .9, the simulation found .936 of far matches, in place
+/// of .931.
 const EVEN: f64 = 0.8;
 /// The number of standard deviations by which the number of matches may be lower by chance.
 const BY_CHANCE: f64 = 2.0;
 /// The factor by which each further round may multiply the number of probed clusters.
 const WIDER: usize = 4;
-/// Vectors of a given set that are requested at once.
+/// The number of vectors of a given set that are requested at once.
 const ASKED: usize = 1 << 12;
 /// Marks the read of single vectors, as opposed to a posting list.
 const STRAY: u64 = 1 << 63;
@@ -90,8 +91,8 @@ pub(super) struct Prober<'a> {
     /// include deleted vectors.
     seen: u64,
     matched: u64,
-    /// Whether the query probed further clusters than its filter's selectivity asks for; whether it
-    /// ended before it had probed enough of them; and whether it has met every match.
+    /// Three flags: the query probed more clusters than its filter's selectivity asks for; it ended
+    /// before it had probed enough of them; it has met every match.
     is_wider: bool,
     is_dry: bool,
     has_all: bool,
@@ -101,12 +102,12 @@ pub(super) struct Prober<'a> {
     probed: Met,
     /// The node ranges of their groups, ascending, if the layout has groups.
     groups: Vec<Range<u32>>,
-    /// Vectors that were ranked or noted, if a vector may arrive several times.
+    /// Vectors that were ranked or noted, if a vector may be read several times.
     met: Met,
     /// Reads that wait until fewer are in flight.
     waiting: VecDeque<Read>,
-    /// Members to read that are in no posting list that is read; their places; and the runs of
-    /// places that share a read.
+    /// Members that no posting list of this query contains; their positions; and the runs of
+    /// positions that share a read.
     strays: Vec<u32>,
     places: Vec<MemberAt>,
     runs: Vec<(usize, usize)>,
@@ -215,8 +216,8 @@ impl<'a> Prober<'a> {
         margin
     }
 
-    /// Probes the nearest clusters. With a filter, it then probes further ones while these may have
-    /// nearer matches.
+    /// Probes the nearest clusters. With a filter, it then probes further clusters while they may
+    /// have nearer matches.
     async fn probe(&mut self, probes: usize) -> Result<(), Error> {
         self.ranking.begin(self.plan.k, &[], &[]);
         (self.seen, self.matched) = (0, 0);
@@ -261,8 +262,8 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Whether the matches are far away, so that probing up to them would cost more than reading
-    /// all matches. The matches in each group are known without a read. False without groups.
+    /// Whether the matches are so far away that the probes up to them would cost more than reads of
+    /// all matches. In groups, the matches are known without a read. Without groups, returns false.
     fn are_far(&mut self, nodes: &NodeSet, share: f64, wanted: u64, margin: f32) -> bool {
         let (clusters, before) = (self.clusters, self.plan.before);
         if !matches!(clusters.vectors, Vectors::Grouped(_)) || before == f64::INFINITY {
@@ -305,11 +306,12 @@ impl<'a> Prober<'a> {
 
     /// Chooses further clusters: those whose heads are at most `margin` beyond the k-th match. If
     /// only `found` of the `wanted` matches were found, it chooses as many clusters as the missing
-    /// ones need. If there are none, the query has probed enough, or as many as it may.
+    /// matches need. If it chooses none, the query has probed enough clusters, or as many as it
+    /// may.
     fn choose_wider(&mut self, margin: f32, found: u64, wanted: u64) {
         let probed = self.probed.count;
         let most = match found < wanted {
-            // As many more matches as are missing, and about a standard deviation more.
+            // The aim is the missing matches, and about a standard deviation more.
             true => {
                 let aim = wanted as f64 + (wanted as f64).sqrt();
                 (probed as f64 * (aim / found.max(1) as f64).min(WIDER as f64)).ceil() as usize
@@ -415,7 +417,7 @@ impl<'a> Prober<'a> {
             matched,
             ..
         } = self;
-        // In other layouts a vector arrives twice only if it was read singly before its group.
+        // In other layouts, a vector is read twice only if it was read singly before its group.
         let repeats = matches!(clusters.vectors, Vectors::Replicated) || self.is_wider;
         clusters.each_in(
             cluster,
@@ -525,15 +527,15 @@ impl Spread {
         }
     }
 
-    /// About the reads of a probe of these clusters.
+    /// The approximate number of reads of a probe of these clusters.
     fn reads(&self, clusters: &ClusterStores) -> f64 {
         let share = self.matched as f64 / self.vectors.max(1) as f64;
         self.clusters as f64 * reads_of_probe(clusters, share)
     }
 }
 
-/// Whether as many vectors match as expected, or nearly as many. `expected` is the number if
-/// matches are spread evenly. A number that is lower by chance counts as even.
+/// Whether matches are spread evenly: `matched` is not much lower than `expected`, the number of
+/// matches if they are. A difference by chance is allowed.
 fn is_even(matched: u64, expected: f64) -> bool {
     let matched = matched as f64;
     matched >= EVEN * expected || matched >= expected - BY_CHANCE * expected.sqrt()
@@ -554,7 +556,7 @@ impl<'a> CandidateSource<'a> for Prober<'a> {
         &mut self.ranking
     }
 
-    /// A probe walks only through heads, so the node is just excluded from the results.
+    /// A probe walks only through heads, so the node need not be excluded from the walk.
     fn leave_out(&mut self, left_out: Option<LeftOut>) {
         let node = left_out.map(|left_out| left_out.node);
         self.ranking.leave_out(node);
@@ -621,8 +623,8 @@ pub(super) struct Piece {
     pub(super) bytes: usize,
 }
 
-/// Reads pieces of files, several in flight, and calls `meet` with the position and bytes of each,
-/// in any order. Returns the number of bytes read.
+/// Reads pieces of files, several in flight, and calls `meet` with the position and bytes of each
+/// piece, in any order. Returns the number of bytes read.
 ///
 /// # Errors
 /// A failed read, an interruption, or an error of `meet`.
@@ -652,7 +654,7 @@ pub(super) async fn each_piece(
         if in_flight == 0 {
             return Ok(read);
         }
-        // If all pages are in memory, only this call lets other queries run.
+        // If all pages are in memory, other queries of the thread run only during this call.
         let_others().await;
         let Some(done) = next_of(&mut queues).await else {
             return Ok(read);
@@ -665,7 +667,7 @@ pub(super) async fn each_piece(
     }
 }
 
-/// A scan of every vector of a cluster index, once each.
+/// A scan that reads every vector of a cluster index once.
 pub(super) struct EveryMember<'s, 'a> {
     clusters: &'s ClusterStores,
     check: bool,
@@ -677,7 +679,7 @@ pub(super) struct EveryMember<'s, 'a> {
 }
 
 impl EveryMember<'_, '_> {
-    /// Reads pieces of files, and calls `meet` with each, in any order.
+    /// Reads pieces of files, and calls `meet` with each piece, in any order.
     async fn each_piece(
         &mut self,
         pieces: &[Piece],
@@ -800,7 +802,7 @@ impl<'a> CandidateSource<'a> for EveryMember<'_, 'a> {
     }
 }
 
-/// A set of vectors that is exact, and is emptied in constant time.
+/// An exact set of vectors, which can be emptied in constant time.
 #[derive(Debug, Default)]
 struct Met {
     /// Vectors, each with the number of the query that met it.
@@ -824,7 +826,7 @@ impl Met {
         }
     }
 
-    /// Adds a vector. False if it is already there.
+    /// Adds a vector. Returns false if the set has it already.
     fn insert(&mut self, node: u32) -> bool {
         if 2 * self.count >= self.slots.len() {
             self.grow();

@@ -7,11 +7,11 @@
 //!                           │<─ slack ───>│
 //! ```
 //!
-//! A search with the list size L expands at least L nodes. The last of these nodes hardly ever lead
-//! to a result. A candidate is *without promise* if its estimated distance is larger than the bound
-//! in the picture. The bound is the distance of the k-th nearest node so far, plus some standard
-//! deviations of the codes' error (*slack*). When all remaining candidates are without promise, the
-//! search ends.
+//! Without this rule, a search with the list size L expands at least L nodes. The last of these
+//! nodes hardly ever lead to a result. A candidate is *without promise* if its estimated distance
+//! is larger than the bound in the picture. The bound is the distance of the k-th nearest node so
+//! far, plus some standard deviations of the codes' error (*slack*). When all remaining candidates
+//! are without promise, the search ends.
 //!
 //! This rule needs no constant of the collection, the metric or the codes. A query computes the
 //! mean and the deviation of the error from the nodes that it has expanded. The number of
@@ -20,10 +20,10 @@
 //! node. So each read in flight lowers the bound.
 //!
 //! - If codes are stored beside the lists of other nodes, the key of a candidate may be an exact
-//!   distance. Exact keys have another bound than estimates ([`Bounds`]), and say nothing about the
-//!   error of codes.
-//! - Only nodes on storage count as met. Vectors that wait for a merge are ranked before the walk,
-//!   so their distances do not show how far the walk has come.
+//!   distance. Exact keys have another bound than estimates ([`Bounds`]), and do not show the error
+//!   of codes.
+//! - Only nodes on storage count for the k-th distance. Vectors that wait for a merge are ranked
+//!   before the walk, so their distances do not show how far the walk has come.
 //! - Where vectors are apart from lists, the exact distance of an expanded node is not known. In
 //!   these layouts, vectors that are prefetched during the walk are ranked as they arrive
 //!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). Before the first of these
@@ -31,7 +31,7 @@
 //!   of its seeds.
 //! - If the candidate list is long enough for all nodes, the search expands all of them.
 //!
-//! A search with a recall target uses the same data, and ends by another rule. The distance of the
+//! A search with a recall target uses the same data, but ends by another rule: the distance of the
 //! k-th result so far decides how many of the nearest candidates are expanded
 //! ([`recall`](crate::recall)).
 
@@ -41,9 +41,8 @@ use super::ranking::{CodeError, LEAST};
 use crate::frontier::{Bounds, distance_of, key};
 use crate::recall::Depth;
 
-/// The slack in standard deviations: with the list size k (`AT_K`), the amount that each doubling
-/// of the list size adds (`PER_DOUBLING`), and the amount that each read in flight subtracts
-/// (`PER_READ`).
+/// The slack in standard deviations. `AT_K` is the slack with the list size k. Each doubling of the
+/// list size adds `PER_DOUBLING`, and each read in flight subtracts `PER_READ`.
 const AT_K: f32 = -0.5;
 const PER_DOUBLING: f32 = 1.5;
 const PER_READ: f32 = 0.5;
@@ -80,8 +79,8 @@ pub(crate) enum Ends {
     WithItsList,
     /// The search ends when no remaining candidate has promise.
     WithoutPromise,
-    /// The search ends when a number of the nearest candidates is expanded. This number follows
-    /// from the recall target and the distance of the results so far.
+    /// The search ends when a certain number of the nearest candidates is expanded. This number
+    /// follows from the recall target and the distance of the results so far.
     AtDepth(Depth),
 }
 
@@ -139,8 +138,8 @@ impl Promise {
     }
 
     /// Sets an upper bound of the k-th distance: the k-th exact distance of distinct nodes that may
-    /// all be results. These nodes are not counted as met here, since the walk may still meet each
-    /// of them.
+    /// all be results. These nodes do not count as met yet, because the walk may still meet each of
+    /// them.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }
@@ -284,7 +283,7 @@ mod tests {
             promise.expanded();
         }
         promise.met(30.0);
-        // Only one of the two distances is known, so the depth is the largest one.
+        // Only one of the two distances is known, so the depth is the largest.
         assert_eq!(promise.depth(), Some(40));
         promise.learn(4.0);
         promise.passed(16.0);

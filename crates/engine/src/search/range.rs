@@ -8,13 +8,13 @@
 //! ```
 //!
 //! A range search runs searches for the k nearest vectors, and doubles k each time. So all these
-//! searches together cost about twice as much as the last of them, and need no more memory than it.
-//! For each page, the search starts again at the query. So a later page of a wide range reads more
-//! than an earlier page. To list most of an index, [`Index::ids`] and [`Index::vectors`] are
-//! cheaper.
+//! searches together cost about twice as much as the last search, and need no more memory than the
+//! last search. For each page of results, the search starts from the beginning. So in a wide range,
+//! a later page costs more reads than an earlier page. To list most of an index, [`Index::ids`] and
+//! [`Index::vectors`] are cheaper.
 //!
-//! A page begins after the last result of the page before, by distance and id. As long as the index
-//! does not change, no result appears twice.
+//! The results are ordered by distance and id. A page begins after the last result of the page
+//! before. While the index does not change, no result appears twice.
 
 use std::time::Instant;
 
@@ -85,8 +85,8 @@ pub struct RangeResults {
     /// Whether this page and the earlier pages certainly contain every vector up to the last result
     /// of this page.
     ///
-    /// It is true if the search ranked every vector that may be a result. Otherwise the search by
-    /// graph or clusters may have missed some vectors, which do not appear on a later page either.
+    /// It is true if the search ranked every vector that may be a result. Otherwise the search may
+    /// have missed some vectors. They do not appear on a later page either.
     pub complete: bool,
     /// The counters of the search.
     pub counters: Counters,
@@ -198,8 +198,8 @@ fn within(
     let mut counters = Counters::default();
     let vectors = collection.vectors();
     let seen = range.after.map_or(0, |after| after.rank.min(vectors));
-    // One additional result shows whether there is another page. One more place is for the excluded
-    // id.
+    // One additional result shows whether there is another page. A second one allows for the
+    // excluded id.
     let page = seen.saturating_add(range.most).saturating_add(2);
     let mut k = page.min(FIRST.max(2 * seen)).min(vectors).max(1);
     loop {
@@ -234,8 +234,8 @@ fn within(
             Some(explained) => explained.matching,
             None => vectors as u64,
         };
-        // A vector that an earlier page missed sorts before the last result of that page, so it
-        // changes the number of results before this page.
+        // If an earlier page missed a vector, and this search found it, more results than before
+        // precede this page.
         let none_missed = range.after.is_none_or(|after| after.rank == before);
         let last = answers.last().filter(|_| has_more);
         return Ok(RangeResults {
@@ -290,14 +290,15 @@ fn like(
     let queries = Matrix::new(rows.vectors, ids.len(), rows.dim, rows.element)?;
     let (most, _) = bounds::most_answers(collection.vectors(), "");
     let k = match options.k {
-        // An invalid `k` is passed on unchanged, so that the search's error names it.
+        // An invalid `k` is passed on unchanged, so that the error of the search names it.
         0 => 0,
         k => k.saturating_add(1).min(most.max(k)),
     };
     let one_more = SearchOptions {
         k,
         list: match options.list < options.k {
-            // An invalid list size is passed on unchanged, so that the search's error names it.
+            // An invalid list size is passed on unchanged, so that the error of the search names
+            // it.
             true => options.list,
             false => options.list.max(k),
         },

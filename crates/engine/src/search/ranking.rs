@@ -2,10 +2,10 @@
 //! ranking.
 //!
 //! The estimate by a code has an error, which each query measures. Every ranked node gives a pair
-//! of estimate and exact distance, and the differences have a mean and a standard deviation. A
-//! node's vector is not worth ranking if its estimate, corrected by the mean, is some deviations
-//! above the distance of the k-th result. The rule needs no constant of the collection, the metric
-//! or the codes.
+//! of estimate and exact distance. The query computes the mean and the standard deviation of their
+//! differences. A node is not worth ranking if its estimate, corrected by the mean, is some
+//! deviations above the distance of the k-th result. The rule needs no constant of the collection,
+//! the metric or the codes.
 
 use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
 
@@ -18,14 +18,14 @@ use crate::frontier::{distance_of, node_of};
 
 /// The standard deviations of the codes' error within which a node may still be a result, if
 /// ranking costs the decoding of a vector. On photo-sift-100k, a search with 3 deviations ranks two
-/// of five nodes on the pages that it reads, and loses .0001 of recall@10. With 2 deviations it
-/// loses .001.
+/// of five nodes on the pages that it reads, and loses .0001 of recall@10. A search with 2
+/// deviations loses .001.
 const WORTH_DECODING: f32 = 3.0;
-/// The standard deviations, if ranking costs a read. On package-text with all lists in memory,
-/// recall@10 .971 takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75. Each number of
-/// deviations has the list size that it needs for this recall.
+/// The same number, if ranking costs a read. On package-text with all lists in memory, recall@10
+/// .971 takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75, each with the list size
+/// that this recall needs.
 pub(crate) const WORTH_READING: f32 = 1.75;
-/// The fewest pairs of estimate and distance from which the error counts as known.
+/// The error counts as known from this number of pairs of estimate and distance on.
 pub(super) const LEAST: u32 = 8;
 
 /// The outcome of ranking a candidate by its vector.
@@ -43,7 +43,7 @@ pub(crate) struct Ranking<'a> {
     /// The query, in the element type of the index.
     pub(crate) query: Vec<u8>,
     pub(crate) nearest: Nearest,
-    /// The nearest nodes by the leading parts of their vectors, where leading parts are beside
+    /// The nearest nodes by the leading parts of their vectors, if leading parts are stored beside
     /// lists. Some nodes are in doubt until their trailing parts are read.
     pub(crate) leading: Leading,
     /// The number of exact distances computed.
@@ -51,7 +51,8 @@ pub(crate) struct Ranking<'a> {
     error: CodeError,
     /// Decides whether the search ends before it has expanded its list.
     pub(crate) promise: Promise,
-    /// From this node on, no node is ruled out by its code while its vector is in memory.
+    /// From this node on, if the vector of a node is in memory, its code does not rule the node
+    /// out.
     untrusted_from: u32,
     /// The first of the nodes that codes hardly distinguish, and the smallest distance of such a
     /// node that was ranked.
@@ -107,7 +108,7 @@ impl<'a> Ranking<'a> {
     /// Whether the results so far include a node that codes hardly distinguish. Only nodes on
     /// storage count.
     pub(crate) fn an_answer_came(&self) -> bool {
-        // The bound by leading parts, where these are beside lists.
+        // The bound by leading parts, if these are stored beside lists.
         let kth = self.leading.bound().or(self.nearest.bound());
         self.nearest_drifted < f32::INFINITY && kth.is_none_or(|kth| self.nearest_drifted <= kth)
     }
@@ -144,7 +145,7 @@ impl<'a> Ranking<'a> {
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
 
-    /// Drops the bound that the seeds gave. This is for seeds whose distances are not exact.
+    /// Drops the bound that the seeds gave, because their distances are not exact.
     pub(crate) fn begin_without_limit(&mut self) {
         self.limit = f32::INFINITY;
     }
@@ -233,8 +234,8 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Makes results of the candidates ranked by leading parts, once no relevant doubt is left.
-    /// This clears the results, so vectors that were offered before must be offered again.
+    /// Turns the candidates ranked by leading parts into results, once no relevant doubt is left.
+    /// The call clears the results, so vectors that were offered before must be offered again.
     pub(crate) fn answer_leading(&mut self) {
         // An expected distance may lie below the smallest possible distance. The results are chosen
         // before this point, so clamping changes only the reported distance.
@@ -302,13 +303,13 @@ impl<'a> Ranking<'a> {
 
 /// The nodes in memory that are worth decoding.
 ///
-/// If codes cannot tell vectors apart, every estimate is about the mean of all distances. One near
-/// result then lowers the bound below all estimates. The nearest node would be skipped even if its
-/// page was read. So the codes of some nodes are not trusted.
+/// If codes cannot tell vectors apart, every estimate is about the mean of all distances. A single
+/// near result then lowers the bound below all estimates, and the search would skip even the
+/// nearest node on a page that it has read. So the codes of some nodes are not trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
     estimate: f32,
-    /// From this node on, nodes are worth decoding whatever their estimates are.
+    /// From this node on, every node is worth decoding, whatever its estimate is.
     untrusted_from: u32,
 }
 
@@ -346,7 +347,7 @@ pub(super) struct CodeError {
 }
 
 impl CodeError {
-    /// The number of pairs from which it was learned.
+    /// The number of pairs from which the error was learned.
     #[inline]
     pub(super) fn count(&self) -> u32 {
         self.count

@@ -62,9 +62,9 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         Some(Page { number, bytes })
     }
 
-    /// Whether the bytes of a page are still its current version, if pages are written in place. If
-    /// records move between pages, the result is always true, since the placement gives the current
-    /// page of each node.
+    /// Whether `page` still has the current bytes, if pages are written in place. If records move
+    /// between pages instead, always returns true: the placement gives the current page of each
+    /// node.
     #[inline]
     pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
         N::MOVES || {
@@ -110,7 +110,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.queue.in_flight()
     }
 
-    /// A page that has already arrived, if there is one.
+    /// Returns a page that has already arrived, if there is one.
     pub(crate) fn try_next(&mut self) -> Result<Option<Page<'a>>, Error> {
         self.queue
             .try_next()
@@ -118,7 +118,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
             .transpose()
     }
 
-    /// The next page to arrive.
+    /// Waits for the next page to arrive.
     pub(crate) async fn next(&mut self) -> Result<Page<'a>, Error> {
         let start = self.timer.start();
         let done = next(&mut *self.queue).await;
@@ -146,8 +146,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
     /// The page that a completed read contains.
     pub(crate) fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
         let number = done.tag;
-        // If pages are written in place, the page may have been changed during this read. It is
-        // then dirty in memory, and memory has the current bytes.
+        // If pages are written in place, the page may have been changed during this read. The page
+        // is then dirty in memory, and the bytes in memory are current.
         if !N::MOVES
             && let Some(bytes) = self.graph.unwritten(number).map(Bytes::Unwritten)
         {

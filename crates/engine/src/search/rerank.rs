@@ -12,8 +12,8 @@
 //! ```
 //!
 //! The candidate list of the traversal is sorted by estimated distance. Its first K + B candidates
-//! (the *head*) take the place of the paper's max-heap. If the list has fewer candidates, the head
-//! is the whole list. Batch 0 fills the empty results, so its share of new results never ends
+//! (the *head*) replace the max-heap of the paper. If the list has fewer candidates, the head is
+//! the whole list. Batch 0 fills the empty results, so its share of new results never ends
 //! re-ranking. Batch 1 is the first batch that can end re-ranking. So re-ranking reads at least K +
 //! 2B vectors. Every vector that it reads belongs to a batch.
 //!
@@ -21,13 +21,13 @@
 //! deleted, the next candidate of the list joins the batch. Otherwise a batch of deleted candidates
 //! would end re-ranking too early.
 //!
-//! With [`Rerank::estimate`](crate::Rerank) there is no speculative batch. Once batch 0 is ranked,
-//! the k-th result and the error of codes show which other candidates may still be results
+//! With [`Rerank::estimate`](crate::Rerank), no batch is read speculatively. Once batch 0 is
+//! ranked, the k-th result and the error of codes show which other candidates may still be results
 //! ([`Ranking::bound`]). The vectors of these candidates are read at once, and re-ranking ends.
 //!
-//! With a [re-ranking ratio](crate::Rerank::ratio), there is one batch. It has this share of the
-//! candidate list, from the nearest candidate on. No vector is prefetched (DistVS §3.1, "delayed
-//! re-ranking with pruning").
+//! With a [re-ranking ratio](crate::Rerank::ratio), there is one batch: this share of the candidate
+//! list, from the nearest candidate on. No vector is prefetched (DistVS §3.1, "delayed re-ranking
+//! with pruning").
 //!
 //! Vectors are ranked batch by batch in the order of candidates, so the results do not depend on
 //! the order of completions.
@@ -71,9 +71,9 @@ pub(crate) struct Reranker<'a> {
     heat: Option<&'a Heat>,
     /// The number of candidates in the head: K + B, but at most the list size.
     head: usize,
-    /// The number of successive expansions that left the head unchanged.
+    /// The number of expansions since the head last changed.
     unchanged: usize,
-    /// The vectors of this many candidates were requested, from the nearest candidate on.
+    /// The number of candidates whose vectors were requested, from the nearest candidate on.
     asked: usize,
     /// Pages in flight, in the order of the requests.
     awaited: Vec<Extent>,
@@ -112,7 +112,7 @@ fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator
         .filter(move |&key| distance_of(key) <= bound)
 }
 
-/// The tag of a read. It stands for these pages of a segment.
+/// The tag of the read of these pages of a segment.
 fn tag(place: Extent) -> u64 {
     u64::from(place.pages) << 32 | place.page
 }
@@ -189,7 +189,7 @@ impl<'a> Reranker<'a> {
         self.reset();
     }
 
-    /// Releases the pages of a query that no longer needs them.
+    /// Releases the pages of a query, once the query no longer needs them.
     pub(crate) fn let_go(&mut self) {
         self.held.clear();
         self.reset();
@@ -308,7 +308,7 @@ impl<'a> Reranker<'a> {
             let (node, part) = ranking.leading.part(place);
             let at = self.segments.place_of(node);
             // The pages of this node were requested. If they were dirty, they may have been
-            // released since, for another candidate on them.
+            // released for another candidate on them.
             if !self.is_here(at) {
                 self.ask(node, counters)?;
                 self.take_all().await?;
@@ -428,8 +428,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Requests the vectors of the candidates whose estimates are at most `bound`. Candidates that
-    /// certainly are no results are left out.
+    /// Requests the vectors of the candidates whose estimates are at most `bound`. The other
+    /// candidates are certainly no results.
     fn ask_all(
         &mut self,
         frontier: &Frontier,
@@ -474,9 +474,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Releases pages of new vectors that this query took while they were dirty. Such a page may
-    /// lack a vector that was added to the page since. The index has the current bytes of the page
-    /// in memory.
+    /// Releases pages that this query took while they were dirty. A vector may have been added to
+    /// such a page later. The index has the current bytes of the page in memory.
     #[cold]
     fn let_go_of_unwritten(&mut self, place: Extent) {
         self.held
@@ -509,7 +508,7 @@ impl<'a> Reranker<'a> {
             if self.held.len() > MOST_HELD && ranking.admission().refused() > 0 {
                 self.held.clear();
             }
-            // The page of this vector was requested. But the page may have been released since, or
+            // The page of this vector was requested. But then the page may have been released, or
             // the vector may have moved.
             if !self.is_awaited(place) && !self.is_here(place) {
                 self.ask(node, counters)?;
@@ -548,7 +547,7 @@ impl<'a> Reranker<'a> {
         match self.segments.in_memory(place) {
             Some(Bytes::Resident(_)) => true,
             // A dirty page may be written and dropped from memory before this query uses it. So
-            // this query keeps it.
+            // this query keeps the bytes.
             Some(bytes) => {
                 self.held.push((place, bytes));
                 true

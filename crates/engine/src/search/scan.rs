@@ -7,10 +7,10 @@
 //! The scan reads the number of nodes first, and looks for each node below this number. The record
 //! of a node may be in memory before it is written to a page, on a dirty page, or on storage. A
 //! record passes through these places in this order, and the scan looks in the same order. So it
-//! finds a record that moves during the scan. The scan may still miss a node, if another process
-//! wrote or replaced the page of the node during the read. The scan then looks for this node again,
-//! a few times. If it does not find the node, the scan fails, since an incomplete result would look
-//! like a complete one.
+//! finds a record that moves during the scan. If another process wrote or replaced the page of a
+//! node during the read, the scan may still miss the node. It then looks for this node again, a few
+//! times. If it does not find the node, the scan fails, because an incomplete result would look
+//! like a complete result.
 //!
 //! ```text
 //!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
@@ -18,8 +18,8 @@
 //!       └── not found there                             queue: runs of consecutive pages in flight
 //! ```
 //!
-//! The scan reads pages through the open tiers of the index, as a walk does, since a merge may have
-//! removed the names of the files. At any time, a scan uses at most the memory that is planned for
+//! A merge may have removed the names of the files, so the scan reads pages through the open tiers
+//! of the index, as a walk does. At any time, a scan uses at most the memory that is planned for
 //! one query (see [`held_pages`]).
 
 use std::collections::HashMap;
@@ -107,7 +107,7 @@ impl Scan<'_> {
         let mut sought = Sought::of(index);
         let mut outcome = Ok(());
         // If vectors are stored in two parts, the leading parts decide which trailing parts are
-        // worth a read.
+        // read.
         match graph.segments.as_ref().filter(|_| !N::PARTS) {
             None => {
                 let source = InGraph { graph, pages };
@@ -168,7 +168,7 @@ impl Scan<'_> {
         reranker.settle(pages, ranking, counters).await
     }
 
-    /// Calls `each` with each node of `nodes`. `source` has their vectors.
+    /// Calls `each` with each node of `nodes`, whose vectors are in `source`.
     async fn each_of<S: Source>(
         &self,
         source: &S,
@@ -182,8 +182,8 @@ impl Scan<'_> {
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // If all pages are in memory, the scan waits for no read. Then only this call lets
-            // other queries run.
+            // If all pages are in memory, the scan never waits for a read, and other queries of the
+            // thread run only during this call.
             let_others().await;
             for _ in 0..ASKED {
                 if sought.nodes.len() == NODES {
@@ -200,8 +200,8 @@ impl Scan<'_> {
             sought.error = None;
             self.look(source, &mut door, sought, false, each).await?;
             let (began, mut pause, mut tries) = (Instant::now(), PAUSE, 1);
-            // The state of each missed node is read once per round, since a node may reach its page
-            // between two reads.
+            // The state of each missed node is read once per round, because a node may reach its
+            // page between two reads.
             let held_up = loop {
                 let held_up = sought.held_up(source, self.admission);
                 match held_up {
@@ -347,7 +347,7 @@ pub(super) struct Everything<'s, 'a, N> {
     pub(super) scan: Scan<'s>,
     pub(super) pages: &'s N,
     pub(super) ranking: &'s mut Ranking<'a>,
-    /// The codes in memory. By them, the scan selects the matches of a filter that are worth a
+    /// The codes in memory. The scan uses them to select the matches of a filter that are worth a
     /// read.
     pub(super) by_code: Option<ByCode<'s, 'a>>,
     pub(super) counters: Counters,
@@ -460,7 +460,7 @@ fn not_there(file: &str, node: u32, page: u64) -> Error {
 }
 
 /// Whether the error may come from a page that another process was writing, so that a retry may
-/// succeed. An error of a device cannot come from that.
+/// succeed. A retry does not help after an error of a device.
 fn may_pass(error: &Error) -> bool {
     matches!(
         error,
@@ -475,7 +475,7 @@ struct Scratch {
     code: Vec<u8>,
 }
 
-/// The nodes that the scan looks for, and its cost so far.
+/// The nodes that the scan looks for, and the cost of the scan so far.
 #[derive(Default)]
 struct Sought {
     nodes: Vec<u32>,
@@ -503,8 +503,8 @@ impl Sought {
         }
     }
 
-    /// Returns a sought node that is on a page or moves between pages, and is not excluded, with
-    /// its state. If some of them move, it returns a moving node.
+    /// Returns a sought node that is not excluded and that is on a page or moves between pages,
+    /// with its state. If there is a moving node, returns a moving node.
     fn held_up<S: Source>(&self, source: &S, admission: Admission<'_>) -> Option<(u32, Standing)> {
         let nodes = self.nodes.iter().copied();
         let standing = nodes
@@ -563,8 +563,8 @@ trait Source {
     fn standing(&self, node: u32) -> Standing;
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
-    /// The place of a page in the file: offset and length in bytes. The length includes following
-    /// pages, if the last record continues there.
+    /// The place of a page in the file: offset and length in bytes. If the last record continues on
+    /// the next pages, the length includes them.
     fn place(&self, page: u64) -> (u64, usize);
     /// If the record of a node waits to be written to its page, calls `each` with the node. Returns
     /// whether it did.
@@ -579,7 +579,7 @@ trait Source {
     /// was opened is not returned.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
     /// If a node is on a page, calls `each` with the node. Returns whether it is. The tuple has the
-    /// bytes and the number of the page, and whether to verify its checksums.
+    /// bytes of the page, its number, and whether to verify its checksums.
     fn meet(
         &self,
         page: (&[u8], u64, bool),

@@ -12,8 +12,8 @@
 //!
 //! A source takes the query from its [`Ranking`], and hands its candidates to that [`Ranking`]. A
 //! new kind of index that finds candidates in another way needs its own source, beside
-//! [`Walker`](super::walker::Walker) and [`Prober`](super::probe::Prober).
-//! [`Batch`](super::batch::Batch) chooses the source, so it then needs an arm for the new source.
+//! [`Walker`](super::walker::Walker) and [`Prober`](super::probe::Prober), and an arm in
+//! [`Batch`](super::batch::Batch), which chooses the source.
 
 use stratann_tier::Thread;
 
@@ -53,8 +53,8 @@ pub(super) trait CandidateSource<'a> {
     fn take_counters(&mut self) -> Counters;
 }
 
-/// The source for one kind of index. It finds and ranks only a part of the vectors, and can hand
-/// the query over to a scan of all vectors.
+/// The source for one kind of index. It finds and ranks only a part of the vectors, and can pass
+/// the query on to a scan of all vectors.
 pub(super) trait Guided<'a>: CandidateSource<'a> {
     /// A scan of every vector of the index.
     type Scan<'s>: CandidateSource<'a>
@@ -69,7 +69,7 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
     async fn find_further(&mut self, list: usize) -> Result<(), Error>;
 
     /// Whether the source ended before it had found the requested number of matches of the filter.
-    /// If it did, nearer matches may be missing.
+    /// Nearer matches may then be missing.
     fn is_dry(&self) -> bool;
 
     /// Whether the source met every match of the filter. A scan would then find no more.

@@ -1,5 +1,5 @@
 //! Spare buffers: a walk leaves its largest buffers to the next walk on the same thread. So a
-//! server, which often searches one query at a time, need not allocate them each time.
+//! server that searches one query at a time need not allocate buffers for each query.
 
 use std::cell::RefCell;
 
@@ -9,7 +9,7 @@ use crate::frontier::Frontier;
 use crate::navigation::NavigationScratch;
 use crate::visited::Visited;
 
-/// The most walks whose buffers a thread keeps.
+/// The largest number of walks whose buffers a thread keeps.
 const MOST: usize = 8;
 /// The most bytes of buffers that a thread keeps from one walk. A long candidate list, or a walk
 /// past many deleted vectors, needs megabytes.

@@ -1,9 +1,9 @@
 //! Stops a submitted search before its end, at its deadline or by a cancellation.
 //!
 //! Each task of such a search is wrapped in the future of [`Stop::unless_stopped`]. The future
-//! checks for a stop before it polls the task. It has a timer for the deadline, and is woken when
-//! the search is cancelled. If the search was stopped, the future drops the task with its reads and
-//! buffers. A single hop does not check for a stop.
+//! checks for a stop before it polls the task. It has a timer for the deadline, and a cancellation
+//! wakes it. If the search was stopped, the future drops the task with its reads and buffers. A hop
+//! of a walk does not check for a stop.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -84,8 +84,8 @@ impl Index {
     /// If the search is not done by `deadline`, it ends with [`Error::DeadlineExceeded`]. If it is
     /// [cancelled](SubmittedSearch::cancel), or its handle is dropped, it ends with
     /// [`Error::Interrupted`]. In each of these cases, the search ends as soon as the reads that
-    /// its threads wait for have completed. Its other reads may still be in flight on the device. A
-    /// thread releases the buffers and files of such reads when it takes its next task.
+    /// its threads wait for have completed. Other reads of the search may still be in flight on the
+    /// device. A thread releases the buffers and files of such reads when it takes its next task.
     ///
     /// If the memory budget has no memory for another query in flight, the search waits for memory
     /// without occupying a thread. Without a budget, every submitted search begins at once, and the
@@ -125,10 +125,10 @@ impl Index {
     /// Searches a batch of queries as [`search_filtered`](Index::search_filtered) does, and returns
     /// at once, as [`submit`](Index::submit) does.
     ///
-    /// A search thread finds the matches of the filter before the search begins. While it does, it
-    /// runs no query. A deadline or [`cancel`](SubmittedSearch::cancel) takes effect only after
-    /// that step. The matches need at most one bit of memory for each vector of the index. The
-    /// search keeps them while it waits for memory too.
+    /// A search thread finds the matches of the filter before the search begins. This thread runs
+    /// no query meanwhile. A deadline or [`cancel`](SubmittedSearch::cancel) takes effect only
+    /// after that step. The matches need at most one bit of memory for each vector of the index,
+    /// also while the search waits for memory.
     ///
     /// # Errors
     /// Fails as [`submit`](Index::submit) does, and with [`Error::Filter`] if the filter does not
@@ -173,8 +173,8 @@ pub(crate) fn submitted(
     let is_watched = index.offers_to().is_some();
     let filter = filter.filter(|_| is_watched).cloned();
     let checked = SearchOptions {
-        // `way` applies to the matches of the filter. They are not known yet, so the option is left
-        // out here.
+        // `way` applies to the matches of the filter, which are not known yet. So the option is
+        // left out here.
         way: options.way.filter(|_| fitting.is_none()),
         ..*options
     };
@@ -231,7 +231,7 @@ struct Submitted {
     /// Set when the matches of the filter are known, or at once if there is no filter.
     found: OnceLock<Found>,
     ending: Arc<Ending>,
-    /// If a larger pool has replaced this one, this pool ends with the last search on it.
+    /// If a larger pool has replaced this pool, this pool ends with its last search.
     worker_pool: Arc<WorkerPool>,
     phase: Mutex<Phase>,
 }
@@ -421,7 +421,7 @@ impl Work for Submitted {
             return self.go_on();
         }
         let ending = self.ending.clone();
-        // All resources of the search are released before its end is reported.
+        // The resources of the search are released before its end is reported.
         let outcome = match (panic, Arc::into_inner(self)) {
             (None, Some(search)) => catch_unwind(AssertUnwindSafe(|| search.outcome())),
             (Some(panic), _) => Err(panic),
@@ -484,10 +484,9 @@ impl Ending {
 /// `.await` suspends a task of any executor, and [`notify`](SubmittedSearch::notify) calls a
 /// function. If the handle is dropped before the search has ended, the search is cancelled.
 ///
-/// # Panics
-/// If the search panicked, the call that takes its results panics with the same payload. In a
-/// process forked after the search was submitted, the search threads are missing, so waiting
-/// panics. In that process, dropping the handle does nothing.
+/// # Panics If the search panicked, the call that takes its results panics with the same payload.
+/// In a process that was forked after the search was submitted, there are no search threads. There,
+/// waiting panics, and dropping the handle does nothing.
 #[must_use = "a search whose handle is dropped is cancelled"]
 pub struct SubmittedSearch {
     ending: Arc<Ending>,
@@ -542,9 +541,9 @@ impl SubmittedSearch {
         self.ending.outcome.lock().is_there
     }
 
-    /// Ends the search as soon as the reads that its threads wait for have completed. The call
-    /// itself returns at once. The result of the search is then [`Error::Interrupted`], unless the
-    /// search had ended, or its deadline had passed, before the call.
+    /// Returns at once, and ends the search as soon as the reads that its threads wait for have
+    /// completed. The result of the search is then [`Error::Interrupted`], unless the search had
+    /// ended, or its deadline had passed, before the call.
     pub fn cancel(&self) {
         self.check_process();
         self.ending.stop.cancel();

@@ -1,9 +1,8 @@
 //! The traversal: the work that every strategy does with a page. It keeps the candidate list,
 //! scores neighbours, expands nodes, and ranks nodes whose vectors are beside their lists.
 //!
-//! A strategy decides *when* pages are requested and awaited. This module does the work on a page
-//! that has arrived. The state of a traversal is reused for each query, and a hop allocates
-//! nothing.
+//! A strategy decides *when* pages are requested and awaited, and this module does the rest. The
+//! state of a traversal is reused for each query, and a hop allocates nothing.
 //!
 //! ```text
 //!   seeds ──> frontier ──take──> page held? in memory? ─yes─> expand: exact distance -> results
@@ -17,11 +16,11 @@
 //! nodes of the page enter the candidate list by code. A candidate on a held page is expanded
 //! without a read. If ids are in locality order, one read then serves several hops.
 //!
-//! In whole-page search, exact distances can wait until the traversal is done. First, the L nodes
-//! that are best by code are ranked, among all nodes on held pages. Their distances show which
-//! other nodes may still be results, so that few vectors are decoded. The L best are ranked
-//! whatever their estimates are, as they would be during the walk. So a longer list finds more, and
-//! the longest finds every vector.
+//! In whole-page search, exact distances can wait until the traversal is done. Then the L nodes on
+//! held pages that are best by code are ranked first. Their distances show which other nodes may
+//! still be results, so that few vectors are decoded. The L best are ranked whatever their
+//! estimates are, as during a walk without whole pages. So a longer list finds more, and the
+//! longest finds every vector.
 //!
 //! Where vectors are apart from lists, the [`Reranker`] does all ranking. Where leading parts of
 //! vectors are beside the lists, nodes are ranked by leading part, and the [`Reranker`] reads the
@@ -72,10 +71,11 @@ const HEAD: usize = 6;
 /// The most times that a query follows a candidate to the page to which it has moved.
 const PATIENCE: u32 = 64;
 
-/// If some nodes are deleted, the most candidates that are kept for each one that counts.
+/// If some nodes are deleted, the most candidates that are kept for each candidate that may be a
+/// result.
 pub(super) const MOST_SHARES: usize = 4;
-/// If deleted candidates would lengthen a list beyond the number of nodes divided by this, a scan
-/// of all nodes is less work.
+/// If deleted candidates would lengthen a list beyond the number of nodes divided by this number, a
+/// scan of all nodes is less work.
 pub(super) const SCAN_FROM: usize = 4;
 
 /// The number of entry points from which a query starts. The index may have more.
@@ -89,7 +89,7 @@ pub(crate) struct Setting<'a, N> {
     /// The codes in memory: of every node, or only of the entry points where codes are stored in
     /// pages.
     pub(crate) codes: &'a GrowingBytes,
-    /// The codes in memory, if they have two precisions. `codes` is then not used.
+    /// The codes in memory, if they have two precisions. Then `codes` is unused.
     pub(crate) code_parts: Option<CodeParts<'a>>,
     /// The nodes that a search may start from without a navigation graph.
     pub(crate) entries: &'a [u32],
@@ -101,8 +101,8 @@ pub(crate) struct Setting<'a, N> {
     /// The most candidates of a list if some are deleted. It applies only if it exceeds twice the
     /// list size.
     pub(crate) candidates: usize,
-    /// About the most nodes that are nearer than the last match of the list. It applies only if it
-    /// exceeds the list size.
+    /// The approximate largest number of nodes that are nearer than the last match of the list. It
+    /// applies only if it exceeds the list size.
     pub(crate) walked: usize,
     /// The share of refused candidates as in
     /// [`take_unread_among`](crate::frontier::Frontier::take_unread_among).
@@ -134,7 +134,7 @@ pub(crate) struct Traversal<'a, N> {
     /// The number of results k, and the list size L.
     k: usize,
     length: usize,
-    /// Pages that this query holds, and their greatest number.
+    /// Pages that this query holds, and the largest number of pages held.
     held: Vec<Page<'a>>,
     most_held: usize,
     /// Nodes on held pages that will be ranked after the traversal, as key and position in `held`.
@@ -325,14 +325,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.fresh.clear();
     }
 
-    /// The number of candidates to keep for each one that counts, and the most candidates
-    /// altogether. Both numbers allow for nodes that are deleted or do not match a filter.
+    /// The number of candidates to keep for each candidate that may be a result, and the most
+    /// candidates altogether. Both numbers allow for nodes that are deleted or do not match a
+    /// filter.
     fn room(&self, list: usize) -> (usize, usize) {
         let admission = self.ranking.admission();
         let (refused, dead) = (admission.refused(), admission.deleted());
         let nodes = self.nodes.max(1) as usize;
         if self.setting.hold || refused == 0 {
-            // The memory of an insert is planned for held pages, not for further candidates.
+            // The memory that is planned for an insert is for held pages, not for further
+            // candidates.
             return (
                 1,
                 if refused == 0 {
@@ -346,8 +348,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         // The list is doubled even if few vectors are deleted, since all deleted vectors may be
         // near this query.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
-            // Nodes that do not match the filter are known before the search, so they take no
-            // place.
+            // Nodes that do not match the filter are known before the search, so they take no place
+            // in the list.
             0 if dead == 0 => 1,
             0 => 2,
             _ => (1 + nodes.div_ceil(live)).clamp(2, MOST_SHARES),
@@ -366,7 +368,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.codes = codes;
     }
 
-    /// Whether the node exists by now: an insert may have added it since the last look.
+    /// Whether the node exists by now: an insert may have added it after the number of nodes was
+    /// last read.
     #[cold]
     fn is_new(&mut self, node: u32) -> bool {
         self.look();
@@ -424,8 +427,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// Ends a query whose traversal is done, and ranks the nodes that were not ranked during the
     /// walk.
     ///
-    /// Returns whether the walk must continue. This happens where vectors are apart from lists, if
-    /// candidates are found to be deleted and others take their places.
+    /// Returns whether the walk must continue. It must if vectors are apart from lists, and
+    /// candidates that are found to be deleted were replaced by others.
     pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
         let mut refused = false;
@@ -484,7 +487,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         outcome
     }
 
-    /// Releases the pages of a query that no longer needs them.
+    /// Releases the pages of a query, once the query no longer needs them.
     pub(crate) fn let_go(&mut self) {
         self.unranked.clear();
         self.held.clear();
@@ -504,8 +507,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Expands a candidate if its node is in memory, and otherwise makes sure that its page is
-    /// read. [`page_source`](crate::stores::page_source) has the order of the places that are
-    /// tried.
+    /// read. [`page_source`](crate::stores::page_source) has the order in which memory, caches and
+    /// tiers are tried.
     pub(crate) fn fetch(
         &mut self,
         key: u64,
@@ -513,7 +516,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     ) -> Result<Fetched, Error> {
         let node = node_of(key);
         let left_out = self.left_out.filter(|left_out| left_out.node == node);
-        // If the node is the only start of the walk, the walk uses it although it is excluded.
+        // If an excluded node is the only start of the walk, the walk still uses it.
         if left_out.is_some_and(|left_out| !left_out.leads_on) && self.frontier.len() > 1 {
             self.frontier.expanded(key);
             return Ok(Fetched::Expanded);
@@ -544,8 +547,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if let Some(page) = reader.in_memory(number) {
             self.counters.cache_hits += 1;
             let view = reader.view(&page)?;
-            // If pages have only lists and need no read, whole-page search has no use: the list of
-            // any other candidate costs no read either.
+            // If pages have only lists and are in memory, whole-page search saves nothing: no list
+            // costs a read.
             let shared = self.setting.whole_page && N::VECTORS;
             if shared {
                 self.share(view, number)?;
@@ -558,7 +561,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Ok(Fetched::Expanded);
         }
         if number == u64::from(NOWHERE) {
-            // The insert of this node is not finished after all retries, or was given up.
+            // The insert of this node is still unfinished after all retries, or was given up.
             self.frontier.expanded(key);
             return Ok(Fetched::Expanded);
         }
@@ -645,8 +648,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.held.push(page);
         }
         if self.held.len() > self.most_held && !self.setting.hold {
-            // On a walk past many deleted nodes, the number of held pages must be bounded. If a
-            // dropped page is needed later, it is read again.
+            // A walk past many deleted nodes could hold too many pages, so they are ranked and
+            // dropped. A dropped page that is needed later is read again.
             self.rank_held(reader)?;
             self.held.clear();
         }

@@ -6,8 +6,8 @@
 //! their pages and tables no longer fit the processor's cache.
 //!
 //! So a long batch begins with one query in flight on each thread. Then it tries two, four, eight
-//! and so on, and measures the throughput of each number. It measures its own queries, so no query
-//! runs twice and no result is lost.
+//! and so on, and measures the throughput with each number. It measures its own queries, so no
+//! query runs twice.
 //!
 //! ```text
 //!   in flight  1    2    4    8    16   32   |  4 again  |  8 until the end
@@ -49,8 +49,8 @@ pub(super) const MOST: usize = 64;
 /// A number is better than another if its throughput is at least this factor times as high.
 const BETTER: f64 = 1.08;
 
-/// After this many successive trials without improvement, no larger number is tried. A single trial
-/// may have been disturbed.
+/// After this many successive trials without improvement, no larger number is tried. One trial
+/// alone may have been disturbed.
 const WORSE: usize = 2;
 
 /// The least number of queries per thread for a measurement of one number in flight.
@@ -67,7 +67,7 @@ pub struct Tried {
     pub qps: f64,
 }
 
-/// Chooses the next number to try, and finally the best number. It reads no clock.
+/// Chooses the next number to try, and finally the best number, without reading a clock.
 #[derive(Debug)]
 struct Climb {
     most: usize,
@@ -104,8 +104,8 @@ impl Climb {
         self.tried.push(this);
         let better = |a: &Tried, b: &Tried| a.qps > b.qps * BETTER;
         let next = match self.best {
-            // The second trial of the smaller number found in memory the pages that the first
-            // queries had read. With this advantage, the smaller number is as good as the best one.
+            // The second trial of the smaller number had an advantage: the first queries had read
+            // pages into memory. With this advantage, the smaller number is as good as the best.
             Some(best) if self.descends && !better(&best, &this) => {
                 self.best = Some(this);
                 self.smaller()
@@ -130,7 +130,7 @@ impl Climb {
         next
     }
 
-    /// The largest number that was tried below the best one, if there is such a number.
+    /// The largest number below the best that was tried, if there is one.
     fn smaller(&self) -> Option<usize> {
         let best = self.best?.in_flight;
         let below = self.tried.iter().map(|tried| tried.in_flight);
@@ -381,7 +381,7 @@ mod tests {
         assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
         assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
         assert_eq!(chosen(64, waits(1_000.0)).0, 64);
-        // No number beyond the limit of the memory is tried. This limit is no power of two.
+        // No number beyond the limit of the memory is tried. Here, this limit is no power of two.
         assert_eq!(chosen(6, waits(7.0)), (6, vec![1, 2, 4, 6, 4]));
         assert_eq!(chosen(1, waits(7.0)), (1, vec![1]));
     }
@@ -408,7 +408,8 @@ mod tests {
         assert_eq!(chosen(64, disturbed).0, 8);
     }
 
-    /// Tunes while queries finish one after the other. The number in flight gives the rate.
+    /// Tunes while queries finish one after the other, at a rate that depends on the number in
+    /// flight.
     fn tune(
         threads: usize,
         most: usize,

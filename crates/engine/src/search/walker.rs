@@ -33,8 +33,8 @@ use crate::{Error, Press, Rerank};
 pub(crate) struct Plan {
     pub(crate) k: usize,
     pub(crate) list: usize,
-    /// The list size for vectors that wait for a merge. In a cluster index, `list` counts probes,
-    /// and is no list size.
+    /// The list size for vectors that wait for a merge. In a cluster index, `list` is the number of
+    /// probes instead.
     pub(crate) fresh_list: usize,
     /// For a recall target: the number of clusters to probe, given the distance of the nearest
     /// head, without a filter. It is at most `list`.
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     pub(crate) growth: Growth,
     pub(crate) widest: usize,
     /// The reads of [`Way::Before`]. If further probes would cost more, a query of a cluster index
-    /// reads all matches in their place. Infinite if the strategy was requested.
+    /// reads all matches instead. It is infinite if the caller requested the strategy.
     pub(crate) before: f64,
     /// The most candidates that a query may keep if some are deleted. It applies only if it exceeds
     /// twice the list size.
@@ -55,17 +55,18 @@ pub(crate) struct Plan {
     pub(crate) navigation: bool,
     pub(crate) whole_page: bool,
     pub(crate) rerank: Rerank,
-    /// Whether results need exact distances. Leading parts of vectors give only approximate ones.
+    /// Whether results need exact distances. Leading parts of vectors give only approximate
+    /// distances.
     pub(crate) exact: bool,
     /// The rule that ends a walk.
     pub(crate) ends: Ends,
-    /// The vectors to rank beyond those that codes or heads lead to.
+    /// The vectors to rank in addition to those that codes or heads lead to.
     pub(crate) looks_at: LooksAt,
-    /// The first node inserted since the last build or merge, if codes say little about such nodes
-    /// ([`drifted_from`](Index::drifted_from)).
+    /// The first node inserted since the last build or merge, if codes hardly distinguish such
+    /// nodes ([`drifted_from`](Index::drifted_from)).
     pub(crate) drifted_from: Option<u32>,
     /// The list size of a further walk, for queries that have such nodes among their results
-    /// ([`further`](mod@super::further)). 0 if there is no further walk.
+    /// ([`further`](mod@super::further)). It is 0 if there is no further walk.
     pub(crate) further: usize,
     /// How the further walk uses its pages.
     pub(crate) further_uses: Uses,
@@ -75,11 +76,11 @@ pub(crate) struct Plan {
     pub(crate) parts: bool,
     /// The strategy for a filter, if there is one.
     pub(crate) way: Way,
-    /// About the most nodes that are nearer than the last match of the longest list: memory is
-    /// reserved for them. Without a filter it is the list size.
+    /// The approximate largest number of nodes that are nearer than the last match of the longest
+    /// list. Memory is reserved for them. Without a filter, the number is the list size.
     pub(crate) walked: usize,
-    /// A walk expands a node that does not match only at one of the first places of its list
-    /// ([`THROUGH`](super::ways)). 1 is every place, as without a filter.
+    /// The part of the places of its list at which a walk also expands nodes that do not match,
+    /// from the nearest on ([`THROUGH`](super::ways)). Without a filter, it is 1.
     pub(crate) through: f64,
     /// The longest list for a walk that begins again because it found too few results.
     pub(crate) longest: usize,
@@ -113,7 +114,7 @@ pub(crate) struct Walker<'a, N> {
 }
 
 impl<'a, N: NodePages> Walker<'a, N> {
-    /// For queries on an index whose pages are `pages`.
+    /// Creates the state for queries on an index whose pages are `pages`.
     pub(crate) fn new(
         index: &'a Index,
         pages: &'a N,
@@ -176,9 +177,9 @@ impl<'a, N: NodePages> Walker<'a, N> {
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {
-            // Where vectors are apart from lists, deleted candidates are found only now, and other
-            // candidates take their places. This is the only reason to resume a walk. If an exact
-            // distance gives promise to a candidate that had none, the walk stays ended.
+            // If vectors are apart from lists, deleted candidates are found only now, and other
+            // candidates replace them. Only for this reason does a walk resume. It does not resume
+            // if an exact distance gives promise to a candidate that had none.
             let refused = self.traversal.finish(&self.reader).await?;
             if !refused || !self.traversal.frontier.has_unread() {
                 return Ok(());
@@ -300,7 +301,7 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
     }
 
     /// If a walk ends while its list has space for further matches, it was cut off, or could reach
-    /// no more of them.
+    /// no more matches.
     fn is_dry(&self) -> bool {
         let frontier = &self.traversal.frontier;
         let Some(nodes) = self.traversal.ranking.admission().nodes() else {

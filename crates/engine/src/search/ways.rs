@@ -1,51 +1,51 @@
-//! The strategies of a filtered search, and the one place that chooses between them.
+//! The strategies of a filtered search, and the choice between them.
 //!
 //! | strategy | method | approximate reads |
 //! |---|---|---|
 //! | *within* | a walk or a probe, also through other nodes | list / selectivity nodes; probes |
 //! | *before* | codes of all matches, then vectors of the best | a few times k vectors |
 //!
-//! The list of *within* counts matches. The code of *before* is in [`before`](super::before). If
-//! codes are not in memory, it reads the vector of each match.
+//! The list size of *within* counts matches. The module [`before`](super::before) implements
+//! *before*. If codes are not in memory, *before* reads the vector of each match.
 //!
-//! **The list adapts.** A search without a filter looks at the `list` nearest nodes for k answers.
-//! With a filter of selectivity s, the k-th answer is as near as the (k / s)-th vector. A list of
-//! `list` matches would look at `list / s` nodes, and a list of k at `k / s`. The planner takes a
-//! number in between, by the power [`GROWTH`] of s: 1.4 times as many nodes at s = 1/2, and 2.8
-//! times at 1/10. The list keeps at least [`LEAST`] times k matches, or k and half of the
-//! rest of the list if that is fewer. With a recall target, a list of up to [`LEAST`] times k is
-//! not shortened.
+//! **The list adapts.** A search without a filter visits the `list` nearest nodes for k results.
+//! With a filter of selectivity s, the k-th result is as near as the (k / s)-th vector. With a list
+//! of `list` matches, the search would visit `list / s` nodes, and with a list of k matches `k / s`
+//! nodes. The planner takes a number in between, `list` times the power [`GROWTH`] of s: 1.4 times
+//! as many nodes as without a filter if s is 1/2, and 2.8 times if s is 1/10. The list keeps at
+//! least [`LEAST`] times k matches, or k and half of the rest of the list if that is fewer. With a
+//! recall target, a list of up to [`LEAST`] times k is not shortened.
 //!
 //! **Through.** About `list / s` nodes are nearer than the last match of the list. Most matches
-//! among them are neighbours of several nearer nodes. So a walk finds their codes without expanding
-//! all nodes around them. It expands each match of its list. It expands a node that does not match
-//! only at a place of the candidate list below `list` plus [`THROUGH`] of the `list / s - list`
-//! such nodes.
+//! among them are neighbours of several nearer nodes. So a walk finds the codes of these matches
+//! without expanding all nodes around them. It expands each match of its list. It expands a node
+//! that does not match only at one of the first places of the candidate list: `list`, plus the part
+//! [`THROUGH`] of the `list / s - list` nodes that do not match.
 //!
-//! **Recall.** With a recall target, each query has its own list, with a filter as without one. The
-//! distance of the k-th nearest vector, matching or not, gives the list without the filter
-//! ([`promise`](super::promise)). This list is then adapted as above.
+//! **Recall.** With a recall target, each query has its own list size, with or without a filter.
+//! The distance of the k-th nearest vector, matching or not, gives the list size without the filter
+//! ([`promise`](super::promise)). This list size is then adapted as above.
 //!
 //! **Clusters.** A query first probes more clusters than without a filter ([`Growth`]). If the
 //! matches are not spread evenly, it continues with further clusters, or with *before* if that
 //! costs less ([`probe`](super::probe)).
 //!
-//! **Dry.** If the matches are elsewhere, a walk meets too few of them. It keeps at most as many
-//! candidates as *before* takes reads, or twice the number expected if that is more, and expands
-//! about half of them. If these have too few matches, *before* follows. So a search costs at most
-//! about twice the cheaper strategy, whatever the filter.
+//! **Dry.** If the matches are far from the query, a walk meets too few of them. The walk keeps at
+//! most as many candidates as *before* needs reads, or twice the expected number if that is more,
+//! and expands about half of them. If it finds too few matches among them, *before* follows. So a
+//! search costs at most about twice the cheaper strategy, whatever the filter.
 //!
 //! **After.** There is no third strategy, which would search without the filter and then check the
 //! answers. *Within* visits the same nodes on the same pages, and reads only the vectors of
-//! matches. It checks no rows, since the matching nodes are already in memory. *After* would save
-//! the read of the columns, which is once for all queries. But it would read a row, which is two
-//! blocks, for each candidate. `docs/measured.md` has the cost of both.
+//! matches. It checks no attributes, because the set of matching nodes is in memory. *After* would
+//! save the read of the columns, which is made once for all queries. But it would read the
+//! attributes of each candidate, which takes two blocks. `docs/measured.md` has the cost of both.
 //!
-//! **All.** If a search looks at every vector anyway ([`looks_at`](crate::update::looks_at)),
-//! *before* reads the vectors of all matches and compares no codes.
+//! **All.** If a search ranks every vector anyway ([`looks_at`](crate::update::looks_at)), *before*
+//! reads the vectors of all matches and compares no codes.
 //!
-//! Selectivity is exact, since the set of matching nodes is known by then. [`Explained`] reports
-//! the estimates and the choice.
+//! The selectivity is exact, because the set of matching nodes is known by then. [`Explained`]
+//! reports the estimates and the choice.
 
 use std::ops::AddAssign;
 
@@ -65,9 +65,9 @@ use crate::update::LooksAt;
 named! {
     /// The strategy of a search with a filter.
     pub enum Way, "way" {
-        /// The walk or the probes, which also pass vectors that do not match.
+        /// Walks the graph or probes clusters, also through vectors that do not match.
         Within = "within", "Walks the graph, or probes clusters, and also passes vectors that do not match",
-        /// The matches, one after the other.
+        /// Starts from all matches, and compares them one after the other.
         Before = "before", "Compares the codes of all matches, and reads the vectors of the best",
     }
 }
@@ -82,20 +82,20 @@ pub struct Explained {
     /// The strategy that was chosen or requested.
     ///
     /// It is [`Way::Before`] if the index [outgrew its codes](crate::Due::Grown) and has so few
-    /// vectors that searches look at all of them. For several indexes it is the choice of the
+    /// vectors that searches rank all of them. For several indexes, it is the choice of the
     /// majority.
     pub way: Way,
     /// The adapted list size, or the number of clusters to probe. With a recall target, it is the
-    /// most that any query takes. It has no meaning in
-    /// [`Way::Before`]. For several indexes it is the largest.
+    /// largest of any query. It has no meaning with [`Way::Before`]. For several indexes, it is the
+    /// largest of any index.
     pub list: usize,
     /// The number of indexes searched by each strategy.
     #[serde(default)]
     pub indexes: ByWay,
     /// About how many reads a query takes with each strategy, if matches are spread evenly.
     pub estimates: Estimates,
-    /// Column reads that found the matches, once for all queries of a batch. The counters do not
-    /// include them.
+    /// Reads of columns that found the matches, once for all queries of a batch. The counters do
+    /// not include these reads.
     pub column_reads: u64,
     /// Bytes of these reads.
     pub column_bytes: u64,
@@ -150,15 +150,15 @@ impl AddAssign for Explained {
 /// The power of the selectivity by which a walk grows.
 const GROWTH: f64 = -0.45;
 
-/// The least number of matches in the list for each answer, if the list without a filter is long
-/// enough. With one match for each answer, a walk finds 94 % of the nearest in tests. If the list
+/// The least number of matches in the list for each result, if the list without a filter is long
+/// enough. In tests, with one match for each result, a walk finds 94 % of the nearest. If the list
 /// is hardly longer than k, k and half of the remainder are enough.
 const LEAST: f64 = 2.0;
 
-/// The part of the nodes that do not match by which the places of a walk's list exceed the matches
-/// of its list. A node that does not match is expanded only at one of these places. With 1 in place
-/// of a half, walks of photo-sift-1m with a filter of a tenth took 55 reads in place of 37, and
-/// found as much (.993, measured by hand).
+/// The part of the nodes that do not match for which a walk's list has places. A walk expands a
+/// node that does not match only at one of the first places of its list: one for each match, and
+/// these. With 1 in place of a half, walks of photo-sift-1m with a filter of a tenth took 55 reads
+/// in place of 37, with the same recall (.993, measured by hand).
 const THROUGH: f64 = 0.5;
 
 /// The list size with which builds measure reads.
@@ -166,39 +166,40 @@ const MEASURED: f64 = crate::measure::LIST as f64;
 
 /// The power by which the reads of a walk grow with the nodes that it visits, if a page that was
 /// read serves all its nodes. In `bench/filters.py`, walks of 26 to 1,300 nodes on photo-sift-100k
-/// grow by .72. Otherwise each node is a read.
+/// grow by .72. If a page serves only one node, each node is a read.
 const SHARED: f64 = 0.75;
 
 /// The cost of a visit to a node in memory, in reads.
 const HOP: f64 = 0.02;
 
-/// About how many codes are compared in the time of a read. By CPU, a code of 32 bytes takes 24 ns.
-/// A read with the six nodes that it brings on photo-sift-100k takes 22 us (`bench/filters.py`).
+/// About how many codes are compared in the time of a read. A comparison with a code of 32 bytes
+/// takes 24 ns of CPU time. A read with the six nodes that it brings on photo-sift-100k takes 22 us
+/// (`bench/filters.py`).
 const CODES_A_READ: f64 = 1000.0;
 
-/// The share of the members stored elsewhere that a probe reads singly. The others are members of
-/// several probed clusters, or in the group of one. In `bench/filters.py`, probes of 7 to 90
-/// clusters read .31 to .52 of them.
+/// Of the members stored outside the group of their cluster, the share that a probe reads singly.
+/// The others are in the group of a probed cluster, or are members of several probed clusters. In
+/// `bench/filters.py`, probes of 7 to 90 clusters read .31 to .52 of them.
 const APART: f64 = 0.5;
 
 /// The growth of the number of probes with a filter.
 ///
-/// Without a filter, a query meets its k nearest vectors in `p` clusters. With a filter of
-/// selectivity s, it looks for the k / s nearest vectors. Let `R` be the number of clusters with
-/// that many vectors, and `r` the number with k vectors. The number of heads within a squared
-/// distance x of a query grows about as x^2 on photo-sift-100k, and so does the number of vectors.
-/// So sqrt(R) - sqrt(r) is the growth of the squared distance of the k-th match, and the square
-/// root of the number of probes grows by as much. In a simulation with clusters of photo-sift-100k,
-/// recall without a filter was .918, and recall with s from 1/2 to 1/100 was .918 to .932. With s
-/// from 1/200 to 1/1000, it was .954 to .956. With x^1.5 in place of x^2, it was .896 to .943, and
-/// with x^3, .933 to .976.
+/// Without a filter, a query finds its k nearest vectors in `p` clusters. With a filter of
+/// selectivity s, it must find the k / s nearest vectors. Let `R` be the number of clusters that
+/// together have k / s vectors, and `r` the number of clusters that together have k vectors. The
+/// number of heads within a squared distance x of a query grows about as x^2 on photo-sift-100k,
+/// and so does the number of vectors. So sqrt(R) - sqrt(r) is the growth of the squared distance of
+/// the k-th match, and the square root of the number of probes grows by as much. In a simulation
+/// with clusters of photo-sift-100k, recall without a filter was .918, and recall with s from 1/2
+/// to 1/100 was .918 to .932. With s from 1/200 to 1/1000, it was .954 to .956. With x^1.5 in place
+/// of x^2, it was .896 to .943, and with x^3, .933 to .976.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
     /// The most probes without a filter.
     pub(super) list: usize,
     /// sqrt(r).
     near: f64,
-    /// sqrt(1 / s) - 1. 0 without a filter.
+    /// sqrt(1 / s) - 1, which is 0 without a filter.
     by: f64,
 }
 
@@ -211,7 +212,7 @@ impl Growth {
     };
 
     /// The growth with a filter of selectivity `share`. `list` is the most probes without it, and
-    /// `near` the number of clusters with as many vectors as results.
+    /// `near` the number of clusters that together have as many vectors as there are results.
     fn new(list: usize, near: f64, share: f64) -> Self {
         Self {
             list,
@@ -220,8 +221,8 @@ impl Growth {
         }
     }
 
-    /// The number of probes of a query that would take `probes` without the filter. It is at most
-    /// `probes` / s, for clusters that are larger than the number of results.
+    /// The number of probes of a query that would take `probes` without the filter. If clusters
+    /// have more vectors than the number of results, it is at most `probes` / s.
     pub(super) fn of(&self, probes: f64) -> f64 {
         let root = probes.sqrt();
         let step = self.near.min(root) * self.by;
@@ -229,14 +230,15 @@ impl Growth {
     }
 }
 
-/// About the reads of a probe of one cluster, if its members match with the probability `share`.
+/// The approximate reads of a probe of one cluster, if its members match with the probability
+/// `share`.
 pub(super) fn reads_of_probe(clusters: &ClusterStores, share: f64) -> f64 {
     1.0 + APART * share * clusters.others
 }
 
 /// About how many reads a query takes with each strategy, if matches are spread evenly. Comparisons
-/// of codes count as the reads that take as long. In a cluster index, a read of several single
-/// vectors counts once for each block of 4 KiB.
+/// of codes count as the number of reads that take the same time. In a cluster index, a read of
+/// several single vectors counts once for each block of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimates {
     /// [`Way::Within`].
@@ -245,8 +247,8 @@ pub struct Estimates {
     pub before: f64,
 }
 
-/// About the number of pages that `all` nodes occupy, if the build put `built` nodes on `pages`
-/// pages.
+/// The approximate number of pages that `all` nodes occupy, if the build put `built` nodes on
+/// `pages` pages.
 fn pages_now(built: f64, pages: u64, all: f64) -> f64 {
     (all / (built / pages.max(1) as f64).max(1.0)).max(1.0)
 }
@@ -300,7 +302,7 @@ pub(super) fn choose(
         false => Way::Within,
     };
     plan.way = match plan.looks_at {
-        // A requested strategy is overridden, since a walk would miss some vectors.
+        // A requested strategy is overridden, because a walk would miss some vectors.
         LooksAt::All => Way::Before,
         LooksAt::Chosen | LooksAt::WholePages => way.unwrap_or(cheaper),
     };
@@ -344,8 +346,8 @@ pub(super) fn choose(
 }
 
 /// Adapts the list of a walk to a filter of selectivity `share`. Returns the longest list of a
-/// query. Estimates are for it, since queries from another source than the rows need nearly as
-/// much.
+/// query. The estimates assume this list, because queries that are unlike the vectors of the index
+/// need nearly as much.
 fn adapt_walk(index: &Index, share: f64, plan: &mut Plan) -> f64 {
     let k = plan.k as f64;
     let adapted = |list: f64, least: f64| {
@@ -375,7 +377,7 @@ struct Pages<'a> {
     /// The number of nodes, and of matches.
     all: f64,
     matches: f64,
-    /// The number of matches about which codes say little or nothing.
+    /// The number of matches that codes hardly distinguish.
     blind: f64,
     /// The number of pages with lists.
     lists: f64,
@@ -424,8 +426,8 @@ impl<'a> Pages<'a> {
         let Some((pages, in_memory)) = self.vectors else {
             return self.matches.min(self.lists);
         };
-        // Few candidates behind the first ones are near enough by code, and some vectors share a
-        // page. If codes say nothing, the pages of all matches are read.
+        // After the first candidates, few are near enough by code, and some vectors share a page.
+        // If codes do not distinguish the matches, the pages of all matches are read.
         let told = (self.matches - self.blind).min((k + HEAD) as f64);
         let vectors = told + touched(self.blind, self.all, pages);
         self.matches / CODES_A_READ + vectors * (1.0 - in_memory).max(0.0)
@@ -433,8 +435,8 @@ impl<'a> Pages<'a> {
 
     /// The expected reads of [`Way::Within`].
     fn within(&self, list: f64, share: f64, plan: &Plan) -> f64 {
-        // The share of queries that look further is the share of matches about which codes say
-        // little.
+        // The share of queries that make a further walk is the share of matches that codes hardly
+        // distinguish.
         let further = match walked_further(plan, plan.further) as f64 {
             walked if walked > 0.0 && plan.further_uses.whole_page => {
                 touched(walked, self.all, self.lists) + HOP * walked
@@ -446,13 +448,13 @@ impl<'a> Pages<'a> {
 
     /// The expected reads of one walk.
     fn walk(&self, list: f64, share: f64, plan: &Plan) -> f64 {
-        // Behind the places of all kinds of nodes, a walk expands only matches.
+        // After the first places of its list, a walk expands only matches.
         let nearer = list / share;
         let places = list + plan.through * (nearer - list);
         let walked = (places + share * (nearer - places)).min(self.all);
         let reads = match self.index.memory().predicted_reads {
-            // A measurement of the few vectors of the build says nothing about the many inserted
-            // since.
+            // The build measured its few vectors, which shows nothing about the many vectors
+            // inserted later.
             _ if plan.looks_at != LooksAt::Chosen => walked.min(self.lists),
             // Where vectors are apart from lists, only the vectors of matches are read.
             Some([lists, vectors]) => {

@@ -199,7 +199,7 @@ impl GraphStores {
             };
             let heat = heat.map(|heat| &*heat.graph);
             let mut hot = hottest(heat, &in_use, memory_plan.graph_share);
-            // A dirty page is not loaded either, since the bytes on storage are old.
+            // A dirty page is not loaded either, because its bytes on storage are old.
             let mut wanted = |page: u64| {
                 let old = |placement: &Placement| placement.unwritten.get(page as u32).is_some();
                 hot(page) && !placement.is_some_and(old)

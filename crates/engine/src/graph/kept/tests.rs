@@ -122,7 +122,7 @@ impl Progress for Impatient {
 /// The order, the lists and the entry node of a built graph.
 type Built = (Vec<u32>, Vec<Vec<u32>>, u32);
 
-/// Rows that need more than 900 KiB of memory as a whole, and less in parts.
+/// Rows whose build needs more than 900 KiB of memory as a whole, and less in parts.
 fn collection() -> Matrix {
     let rows = 6_000;
     let bytes = (0..rows * 64).map(|i: usize| (i * i % 251) as u8).collect();

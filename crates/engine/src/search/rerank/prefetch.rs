@@ -1,8 +1,8 @@
-//! Phase 1 of re-ranking, during the walk. It prefetches the vectors of the best candidates once
-//! these have not changed for some expansions. It takes the vectors when they arrive.
+//! Phase 1 of re-ranking, during the walk. Once the best candidates have not changed for some
+//! expansions, it prefetches their vectors. It takes the vectors when they arrive.
 //!
-//! If a search may stop early, the vectors are ranked on arrival. Without this, the search would
-//! know the distances of its candidates only after the walk.
+//! If a search may stop early, it ranks the vectors on arrival. Otherwise it would know the
+//! distances of its candidates only after the walk.
 
 use super::*;
 

@@ -37,7 +37,7 @@ pub(super) async fn best_first<'a, N: NodePages>(
             return Ok(());
         }
         traversal.prefetch(width, reader)?;
-        // The task sleeps once for the whole beam.
+        // The task wakes only when the whole beam has arrived.
         reader.need(reader.in_flight());
         beam.clear();
         while reader.in_flight() > 0 {

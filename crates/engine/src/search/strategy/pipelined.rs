@@ -3,15 +3,16 @@
 //! The search keeps up to `width` reads in flight. It expands each page on arrival, and then at
 //! once requests the page of the nearest unread candidate.
 //!
-//! Reads are speculative: before a requested page arrives, nearer candidates may push its candidate
-//! out of the list. So the number of reads in flight changes during the search. While the search
-//! approaches its results, it has [`APPROACH_WIDTH`] reads in flight. Once the nearest [`SETTLED`]
-//! candidates are expanded, each page that arrives adds [`GROWTH`] reads, up to `width`. No reads
-//! are added while more than the share [`WASTE`] of the reads since then was wasted.
+//! Reads are speculative: before a requested page arrives, nearer candidates may push the candidate
+//! that needs it out of the list. So the number of reads in flight changes during the search. While
+//! the search approaches its results, it has [`APPROACH_WIDTH`] reads in flight. Once the nearest
+//! [`SETTLED`] candidates are expanded, each page that arrives adds [`GROWTH`] reads, up to
+//! `width`. While more than the share [`WASTE`] of the reads from then on was wasted, no reads are
+//! added.
 //!
 //! PipeANN waits for the nearest 5 candidates, and adds 1 read. On photo-sift-1m at recall@10 0.96
 //! with one query in flight, PipeANN's parameters answered 808 queries a second. In the same run,
-//! the parameters of this file answered 937 to 974 in repeated measurements.
+//! the parameters of this file answered 937 to 974 queries a second.
 //!
 //! If vectors are apart from lists, they are prefetched with the part of `width` that reads of
 //! pages leave free. Reads of pages and of vectors together never exceed that width.
@@ -57,8 +58,8 @@ pub(super) async fn pipelined<'a, N: NodePages>(
         }
         // Reads of vectors use the remaining width, even if no candidate is left to request.
         traversal.prefetch(max_width, reader)?;
-        // All reads of this round are submitted together, since the kernel rings the doorbell of
-        // the device once for each submission.
+        // All reads of this round are submitted together, because each submission notifies the
+        // device once.
         reader.flush();
         let mut arrived = traversal.next(reader).await?;
         while let Some(page) = arrived {

@@ -18,8 +18,8 @@
 //! the order of completions. Exact vectors are read only after the traversal, for the nearest
 //! candidates of the high list ([`Rerank::ratio`](crate::Rerank::ratio)).
 //!
-//! This file runs PRESS in one process, on lists in any tier. [`press`](crate::press) has the parts
-//! for several processes.
+//! This file runs PRESS in one process, on adjacency lists in any tier. [`press`](crate::press) has
+//! the parts for several processes.
 
 use crate::Error;
 use crate::press::width_of;
@@ -45,7 +45,7 @@ pub(super) async fn press<'a, N: NodePages>(
         if taken == 0 {
             return Ok(());
         }
-        // The task sleeps once for the whole beam.
+        // The task wakes only when the whole beam has arrived.
         reader.need(reader.in_flight());
         beam.clear();
         while reader.in_flight() > 0 {

@@ -65,16 +65,16 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Err(self.not_there(node, page));
         }
         // The candidate may be a result, and this may be the only valid record of its id. So it is
-        // put back into the list. If it was put back too often, it counts as expanded, since other
-        // nodes lead to its neighbours too.
+        // put back into the list. If it was put back too often, it counts as expanded, because
+        // other nodes lead to its neighbours too.
         if !self.put_back(key) {
             self.frontier.expanded(key);
         }
         Ok(())
     }
 
-    /// Puts a candidate back into the list, so that the search looks for it on its current page.
-    /// Returns false, and does nothing, if the query has done this too often.
+    /// Puts a candidate back into the list, so that the search looks for it on its current page. If
+    /// the query has done this too often, does nothing and returns false.
     pub(super) fn put_back(&mut self, key: u64) -> bool {
         let patient = self.patience > 0;
         if patient {
@@ -85,8 +85,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// If `page` was rewritten in place before this candidate was expanded, puts the candidate
-    /// back. Pending changes of its list were written with the new page and are no longer pending,
-    /// so this expansion may have missed them.
+    /// back. The expansion may have missed changes of its list: they were pending, and were written
+    /// with the new page.
     pub(super) fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
         if !reader.is_current(page) {
             self.put_back(key);
@@ -136,8 +136,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Puts the new neighbours of a candidate into the candidate list. If the candidate has left
-    /// the candidate list, the call does nothing, since a best-first search would not have expanded
-    /// it.
+    /// the list, the call does nothing, because a best-first search would not have expanded it.
     pub(super) fn expand_record(
         &mut self,
         page: u64,
@@ -168,12 +167,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             } else if pending.amend_coded(page as u32, node, list, codes, &mut amended) {
                 codes = &amended;
             }
-            // Since the page was read, pending changes of this list may have been written with it
-            // to another page.
+            // After the page was read, pending changes of this list may have been written with the
+            // list to another page.
             moved = N::MOVES && u64::from(placement.page_of(node)) != page;
         }
-        // The loop does not branch on whether a neighbour is new, since a processor cannot predict
-        // this branch.
+        // The loop does not branch on whether a neighbour is new, because a processor cannot
+        // predict this branch.
         self.fresh.resize(self.list.len(), 0);
         let (mut new, mut largest) = (0, 0);
         for (place, &neighbour) in self.list.iter().enumerate() {
@@ -184,8 +183,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.fresh.truncate(new);
         if u64::from(largest) >= self.nodes && !self.is_new(largest) {
             // If another process writes pages in place, a page may be newer than the checkpoint
-            // that was opened. The search traverses the newer nodes on such a page, but they are no
-            // results.
+            // that was opened. The search traverses the newer nodes on such a page, but does not
+            // return them.
             if N::MOVES {
                 return Err(self.bad_link(node, largest));
             }
@@ -290,8 +289,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             if self.visited.insert(node) {
                 Self::admit(&mut self.frontier, &self.ranking, key);
             }
-            // A node whose estimate is within the bound of the candidate list is ranked in any
-            // case.
+            // If the estimate of a node is within the bound of the candidate list, the node is
+            // always ranked.
             let ranks = N::VECTORS && slot < count;
             if ranks
                 && (worth.admits(node, score) || key <= self.frontier.bound())
@@ -362,8 +361,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Whether the walk need not rank by leading parts, since it runs for an insert. An insert
-    /// takes its candidates from held pages.
+    /// Whether the walk runs for an insert, and so need not rank by leading parts. An insert takes
+    /// its candidates from held pages.
     fn ranks_nothing(&self) -> bool {
         N::PARTS && self.setting.hold
     }
@@ -430,8 +429,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// Replaces the estimates in `scores` for the nodes in `fresh`: estimates by low codes become
-    /// estimates by high codes.
+    /// Replaces the estimates by low codes in `scores` by estimates by high codes, for the nodes in
+    /// `fresh`.
     fn go_on(&mut self, code_parts: CodeParts<'_>) {
         let (table, fresh, timer) = (&self.table, &self.fresh, self.setting.timer);
         let (sums, scores) = (&mut self.sums, &mut self.scores[..fresh.len()]);
@@ -472,7 +471,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// If the search uses codes of one precision and the number of seeds is above 0, starts the
-    /// query from seeds. If the index has low codes, the search finds the seeds by them. Returns
+    /// query from seeds. If the index has low codes, it finds the seeds by low codes. Returns
     /// whether the query was started.
     pub(super) fn begin_at_seeds(&mut self) -> bool {
         let Some(seeding) = &mut self.seeding else {

@@ -55,9 +55,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Requests the vectors of the best candidates before lists. If vectors are apart from lists, a
-    /// search that may stop early needs exact distances soon. Returns the number of vector reads in
-    /// flight. The search then has fewer reads for lists.
+    /// Requests the vectors of the best candidates before it requests lists. If vectors are apart
+    /// from lists, a search that may stop early needs exact distances soon. Returns the number of
+    /// vector reads in flight. The search has as many fewer reads for lists.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
