@@ -74,8 +74,8 @@ const LEAST: usize = 32;
 /// value. The share `BESIDE` of the older vectors has error ratios up to the reference value.
 const TIMES: f64 = 4.0;
 const BESIDE: f64 = 0.95;
-/// If a smaller share of the inserted nodes than this seems to have drifted, the sample counts as
-/// one without drift.
+/// If the share of the inserted nodes that seem to have drifted is below this bound, the sample
+/// counts as a sample without drift.
 const CHANCE: f64 = 0.1;
 /// The minimum number of inserted vectors for which a sample is worth its reads.
 const WORTH_A_LOOK: u64 = 256;

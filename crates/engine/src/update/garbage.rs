@@ -47,7 +47,7 @@ pub(super) enum Fate {
 /// vectors.
 ///
 /// Garbage collection is throttled: the picked segments have at most as many live vectors as the
-/// merge writes without them. So garbage collection at most doubles the writes. There is one
+/// merge writes from other sources. So garbage collection at most doubles the writes. There is one
 /// exception: if any segment is worth a rewrite, at least one is picked, since its garbage might
 /// stay forever otherwise.
 pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {

@@ -1,9 +1,9 @@
-//! Handles indexes that have outgrown their last build or merge. If it had few vectors, the codes
-//! or clusters that were made from them do not suit the present vectors.
+//! Handles indexes that have outgrown their last build or merge. If a build or merge has few
+//! vectors, the codes or clusters that it makes do not suit later vectors.
 //!
 //! An index has outgrown its last build or merge if it has at least 4 times as many vectors. Then a
-//! merge is due. Until the merge, searches examine more vectors. How many depends on the present
-//! number of vectors:
+//! merge is due. Until the merge, searches examine more vectors than usual, depending on the
+//! present number of vectors:
 //!
 //! - *Fewer than 1,000 vectors*: searches scan all vectors.
 //! - *1,000 to 9,999 vectors*: if the last build or merge had fewer than 128 vectors, searches of
@@ -23,8 +23,8 @@ use crate::codebook::training_rows;
 use crate::index::Index;
 
 /// The minimum number of inserted vectors for which a merge that trains new codes is worth its
-/// cost. The shortest candidate lists have about as many entries, so searches find fewer vectors
-/// than this even with useless codes.
+/// cost. If fewer vectors were inserted, even the shortest candidate lists have entries for all of
+/// them, so searches find these vectors even with useless codes.
 const WORTH_CODES: u64 = 32;
 
 /// An index that has outgrown its codes and has fewer vectors than this is scanned by each search.

@@ -309,7 +309,7 @@ pub struct LiveIndex {
     filling: AtomicUsize,
     /// The submitted searches that have not ended.
     submitted: Arc<Submitted>,
-    /// The last checkpoint has the changes with smaller sequence numbers in the log than this one.
+    /// The last checkpoint has every change whose sequence number in the log is below this number.
     checkpointed: AtomicU64,
     /// The memory in bytes that the changes logged since the last checkpoint take when the index is
     /// opened again.

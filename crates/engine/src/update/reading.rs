@@ -12,10 +12,9 @@
 //! ```
 //!
 //! During a read, other threads may move vectors from memory to storage, even to a new checkpoint
-//! that a merge made. So a read by filter uses a timestamp at which no change runs, and keeps the
-//! columns of that time as a [`View`]. A read by id uses the current timestamp while changes run.
-//! If it finds the id neither in memory nor on storage, and the index has changed, the read is
-//! repeated.
+//! that a merge made. So a read by filter takes its timestamp while no change runs, and keeps the
+//! columns of that time as a [`View`]. A read by id takes its timestamp while changes run. If the
+//! read finds the id neither in memory nor on storage, and the index has changed, it is repeated.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

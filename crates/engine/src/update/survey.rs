@@ -1,4 +1,4 @@
-//! Finds the rows of a merge, in the order of the next checkpoint. Also decides which segments of
+//! Finds the rows of a merge, in the order of the next checkpoint, and decides which segments of
 //! vectors the merge keeps.
 //!
 //! ```text

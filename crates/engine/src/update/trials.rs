@@ -220,7 +220,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Finds out which of its possible versions each of these ids has.
+    /// Finds the present version of each id. `of` has the possible versions of each id.
     fn versions(&self, live: &LiveIndex, of: &[(u64, BTreeSet<u64>)]) -> Result<Versions, Error> {
         let options = SearchOptions {
             k: 2,

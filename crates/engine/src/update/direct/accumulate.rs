@@ -259,8 +259,8 @@ fn rewrite<N: Composable>(
                 .relocate(placement, &leave, NOWHERE, Use::Empty);
         });
         for (number, nodes) in &moving {
-            // Changes that were added during the rewrite are moved to the new page before the
-            // nodes. So no search sees the lists without these changes.
+            // The nodes move to the new page after the changes that were added during the rewrite.
+            // So no search sees a list without these changes.
             rest.changes.retain(|&change| {
                 let moves = nodes.contains(&change.node);
                 if moves {

@@ -230,8 +230,8 @@ impl Direct {
             resting.retain(|(moment, pages)| {
                 let over = *moment < oldest;
                 for (page, bytes) in pages.iter().filter(|_| over) {
-                    // If the memory budget keeps the page, the kept bytes are old. So the new bytes
-                    // stay in `unwritten`, which reads look up first.
+                    // If `resident` has the page, it has the old bytes. So the new bytes stay in
+                    // `unwritten`, which reads look up first.
                     if self.index.graph().resident.get((*page).into()).is_none() {
                         placement.unwritten.remove(*page, bytes);
                     }

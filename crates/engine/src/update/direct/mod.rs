@@ -223,7 +223,7 @@ impl Room {
     }
 }
 
-/// The log records of one call. Several tasks take the next record each, and insert its vector.
+/// The log records of one call. Each of several tasks takes the next record and inserts its vector.
 struct Batch<'a> {
     records: &'a [LogRecord<'a>],
     next: AtomicUsize,
@@ -293,8 +293,8 @@ fn written_files(index: &Index) -> impl Iterator<Item = (&str, &dyn Tier)> {
         .flatten()
 }
 
-/// Whether only other names of its files (hard links) prevent direct inserts into an index. While a
-/// file has other names, no insert writes to it.
+/// Whether other names (hard links) of an index's files are the only obstacle to direct inserts.
+/// While a file has other names, no insert writes to it.
 ///
 /// # Errors
 /// The volume fails.

@@ -94,8 +94,8 @@ pub(super) struct PageStore {
     page_bytes: usize,
     /// The maximum number of dirty pages that wait for their write.
     most: usize,
-    /// Whether a page is never reused, since the memory budget keeps the page of the build in
-    /// memory for searches.
+    /// Whether a page is never reused, because a memory budget keeps the page in memory as the
+    /// build wrote it.
     kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     pub(super) counts: Counts,
 }

@@ -125,7 +125,7 @@ pub(super) struct Submitted {
     none: Condvar,
 }
 
-/// One submitted search in the count. The drop of this value ends the search for the count.
+/// One submitted search in the count. The drop of this value removes the search from the count.
 struct Counted(Arc<Submitted>);
 
 impl Submitted {

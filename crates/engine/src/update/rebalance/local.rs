@@ -383,8 +383,8 @@ impl<'a> Changes<'a> {
         std::iter::once(cluster).chain(others).collect()
     }
 
-    /// The standing of the current vector in some clusters, by the heads in `near`. The heads may
-    /// be in any order. `own` is true if the vector is in its own cluster.
+    /// The [`Standing`] of the current vector in some clusters, by the heads in `near`. The heads
+    /// may be in any order. `own` is true if the vector is in its own cluster.
     fn standing<const N: usize>(&self, clusters: [u32; N], own: bool) -> [Standing; N] {
         let (mut nearest, mut alike) = ((f32::INFINITY, u32::MAX), 0);
         let mut here = [f32::INFINITY; N];
