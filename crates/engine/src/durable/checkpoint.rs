@@ -77,9 +77,9 @@ impl<'a> Checkpoint<'a> {
         check_replaceable(&volume.name(), &files, overwrite)?;
         // The number comes from the names of all files, and not only from the manifest. A manifest
         // that is damaged or of a later format must not prevent a rebuild. The files that it names
-        // stay until the new index is complete. If the manifest names a missing file, its number is
-        // not used again. Otherwise the new file would count as a file of the old index until the
-        // commit.
+        // stay until the new index is complete. If the manifest names a missing file, the number in
+        // that name is not used again. Otherwise the new file would count as a file of the old
+        // index until the commit.
         let file = stored::name_of(volume, MANIFEST);
         let decoded = manifest.and_then(|bytes| Manifest::decode(&bytes, &file).ok());
         if let Some(manifest) = &decoded {
@@ -473,8 +473,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
-/// Whether the file is one that only changes write, and no first build. If it exists, the volume
-/// had an index, even if the manifest is missing.
+/// Whether only changes write a file of this name, and no first build does. If it exists, the
+/// volume had an index, even if the manifest is missing.
 fn is_of_changes(name: &str) -> bool {
     let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());
     let changes = matches!(

@@ -38,10 +38,10 @@
 //! the mark of the last log shows that all of this log is durable, the process continues the last
 //! log. Otherwise the process uses the reserved file.
 //!
-//! **Rows.** Earlier readers cannot read records with rows. So a file has a version that these
-//! readers know until the first record with rows. This record begins the next file, as after a
-//! failed sync. If the current file has no records, the record replaces the file instead. If a file
-//! gets copies of records from another file, it has the version of that file.
+//! **Rows.** Earlier readers cannot read records with rows. Until the first record with rows, each
+//! file has a version that these readers know. This record begins the next file, as after a failed
+//! sync. If the current file has no records, the record replaces the file instead. If a file gets
+//! copies of records from another file, it has the version of that file.
 //!
 //! **Marks.** After each sync, the log writes a mark into the file. The mark has the position up to
 //! which the file is durable ([`stratann_layout::log::marks`]). A mark is one small write, and no
@@ -181,8 +181,8 @@ impl Log {
     ///
     /// After new records are appended, a later crash must not lose the records that a replay has
     /// read. If a sync failed in an earlier process, the replay may have read these records only
-    /// from the page cache. A sync that succeeds now would not show this. So the call rewrites all
-    /// records that are not known to be durable.
+    /// from the page cache. A sync that succeeds now would not prove that they are on the disk. So
+    /// the call rewrites all records that are not known to be durable.
     ///
     /// # Errors
     /// The call fails with [`Error::Exists`] if there is a log of this number or a higher one that
@@ -494,7 +494,7 @@ impl Drop for Log {
         self.shared.state.lock().stop = true;
         self.shared.due.notify_all();
         if let Some(syncer) = self.syncer.take() {
-            // The thread does not panic. If it did, this drop could not repair it.
+            // If the thread has panicked, this drop can do nothing about the panic.
             let _ = syncer.join();
         }
     }
@@ -623,8 +623,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Continues the log in the file with reserved blocks, unless the log has started more than
-    /// `files` files since. Returns `false` if no blocks are reserved.
+    /// Continues the log in the file with reserved blocks. If the log has already had more than
+    /// `files` files, the call changes nothing. Returns `false` if no blocks are reserved.
     fn take_room(&self, files: u64) -> Result<bool, Error> {
         let mut state = self.state.lock();
         while state.file.is_none() {

@@ -7,8 +7,8 @@
 //!
 //! - *Fewer than 1,000 vectors*: searches scan all vectors.
 //! - *1,000 to 9,999 vectors*: if the last build or merge had fewer than 128 vectors, searches of
-//!   graphs scan all vectors. If the last build or merge had 128 to 999 vectors, walks rank all
-//!   vectors on the pages that they read. This needs a layout that stores vectors beside lists.
+//!   graphs scan all vectors. If the last build or merge had 128 to 999 vectors, and the layout
+//!   stores vectors beside lists, walks rank all vectors on the pages that they read.
 //! - *10,000 and more vectors*: if the last build or merge had fewer than 1,000 vectors, walks rank
 //!   all vectors on the pages that they read. If the last build or merge had fewer than 128
 //!   vectors, `trouble` also reports the index.
@@ -27,8 +27,8 @@ use crate::index::Index;
 /// them, so searches find these vectors even with useless codes.
 const WORTH_CODES: u64 = 32;
 
-/// An index that has outgrown its codes and has fewer vectors than this is scanned by each search.
-/// Such a scan reads as many pages as a walk, or a few times as many.
+/// If an index has outgrown its codes and has fewer vectors than this, each search scans it. Such a
+/// scan reads as many pages as a walk, or a few times as many.
 pub(super) const FEW: u64 = 1_000;
 
 /// If a build or merge had fewer vectors than this, its codes hardly distinguish vectors.

@@ -31,7 +31,7 @@ use crate::filter::{Checked, Filter, NodeSet, Schema};
 use crate::index::Index;
 use crate::stores::columns::{RowBytes, View, Windows, decoded};
 
-/// The number of ids that a scan of all ids processes together.
+/// The number of ids that a scan of all ids reads at a time.
 const SOME: usize = 1024;
 
 /// A reader of the live rows of an index at one read timestamp.
@@ -42,7 +42,7 @@ pub(crate) struct Reading<'a> {
     /// ids. In that case, only ids with rows are known.
     ids: Option<&'a StoredIds>,
     /// The columns and the number of nodes at the timestamp. If changes ran while this reader was
-    /// created, they may be of a later time.
+    /// created, the columns may be of a later time.
     view: View,
     nodes: u32,
 }

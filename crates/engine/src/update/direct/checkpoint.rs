@@ -194,7 +194,7 @@ impl Direct {
     }
 }
 
-/// The changes and records that wait for their pages, as a file has them.
+/// The changes and records that wait for their pages, in the form that a file stores.
 pub(super) fn pending(placement: &Placement) -> PendingFile {
     let (changes, records) = placement.pending.all();
     let record = |(_, record): (u32, Arc<NewRecord>)| PendingRecord {

@@ -358,8 +358,8 @@ fn prepare(index: &Index) -> &Placement {
 
 impl Direct {
     /// Opens the writer of direct inserts for an index, with `threads` threads. The result is
-    /// `None` in two cases. The layout does not support direct inserts by this strategy. Or files
-    /// of the index have other names in their volume `home`, and must first be [copied](own_files).
+    /// `None` if the layout does not support direct inserts by this strategy, or if files of the
+    /// index have other names in their volume `home`, and must first be [copied](own_files).
     ///
     /// # Errors
     /// The file of pages cannot be opened for writing, or a thread cannot be started.
@@ -766,7 +766,7 @@ impl Direct {
         }
     }
 
-    /// About the number of bytes of memory that inserts take in addition to the memory of searches.
+    /// The approximate number of bytes of memory that inserts take in addition to the memory of searches.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let placement = self.placement();
         let codes = self.index.codes().len() as u64;

@@ -55,7 +55,7 @@ impl Places {
     }
 }
 
-/// About the number of bytes of rows that are read, logged and stored together. During this work,
+/// The approximate number of bytes of rows that are read, logged and stored together. During this work,
 /// the rows take several times as much memory.
 const READ_AT_ONCE: usize = 1 << 20;
 

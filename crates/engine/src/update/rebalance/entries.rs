@@ -10,7 +10,7 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::Vectors;
 use crate::stores::clusters::reader::ClusterReader;
 
-/// About the number of bytes of vectors that stay in memory, since a neighbouring cluster may be
+/// The approximate number of bytes of vectors that stay in memory, since a neighbouring cluster may be
 /// split next.
 const KEPT: usize = 8 << 20;
 
