@@ -1,4 +1,5 @@
-//! Searches that a server submits, on real data. One index is only read, and another index changes.
+//! Searches that an application submits without waiting, on real data. One index is only read, and
+//! another index changes.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -149,7 +150,7 @@ fn the_smallest_memory_budget_is_kept_and_comes_back() {
                 },
                 2 => drop(search),
                 _ => {
-                    // All searches before it are done or dropped, so it can run.
+                    // All earlier searches have ended or were dropped, so this search can run.
                     let found = search.wait().unwrap();
                     same(&found, &expected, "under the budget");
                 }
@@ -517,7 +518,7 @@ fn one_with_a_filter_is_refused_late_or_cancelled_like_others() {
     let soon = Some(Instant::now() + Duration::from_millis(1));
     let late = submit(&wide, "part != 3", soon).unwrap().wait();
     assert!(matches!(late, Err(Error::DeadlineExceeded)), "{late:?}");
-    // Most of these are cancelled before their filter is evaluated.
+    // Most of these searches are cancelled before their filter is evaluated.
     let cancelled: Vec<_> = (0..20)
         .map(|_| submit(&wide, "part != 3", None).unwrap())
         .collect();
@@ -585,7 +586,7 @@ fn a_filter_is_of_the_moment_of_the_submission() {
             let right = |id: &u64| is_third(id) && gone.binary_search(id).is_err();
             assert!(there.all(right), "{name}");
         }
-        // A change is seen once its call has returned.
+        // Searches see a change when its call has returned.
         let other = RowTable::new(vec![part(3)]);
         live.set_attributes(&[4], &other, &Silent).unwrap();
         let near = SearchOptions { k: 1, ..options() };
