@@ -152,7 +152,7 @@ struct State {
     /// The records after `written` and `leading`, encoded for their positions in the file.
     pending: Vec<u8>,
     pending_sequence: u64,
-    /// The number of bytes that a leader is writing. `pending` begins after them.
+    /// The number of bytes that a leader is writing. `pending` begins after these bytes.
     leading: u64,
     /// Receives the outcome of the pending appends.
     batch: Arc<Batch>,
@@ -650,7 +650,7 @@ impl Shared {
     }
 
     /// Does the work of [`Log::rotate`] while no write is in progress. If `rows` is set, the next
-    /// file may have rows, whatever records are copied to it.
+    /// file may have rows, even if no copied record has rows.
     fn rotate(&self, state: &mut State, rows: bool) -> Result<LogPosition, Error> {
         if state.broken.is_none() && state.written == FIRST_RECORD && (state.rows || !rows) {
             // The current file stays. Otherwise each of several failed merges would leave a file.

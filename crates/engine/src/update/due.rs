@@ -15,7 +15,7 @@
 //!   (drift.rs). The limit is 1 % of all vectors.
 //! - *Garbage*: in the files of clusters, the dead bytes that rewritten clusters leave. In a graph,
 //!   the pages beyond the number that a build would need. The limit is 40 % of the files of
-//!   clusters, or of the pages of the graph. For a large graph, it is 55 % of the pages.
+//!   clusters, or of the pages of the graph. For a large graph, the limit is 55 % of the pages.
 //! - *Scattered*: the reads of a probe of one cluster in a grouped index. The limit is 1.3 times
 //!   the reads after the build.
 //!

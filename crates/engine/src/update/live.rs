@@ -469,9 +469,9 @@ impl LiveIndex {
     /// tables, and replaces `index`.
     ///
     /// An index of a [`Catalog`](crate::Catalog) leases a part of the catalog's budget. The lease
-    /// covers at least a few changes at a time. In addition, it covers half of the memory that is
-    /// free after that, up to the memory that an index of this size can use. If more vectors wait
-    /// in memory, or a merge has made the index larger, the catalog leases more memory to the
+    /// covers at least a few changes at a time. In addition, the lease covers half of the memory
+    /// that then remains free, up to the memory that an index of this size can use. If more vectors
+    /// wait in memory, or a merge has made the index larger, the catalog leases more memory to the
     /// index. If necessary, the catalog closes other indexes.
     ///
     /// The opened index counts towards the budget until it is dropped. Drop `index` too: it counts
@@ -654,9 +654,9 @@ impl LiveIndex {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Whether this is still the index in its directory. The result is false if the directory was
-    /// moved, removed or replaced, or if this handle accepts no more changes. In that case, open
-    /// the index again.
+    /// Whether the directory still has the index that this handle has opened. The result is false
+    /// if the directory was moved, removed or replaced, or if this handle accepts no more changes.
+    /// In that case, open the index again.
     ///
     /// # Errors
     /// The directory cannot be read, or this process was forked from the process that opened the

@@ -10,8 +10,8 @@
 //! A codebook that was trained on a handful of vectors does not distinguish later vectors. A
 //! codebook that was trained on unlike vectors distinguishes them badly. Neither the number of rows
 //! nor the error after training always shows that a codebook is unsuitable. The error on rows that
-//! neither codebook was trained on shows it, also in indexes of earlier versions. If the rows are
-//! few, the trial codebook fits all of them, so no rows are held out.
+//! neither codebook was trained on shows a bad codebook, even in indexes of earlier versions. If
+//! the rows are few, the trial codebook fits all of them, so no rows are held out.
 //!
 //! The trial codebook is trained on few rows. If the present codebook was trained on more of the
 //! same rows, it is the better one and stays. All remaining vectors then keep their codes.

@@ -176,15 +176,15 @@ struct Shard {
 /// far more frequent than changes, and the set is usually empty.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
-    /// The number of dead records. It only grows, so it also serves as the read timestamp.
+    /// The number of dead records. This number only grows, so it also serves as the read timestamp.
     dead: AtomicUsize,
     shards: [RwLock<Shard>; SHARDS],
-    /// The dead nodes that searches have met, each with the timestamp from which it is dead. The
-    /// shard of a node depends on the last bits of its number. Ids are stored with vectors, so a
-    /// search must read a record to find out that its node is dead. Later searches find the node in
-    /// this table without a read. To enter all deleted nodes at once, the index would need a table
-    /// from ids to nodes, with memory for each vector. This table takes some bytes only for each
-    /// deleted vector.
+    /// The dead nodes that searches have met, each with the timestamp from which the node is dead.
+    /// The shard of a node depends on the last bits of its number. Ids are stored with vectors, so
+    /// a search must read a record to find out that its node is dead. Later searches find the node
+    /// in this table without a read. To enter all deleted nodes at once, the index would need a
+    /// table from ids to nodes, with memory for each vector. The table `met` takes memory for
+    /// deleted vectors only.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
     /// The timestamp up to which all dead nodes with rows are in the table `met`.
     rows_met: Mutex<Option<u32>>,

@@ -71,7 +71,7 @@ pub(super) fn survey<'a>(
         false => &index.graph().segments,
     };
     match segments {
-        // No segment can be kept in locality order, since it moves all rows. A segment that has
+        // In locality order, a merge moves all rows, so no segment can be kept. A segment that has
         // only the trailing parts of vectors cannot be kept either, since it has no whole rows.
         Some(segments)
             if options.order == Some(Order::Input)

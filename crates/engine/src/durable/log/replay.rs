@@ -95,7 +95,7 @@ pub(crate) struct Torn {
     pub(crate) reason: String,
     /// The number of whole records after the offset. None of them is known to have been durable.
     pub(crate) whole: u64,
-    /// Whether `whole` is a lower bound, because the replay stopped to count.
+    /// Whether `whole` is a lower bound, because the replay stopped counting.
     pub(crate) more: bool,
 }
 
@@ -549,8 +549,8 @@ impl Reading {
         Ok(None)
     }
 
-    /// The number of whole records after a position without one, below the sequence number `limit`.
-    /// The flag is true if counting was stopped, so that there may be more records.
+    /// The number of whole records after a position that has no whole record, below the sequence
+    /// number `limit`. The flag is true if counting was stopped, so that there may be more records.
     fn whole_behind(
         &self,
         read_at: &ReadAt<'_>,

@@ -29,9 +29,9 @@ const TRIES: usize = 8;
 /// The treatment of a vector's old attributes and payload if its new row does not name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
-    /// They are removed: the new row replaces the old row as a whole.
+    /// The old attributes and payload are removed: the new row replaces the old row as a whole.
     Go,
-    /// They are kept.
+    /// The old attributes and payload stay.
     Stay,
 }
 

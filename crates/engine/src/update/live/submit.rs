@@ -58,7 +58,7 @@ impl LiveIndex {
         submitted(self.now(), queries, options, Some(filter), deadline)
     }
 
-    /// The snapshot of the present, for a search that is about to be submitted.
+    /// The current snapshot, for a search that is about to be submitted.
     fn now(&self) -> Box<AtMoment> {
         let (state, moment) = self.at_one_moment();
         Box::new(AtMoment {

@@ -19,7 +19,7 @@ const KEPT: usize = 8 << 20;
 pub(super) struct Entry {
     /// The number of the vector.
     pub(super) node: u32,
-    /// The external id. It is meaningless if `vector` is empty.
+    /// The external id. If `vector` is empty, the id is meaningless.
     pub(super) id: u64,
     /// Whether this cluster is the own cluster of the vector.
     pub(super) own: bool,
