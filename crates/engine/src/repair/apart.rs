@@ -14,9 +14,9 @@
 //! page. If vectors are in two parts, segments and added pages have the trailing parts. The leading
 //! parts are on pages of the graph. A pending node has its whole vector among the pending nodes.
 //!
-//! The pages of a segment that a merge kept have node numbers from before the merge. All its
-//! records have different ids. All of them count as the first node that the segment has now, since
-//! this node is below the nodes of all later deletes.
+//! The pages of a segment that a merge kept have node numbers from before the merge. All records of
+//! such a segment have different ids. Each record counts as the first node that the segment has
+//! now, since this node is below the nodes of all later deletes.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -183,7 +183,7 @@ impl<'m> Files<'m, '_, '_> {
         };
         let mut waiting: HashMap<u32, &PendingRecord> = HashMap::new();
         for record in records().filter(|record| rule.takes(record.id, record.node)) {
-            // If a node has two records, the first record counts, as in other code.
+            // If a node has two records, the first record counts.
             waiting.entry(record.node).or_insert(record);
         }
         let mut leading = match in_parts {

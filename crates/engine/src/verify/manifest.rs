@@ -103,7 +103,7 @@ impl Check<'_> {
             return;
         };
         // The garbage of a kept segment counts too, since all segments except the last were full
-        // when they were written. With it, their numbers of records are equal.
+        // when they were written. With the garbage, their numbers of records are equal.
         let records = |segment: &SegmentFacts| segment.stored().1;
         let capacity = records(&segments[0]);
         let wrong = |&n: &usize| match others.get(n) {

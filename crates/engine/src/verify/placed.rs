@@ -51,8 +51,8 @@ impl Check<'_> {
         let file = stored::pages(self.volume, self.manifest, kind, None)?;
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // Without the table, it is unknown which pages count. An unreadable table is reported when
-        // its file is checked.
+        // Without the table, `verify` does not know the current pages. An unreadable table is
+        // reported when its file is checked.
         let Some(placement_tables) = self.placement_tables else {
             return self.advance(entry.length);
         };

@@ -102,8 +102,8 @@ impl<L: LowHalf> Worker<L> {
 
     /// Whether the worker can begin one more search at once. For this, a memory server must be
     /// connected, and its low codes must be loaded. Fewer than `in_flight` searches must be
-    /// walking. Searches that wait for a ranking have a bound of their own (§4.3), and changes do
-    /// not count.
+    /// walking. Fewer searches than their own bound must wait for a ranking (§4.3). Changes do not
+    /// count.
     pub fn has_room(&self) -> bool {
         let most = self.common.options.in_flight.max(1);
         // While this worker waits for the memory server, another worker may have a connection that
