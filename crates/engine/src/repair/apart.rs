@@ -14,9 +14,9 @@
 //! page. If vectors are in two parts, segments and added pages have the trailing parts. The leading
 //! parts are on pages of the graph. A pending node has its whole vector among the pending nodes.
 //!
-//! The pages of a segment that a merge kept have node numbers from before the merge. All records of
-//! such a segment have different ids. Each record counts as the first node that the segment has
-//! now, since this node is below the nodes of all later deletes.
+//! The pages of a segment that a merge kept have node numbers from before the merge. All its
+//! records have different ids. Each of them counts as a record of the first node that the segment
+//! has now, since this node is below the bound of each later delete.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -2,9 +2,10 @@
 //!
 //! A table has the places of posting lists. If the table is damaged, posting lists are found one
 //! after another. Each posting list has its length, and its checksum also covers the number of its
-//! cluster. The number is the next one, or a later one if some lists are damaged. In a replicated
-//! index, a vector can be taken from any of its clusters. If vectors are stored once, each vector
-//! has its own checksum, so damage to the other bytes of a posting list does not matter.
+//! cluster. This number is one more than in the list before, or higher if lists between them are
+//! damaged. In a replicated index, a vector can be taken from any of its clusters. If vectors are
+//! stored once, each vector has its own checksum, so damage to the rest of its list does not
+//! matter.
 
 use stratann_layout::clusters::extent::FIXED;
 use stratann_layout::{
@@ -227,8 +228,7 @@ impl Files<'_, '_, '_> {
             }
             None => {
                 tally.add("the table of its posting lists is damaged");
-                // A number above the numbers of all clusters of the segment. Each cluster has a
-                // higher number than the cluster before it.
+                // An upper bound of the cluster numbers in the segment. These numbers ascend.
                 let clusters = self
                     .manifest
                     .clusters()

@@ -17,7 +17,7 @@ use crate::progress::Progress;
 
 /// The last record of an id.
 struct Last {
-    /// Whether the checkpoint has the id. It has the id if the first record of the id replaces or
+    /// Whether the checkpoint has the id. This is true if the first record of the id replaces or
     /// deletes a vector.
     stored: bool,
     /// The sequence number of the record with the vector of the id, or `None` if the id was

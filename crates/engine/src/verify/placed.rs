@@ -185,8 +185,8 @@ impl Check<'_> {
             );
             return None;
         };
-        // If the table has another page, the record has moved there, and this page still has its
-        // old bytes. A second record of the same node on a page does not count.
+        // If the table has another page for the node, the record has moved there, and this page
+        // still has its old bytes. A second record of the same node on a page does not count.
         if u64::from(here) != page.number || !walk.found.add(node.into()) {
             return None;
         }

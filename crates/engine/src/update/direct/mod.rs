@@ -766,7 +766,7 @@ impl Direct {
         }
     }
 
-    /// The approximate number of bytes of memory that inserts take, beyond the memory of searches.
+    /// The approximate bytes of memory that inserts take, beyond the memory of searches.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let placement = self.placement();
         let codes = self.index.codes().len() as u64;

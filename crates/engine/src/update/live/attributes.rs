@@ -55,8 +55,8 @@ impl Places {
     }
 }
 
-/// The approximate number of bytes of rows that are read, logged and stored together. During this
-/// work, the rows take several times as much memory.
+/// The approximate bytes of rows that are read, logged and stored together. During this work, the
+/// rows take several times as much memory.
 const READ_AT_ONCE: usize = 1 << 20;
 
 /// Reads the rows of a call, beginning with row `first`: `count` rows, or fewer if rows are long.
