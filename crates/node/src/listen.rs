@@ -40,7 +40,7 @@ pub(crate) struct Guest<'a> {
     pub(crate) stream: Stream,
     /// Set when the server is to stop.
     pub(crate) stop: &'a AtomicBool,
-    /// Like [`Options::patience`].
+    /// The same time as [`Options::patience`].
     pub(crate) patience: Duration,
 }
 
@@ -102,7 +102,7 @@ impl Shared {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more connection may begin its greeting. If as many greetings as allowed are
+    /// Waits until a further connection may begin its greeting. If as many greetings as allowed are
     /// in progress, closes the oldest greeting after its minimum time.
     fn let_in(&self, number: u64, caller: Caller) {
         while !self.stop.load(Ordering::SeqCst) {

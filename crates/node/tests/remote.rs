@@ -282,7 +282,7 @@ fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
         .open("x")
         .unwrap_err();
     assert!(matches!(fault(error), Fault::Secret(_)));
-    // The same holds for the connections of searches.
+    // With the right secret, a client can write a file, and connect to read it.
     let file = put(
         &known(running.address(), secret("a secret of tests")),
         "x",

@@ -78,8 +78,8 @@ pub struct WriteOptions {
     pub durability: Durability,
     /// The maximum number of threads that insert the rows of one call.
     pub threads: usize,
-    /// How new vectors are inserted. `None` stands for the choice of the preset. If the layout does
-    /// not support direct inserts, vectors wait for a merge.
+    /// The strategy by which new vectors are inserted. `None` stands for the choice of the preset.
+    /// If the layout does not support direct inserts, vectors wait for a merge.
     pub update: Option<Update>,
     /// The options of direct inserts.
     pub direct: DirectOptions,

@@ -261,7 +261,7 @@ impl Dead<'_> {
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
     ) -> Result<(), Error> {
         // Concurrent callers wait for this lock. When a waiting caller gets the lock, usually all
-        // nodes are already met.
+        // nodes are already in the table.
         let mut met = self.tombstones.rows_met.lock();
         let is_new = |since: u32| since <= self.at && met.is_none_or(|met| since > met);
         let mut ids = Vec::new();

@@ -623,7 +623,7 @@ fn what_is_changed_through_a_catalog_is_within_its_budget() {
         assert_eq!(catalog.memory_bytes(), counted, "{preset}");
         let ids: Vec<u64> = (2_000..2_300).collect();
         live.upsert(&base(300), &ids, &Silent).unwrap();
-        // Meanwhile the catalog can search the index.
+        // While the index is open for changes, the catalog can search it.
         let found = catalog.index(&n.to_string()).unwrap();
         assert_eq!(found.live(), 400 + 600 - 1, "{preset}");
         drop(found);

@@ -41,7 +41,7 @@ fn matrix(rows: &[f32]) -> Matrix {
     Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
 }
 
-/// How the inserted rows differ from the rows of the build.
+/// The difference between the inserted rows and the rows of the build.
 #[derive(Clone, Copy, Debug)]
 enum Other {
     Shifted,

@@ -143,8 +143,8 @@ fn changes_wait_for_each_other_where_there_is_room_for_one() {
         Err(Error::Memory { needs, .. }) => needs,
         other => panic!("{other:?}"),
     };
-    // The same holds for indexes that are open for searches. While a change waits for memory, the
-    // catalog does not close the index of the change.
+    // The threads also wait for each other's indexes that are open for searches. While a call waits
+    // to open an index for changes, the catalog does not close this index.
     let options = CatalogOptions {
         memory: Some(alone + (2 << 20)),
         patience: Duration::from_secs(3_600),

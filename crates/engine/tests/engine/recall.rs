@@ -517,8 +517,7 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
             wider > asked / 2,
             "{layout}: {wider} of {asked} queries probe more"
         );
-        // If a region has fewer matches than a query may read, all of them are found, whatever the
-        // strategy that finds them.
+        // If a region has fewer matches than a query may read, each strategy finds all of them.
         let filter = Filter::parse("region == 4 and number == 3").unwrap();
         let few = index.search_filtered(&queries, &way, &filter).unwrap();
         let matching = few.explained.unwrap().matching;

@@ -18,7 +18,7 @@ use stratann::{
 
 use super::fixtures::{self, SIFT_BASE, SIFT_QUERIES, head};
 
-/// Longer than any wait here, unless something hangs.
+/// A time that is longer than each wait of these tests, unless the program hangs.
 const LONG: Duration = Duration::from_secs(300);
 const ROWS: usize = 2_000;
 
@@ -570,7 +570,7 @@ fn a_filter_is_of_the_moment_of_the_submission() {
         assert!(before.iter().all(is_third), "{name}");
         assert!(before.iter().any(|&id| id >= ROWS as u64), "{name}");
         let searches: Vec<_> = (0..4).map(|_| submit()).collect();
-        // Meanwhile the results are deleted, and the files that the searches read.
+        // During the searches, their results and the files that they read are deleted.
         let mut gone = before.clone();
         gone.sort_unstable();
         gone.dedup();

@@ -19,7 +19,7 @@ use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows, slow};
 
 const ROWS: usize = 3_000;
 const QUERIES: usize = 60;
-/// Longer than any wait here, unless something hangs.
+/// A time that is longer than each wait of these tests, unless the program hangs.
 const LONG: Duration = Duration::from_secs(300);
 
 /// Tests that count the measuring threads lock this.
@@ -398,8 +398,8 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
-    // In an index that grew from 100 vectors, a search reads all vectors. The same holds if all
-    // clusters are probed.
+    // In an index that grew from 100 vectors, a search reads all vectors. A search that probes all
+    // clusters does so too.
     for (preset, update) in [
         (Preset::STRATANN, Update::Accumulate),
         (Preset::STRATANN, Update::Merge),

@@ -103,7 +103,7 @@ impl Counts {
     }
 }
 
-/// How messages are batched.
+/// The settings for batches of messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batching {
     /// If false, each message is written by itself. Used in comparisons.
@@ -282,7 +282,7 @@ impl Outbox {
             if let Some(rest) = rest
                 && self.hand_over(rest)
             {
-                // The new thread also sends frames that are appended in the meantime.
+                // The new thread also sends frames that are appended while it runs.
                 return;
             }
             queue = self.queue();

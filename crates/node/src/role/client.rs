@@ -33,7 +33,7 @@ pub enum Failure {
     Deadline {
         /// The server's name.
         server: String,
-        /// How long the client waited.
+        /// The time for which the client waited.
         waited: Duration,
         /// The last error before the deadline.
         trouble: String,
@@ -476,7 +476,7 @@ impl ClientState {
         self.waits.take()
     }
 
-    /// Asks for a sign of life. A server answers a request for a description at once, however many
+    /// Asks for a sign of life. A server answers a request for a description at once, even if many
     /// queries wait. Returns false if the client already asked and has no answer yet.
     pub fn probe(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         if self.probed.is_some() || !self.up {
@@ -503,7 +503,7 @@ impl ClientState {
         Message::Describe { for_changes }.append(head, out);
     }
 
-    /// When to call [`timer`](Self::timer).
+    /// The time at which the caller must call [`timer`](Self::timer).
     pub fn next_timer(&self) -> Option<Duration> {
         let due = |request: &Request| request.again.min(request.deadline);
         self.requests.values().map(due).min()

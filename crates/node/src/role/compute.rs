@@ -28,7 +28,7 @@ const CHANGES: usize = 8;
 pub struct ComputeOptions {
     /// The number of searches that may walk at once.
     pub in_flight: usize,
-    /// How low codes narrow the candidates.
+    /// The rules by which low codes narrow the candidates.
     pub narrowing: Narrowing,
     /// The largest number of bytes of low codes. If all codes need more, the codes of unpopular
     /// nodes are offloaded to the memory server (§3.3).
@@ -102,8 +102,8 @@ impl<L: LowHalf> Worker<L> {
 
     /// Whether the worker can begin one more search at once. For this, a memory server must be
     /// connected, and its low codes must be loaded. Fewer than `in_flight` searches must be
-    /// walking. Fewer searches than their own bound must wait for a ranking (§4.3). Changes do not
-    /// count.
+    /// walking. The number of searches that wait for a ranking must be below a bound of its own
+    /// (§4.3). Changes do not count.
     pub fn has_room(&self) -> bool {
         let most = self.common.options.in_flight.max(1);
         // While this worker waits for the memory server, another worker may have a connection that
@@ -134,8 +134,8 @@ impl<L: LowHalf> Worker<L> {
             .filter(|query| query.stage != Stage::Free)
     }
 
-    /// The obstacle that keeps searches from continuing, if there is one. Clients whose search
-    /// waits in vain for a worker receive this text.
+    /// The obstacle that keeps searches from continuing, if there is one. If a client's search is
+    /// not answered because it waits for a worker, the client gets this text.
     pub fn trouble(&self, now: Duration) -> Option<String> {
         let Common {
             options,
@@ -361,7 +361,7 @@ impl<L: LowHalf> Worker<L> {
             }
             Message::Lists { step, lists } if step == current => {
                 let Some(low) = common.low_of(query.state) else {
-                    // Other low codes arrived in the meantime, and all walks began again.
+                    // Other low codes arrived before this frame, and all walks began again.
                     return Ok(());
                 };
                 let expanded = low.expand(&mut query.low, lists);
@@ -496,7 +496,7 @@ impl<L: LowHalf> Worker<L> {
         Ok(())
     }
 
-    /// When to call [`timer`](Self::timer).
+    /// The time at which the caller must call [`timer`](Self::timer).
     pub fn next_timer(&self) -> Option<Duration> {
         let busy = self
             .queries

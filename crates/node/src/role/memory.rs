@@ -17,7 +17,7 @@ use crate::wire::{
 pub struct MemoryOptions {
     /// The largest number of walks at once.
     pub most: usize,
-    /// How long the server keeps a walk that gets no message.
+    /// The time for which the server keeps a walk that gets no message.
     pub idle: Duration,
     /// The largest number of bytes of low codes in one reply, less than [`MOST_BODY`].
     pub piece: usize,
@@ -222,7 +222,8 @@ impl<H: HighHalf> MemoryState<H> {
         self.walks.len()
     }
 
-    /// When to call [`expire`](Self::expire), or `None` without walks.
+    /// The time at which the caller must call [`expire`](Self::expire). `None` if there are no
+    /// walks.
     pub fn next_expiry(&self) -> Option<Duration> {
         (self.sweep < Duration::MAX).then_some(self.sweep)
     }

@@ -90,7 +90,7 @@ pub struct Sizes {
     pub beam: usize,
 }
 
-/// How a compute server uses low codes to narrow the candidates.
+/// The rules by which a compute server narrows the candidates with low codes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Narrowing {
     /// The length of the low list (D_low) as a multiple of the length of the high list; 2 in the
@@ -147,7 +147,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The collection that is searched.
     fn collection(&self) -> Collection;
 
-    /// The centroids of the low codes, which [`LowHalf::load`] needs besides the codes.
+    /// The centroids of the low codes. [`LowHalf::load`] needs these and the codes.
     fn low_centroids(&self) -> Vec<u8>;
 
     /// Appends the low codes of those `nodes` that are among the `kept` most popular nodes of the
@@ -191,10 +191,10 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The half fails. Then the query has ended.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
-    /// Like [`refine`](HighHalf::refine), for a step that asks for low codes. It estimates the
-    /// distances of the nodes in `missing` by their low codes. Then it refines the nearest nodes of
-    /// `missing` and `offered`, which has the form of the nodes of `refine`. The call overwrites
-    /// `estimates` with the estimates up to the bound.
+    /// Does the work of [`refine`](HighHalf::refine) for a step that asks for low codes. First it
+    /// estimates the distances of the nodes in `missing` by their low codes. Then it refines the
+    /// nearest nodes of `missing` and `offered`, which has the form of the nodes of `refine`. The
+    /// call overwrites `estimates` with the estimates up to the bound.
     ///
     /// # Errors
     /// The half fails. Then the query has ended.

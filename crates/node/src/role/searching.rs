@@ -52,7 +52,7 @@ pub(super) struct Query<Q> {
     pub(super) stage: Stage,
     pub(super) request: Request,
     pub(super) low: Q,
-    /// When the search began.
+    /// The time at which the search began.
     pub(super) began: Duration,
     /// The length of the high list (D_high) in this attempt. If many results of an earlier attempt
     /// were deleted, this length is larger than requested.
@@ -104,7 +104,7 @@ impl Line {
         self.set(self.up);
     }
 
-    /// Called when the server sent something to a worker that shares the connection.
+    /// Called when the server has sent a message to another worker on the same connection.
     pub(super) fn heard(&mut self, at: Duration) {
         if let Some(since) = self.unanswered.filter(|&since| since < at) {
             (self.unanswered, self.before) = (Some(since.max(at)), Duration::ZERO);

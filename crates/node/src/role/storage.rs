@@ -93,7 +93,7 @@ pub struct RankJob<'a> {
 pub struct NotRanked<'a> {
     /// The error of the half.
     pub why: &'a HalfError,
-    /// Whether storage has given up the state in the meantime. If so, the search begins again.
+    /// Whether storage has given up the state during the ranking. If so, the search begins again.
     pub gone: bool,
 }
 
@@ -311,8 +311,8 @@ impl StorageState {
     }
 
     /// Whether the caller has to make a change that [`message`](Self::message) returned. If the
-    /// deadline of the change has passed, the result is false, and the reply is appended. The
-    /// result is also false if the client has withdrawn the change in the meantime and was told so.
+    /// deadline of the change has passed, the result is false, and the reply is appended. If the
+    /// client has withdrawn the change and was told so, the result is false too.
     pub fn starts(
         &self,
         now: Duration,

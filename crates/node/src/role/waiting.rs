@@ -49,7 +49,7 @@ pub enum Wants {
 /// The work that a client's message leaves for the caller ([`Waiting::message`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Whether one more request waits for a worker.
+    /// Whether the message has added a request that waits for a worker.
     pub waits: bool,
     /// A change that workers have to drop ([`given_up`](super::Worker::given_up)).
     pub given_up: Option<Token>,

@@ -126,7 +126,7 @@ impl Client {
     /// [`Unfinished`], with the durable part and the part in doubt. If an id is given twice,
     /// nothing is changed. Otherwise `read` failed, or a part was refused, failed, or was not
     /// answered in time. If a part is interrupted or not answered in time, the call asks storage
-    /// for its outcome, for one more second.
+    /// for the outcome of the part, for one second.
     ///
     /// The caller may make the same change again, since it replaces the existing rows. An
     /// unfinished change is not made after a later acknowledged change of this client. Unless

@@ -200,7 +200,8 @@ impl Pending {
                 }
                 out.clear();
                 state = self.shared.state();
-                // The reply may have arrived in the meantime, and its notification is not repeated.
+                // The reply may have arrived before this wait, and its notification is not
+                // repeated.
                 if !silent || state.ended.contains_key(&self.id) {
                     continue;
                 }
@@ -225,8 +226,8 @@ impl Pending {
             .unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Like [`wait`](Self::wait), while `goes_on` returns true. The call asks `goes_on` several
-    /// times a second. Returns `None` if `goes_on` returned false.
+    /// Waits for the result like [`wait`](Self::wait), while `goes_on` returns true. The call asks
+    /// `goes_on` several times a second. Returns `None` if `goes_on` returned false.
     pub fn wait_while(self, mut goes_on: impl FnMut() -> bool) -> Option<Result<Found, Failure>> {
         let found = self.outcome(&mut goes_on)?;
         Some(found.map(|outcome| match outcome {
@@ -293,8 +294,8 @@ impl Client {
         Ok(connected.unwrap_or_else(|| unreachable!("`goes_on` never returned false")))
     }
 
-    /// Like [`connect`](Self::connect), while `goes_on` returns true. The call asks `goes_on`
-    /// several times a second. Returns `None` if `goes_on` returned false.
+    /// Connects like [`connect`](Self::connect), while `goes_on` returns true. The call asks
+    /// `goes_on` several times a second. Returns `None` if `goes_on` returned false.
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect), or no thread could be started.
@@ -405,7 +406,7 @@ impl Client {
         })
     }
 
-    /// Like [`submit`](Self::submit), and waits for the result.
+    /// Sends a query like [`submit`](Self::submit), and waits for the result.
     ///
     /// # Errors
     /// The errors of [`Pending::wait`].
@@ -422,8 +423,9 @@ impl Client {
         found.unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Like [`collection`](Self::collection), while `goes_on` returns true. The call asks `goes_on`
-    /// several times a second. Returns `None` if `goes_on` returned false.
+    /// Returns the description like [`collection`](Self::collection), but waits only while
+    /// `goes_on` returns true. The call asks `goes_on` several times a second. Returns `None` if
+    /// `goes_on` returned false.
     pub fn collection_while(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -431,8 +433,8 @@ impl Client {
         self.described(false, &mut goes_on)
     }
 
-    /// Like [`collection_while`](Self::collection_while), for changes. This call needs only
-    /// storage, so changes continue without a memory server.
+    /// Returns the description like [`collection_while`](Self::collection_while), for changes. This
+    /// call needs only storage, so changes continue without a memory server.
     pub fn changeable_while(
         &self,
         mut goes_on: impl FnMut() -> bool,

@@ -232,7 +232,8 @@ impl Destination {
         }
     }
 
-    /// Reads until the connection ends. Returns the reason, and whether any frame was received.
+    /// Reads until the connection ends. Returns the reason, and whether the server has sent more
+    /// than a report that it waits.
     fn attend(
         &self,
         duplex: Duplex,

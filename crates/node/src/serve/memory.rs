@@ -264,9 +264,9 @@ impl MemoryServer {
         MemoryServer::following(Newest::new(high), walks, batch, options)
     }
 
-    /// Like [`start`](Self::start). The server also serves each checkpoint that is
-    /// [put](Newest::put) in place later. It tells the compute servers that there is a new state,
-    /// and they fetch the new low codes.
+    /// Starts the server like [`start`](Self::start). The server also serves each checkpoint that
+    /// is [put](Newest::put) in place later. It tells the compute servers that there is a new
+    /// state, and they fetch the new low codes.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).

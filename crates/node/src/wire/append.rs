@@ -372,8 +372,8 @@ pub(crate) fn append_lists(
     any
 }
 
-/// Like [`append_lists`], for a step that asked for low codes. Sorts `estimates`, which are the
-/// estimates of the requested nodes.
+/// Appends a frame like [`append_lists`], for a step that asked for low codes. Sorts `estimates`,
+/// which are the estimates of the requested nodes.
 pub(crate) fn append_met(
     head: Head,
     step: u32,

@@ -91,8 +91,8 @@ pub enum Message<'a> {
     Description {
         /// The collection.
         collection: Collection,
-        /// The centroids that a compute server needs besides the low codes. Only the memory role
-        /// sends them.
+        /// The centroids, which a compute server needs in addition to the low codes. Only the
+        /// memory role sends them.
         centroids: &'a [u8],
     },
     /// Asks for the low codes of some nodes.

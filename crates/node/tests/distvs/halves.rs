@@ -602,8 +602,8 @@ pub struct Expected {
 }
 
 /// PRESS (§3.1, algorithm 2) in one process, with the low codes of `kept` nodes on the compute
-/// server. With fewer codes, the search scores as many nodes by low codes, and sometimes one more
-/// node by high codes.
+/// server. With fewer codes, the search scores the same number of nodes by low codes, and sometimes
+/// a further node by high codes.
 pub fn press(
     world: &World,
     row: &[u8],

@@ -27,7 +27,7 @@ fn storage(world: Arc<World>) -> StorageServer {
     StorageServer::start(Arc::new(Full(world)), 64, own_address()).unwrap()
 }
 
-/// Starts a server in place of one that has just ended.
+/// Starts a server at the address of a server that has just ended.
 fn again<S>(address: &str, start: impl Fn(Options) -> Result<S, NodeError>) -> S {
     started(|| {
         let listen = address.to_owned();

@@ -310,7 +310,7 @@ fn storage_ranks_once_what_comes_twice_and_answers_nobody_who_is_gone() {
     assert_eq!(reason(&out), Some(Reason::Failed));
     out.clear();
     held.clear();
-    // The state was dropped in the meantime, so the search begins again.
+    // Storage dropped the state during the ranking, so the search begins again.
     assert!(tell(&mut held, &mut state, 5, 0, own, &[1]).0.is_some());
     state.ranked(at(6), 5, Err(NotRanked { why, gone: true }), &mut out);
     assert_eq!(reason(&out), Some(Reason::OtherState));

@@ -240,7 +240,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
                 assert!(known, "{context}");
-                // Only the next request counts as answered, or the query is for a withdrawn change.
+                // A description is counted only if the query stands for a withdrawn change.
+                // Otherwise the client's next request counts.
                 answered += u64::from(query.of.is_some());
             }
             Err(Failure::Refused {

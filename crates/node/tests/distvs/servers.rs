@@ -135,7 +135,7 @@ pub fn check(world: &World, row: &[u8], k: u32, found: &Found) {
     check_with(world, row, k, found, u32::MAX);
 }
 
-/// Like `check`, for a compute server with the low codes of `kept` nodes.
+/// Checks a result like `check`, for a compute server with the low codes of `kept` nodes.
 fn check_with(world: &World, row: &[u8], k: u32, found: &Found, kept: u32) {
     let sizes = (LIST as usize, BEAM as usize);
     let expected = press(world, row, k as usize, sizes, Narrowing::default(), kept);
@@ -160,7 +160,7 @@ fn ask(client: &Client, world: &World, seed: u64, queries: usize, at_once: usize
     ask_with(client, world, seed, (queries, at_once), u32::MAX);
 }
 
-/// Like [`ask`], for a compute server with the low codes of `kept` nodes.
+/// Sends queries like [`ask`], to a compute server with the low codes of `kept` nodes.
 fn ask_with(
     client: &Client,
     world: &World,

@@ -41,7 +41,8 @@ pub(super) enum Use {
 struct Page {
     /// The number of nodes on the page.
     live: u16,
-    /// The number of bytes of the records on the page. It is [`FULL`] if it is unknown.
+    /// The number of bytes of the records on the page. If this number is unknown, the field is
+    /// [`FULL`].
     used: u16,
     /// The number of the interval between two checkpoints in which the page was composed.
     born: u32,

@@ -597,8 +597,8 @@ impl LiveIndex {
         Ok(before)
     }
 
-    /// Returns an error if some ids are not in the index. In that case, it is unknown whether their
-    /// rows were deleted, or whether the last ids belong to other vectors.
+    /// Returns an error if some ids are not in the index. In that case, either their rows were
+    /// deleted, or the last ids belong to other vectors.
     fn check_all_in(
         &self,
         vectors: &dyn VectorSource,

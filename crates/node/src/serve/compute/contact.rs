@@ -31,8 +31,8 @@ struct Known {
     outbox: Option<Arc<Outbox>>,
     /// The time since which the server is connected, or is not connected.
     since: Instant,
-    /// The reasons for the lost connection that were logged. Empty once the server has sent
-    /// something.
+    /// The reasons for the lost connection that were logged. The list is empty after the server has
+    /// sent a message.
     lost: Vec<String>,
     /// The last such reason without the server's name, for the health page.
     why: String,

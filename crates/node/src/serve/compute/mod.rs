@@ -42,7 +42,7 @@ pub struct ComputeServerOptions {
     /// The number of queries of each thread that walk at once (§4.1). Queries that wait for a
     /// ranking do not count.
     pub in_flight: usize,
-    /// How low codes narrow the candidates for the memory server.
+    /// The rules by which low codes narrow the candidates for the memory server.
     pub narrowing: Narrowing,
     /// The largest number of bytes of low codes, including the table that maps them to nodes. If
     /// all codes need more, the codes of unpopular nodes are offloaded to the memory server (§3.3).
