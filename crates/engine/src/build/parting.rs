@@ -25,7 +25,7 @@ use super::coding::Coding;
 use crate::Error;
 use crate::data::VectorSource;
 
-/// The factor by which a page must have more nodes with leading parts than with whole vectors.
+/// With leading parts, a page must have at least this multiple of the nodes with whole vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;
 /// The largest factor between the length of a row and the median length, and the share of rows that
 /// may exceed it. The share applies to short rows and to long rows separately.

@@ -463,8 +463,8 @@ impl Log {
     }
 
     /// The name of the file that this log started, if the file has no record and can be removed.
-    /// `None` if a file with this number existed before. If the removal of this file were not
-    /// durable, the earlier file would exist again after a crash.
+    /// `None` if a file with this number existed before: after a removal that is not durable, a
+    /// crash would restore the earlier file.
     pub(crate) fn unused(&self) -> Option<String> {
         let number = self.added?;
         let state = self.shared.state.lock();
