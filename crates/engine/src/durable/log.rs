@@ -164,7 +164,7 @@ struct State {
     unsynced: Vec<u8>,
     /// The time at which the first record of `unsynced` was written.
     unsynced_since: Instant,
-    /// The reason for which the log appends no more records to this file. `None` while it appends.
+    /// The reason why the log appends no more records to this file. `None` while it appends.
     broken: Option<String>,
     stop: bool,
 }

@@ -115,8 +115,8 @@ impl Overlay {
         fresh.sum::<u64>() + self.deleted.memory_bytes()
     }
 
-    /// The bytes charged to a memory budget. They are at least the bytes in memory, and at least
-    /// the sum of the charges of the vectors when they were inserted.
+    /// The bytes charged to a memory budget. The charge is at least the bytes in memory, and at
+    /// least the sum of the charges of the vectors at their inserts.
     pub(crate) fn charged_bytes(&self) -> u64 {
         let fresh = self.fresh.iter();
         let charged = fresh.map(|graph| graph.charged_bytes().max(graph.memory_bytes() as u64));

@@ -358,7 +358,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
             assert!(hops.iter().min() < hops.iter().max(), "{preset}: {hops:?}");
         }
         // A row that is left out of its own search takes no slot in the list. Otherwise a list of k
-        // would be one too short.
+        // entries would be too short by one entry.
         let open_options = OpenOptions::default();
         let own = calibrate(&path, &open_options, None, 1, &Silent).unwrap();
         let last = |list| own.recalls.iter().rfind(|&&(at, _)| at <= list).unwrap().1;

@@ -30,7 +30,7 @@ pub(super) struct Meant {
 }
 
 impl Meant {
-    /// The possible effects, while storage has not answered.
+    /// The possible effects of the change before storage has answered.
     pub(super) fn doubt(&self) -> Doubt {
         match (self.run, self.sent) {
             (0, _) => Doubt::Nothing,

@@ -1183,8 +1183,8 @@ fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec
 
 #[test]
 fn what_was_not_synced_is_torn_and_not_damaged() {
-    // The log has sixty durable records. It has forty later records that were not promised to be
-    // durable, as a killed process leaves them.
+    // The log has sixty durable records. A killed process has left forty later records, whose
+    // durability no call has acknowledged.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     for id in 0..100 {

@@ -111,8 +111,8 @@ pub(super) const LEAST_UNWRITTEN: usize = 16;
 impl PageStore {
     /// Creates the state for the pages of a placement. A checkpoint names all of these pages, and
     /// each has `page_bytes` bytes. Inserts wait if more than `most` pages are dirty. `kept`
-    /// selects pages that must stay unchanged. If pages are rewritten in place, no page has a state
-    /// here.
+    /// selects pages that must stay unchanged. If pages are rewritten in place, the returned value
+    /// has no states of pages.
     pub(super) fn new(
         placement: &Placement,
         page_bytes: usize,

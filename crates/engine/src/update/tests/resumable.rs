@@ -291,7 +291,7 @@ fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
     for upserts in [false, true] {
         let volume = volume.fork();
         let live = open(&volume);
-        // Calls may replace inserted rows, and the index still knows the insert.
+        // If a call replaces inserted rows, the index still knows the interrupted insert.
         let replaced = wide_rows(live.index().dim(), &[BASE], 1);
         let row = RowTable::new(vec![super::row(BASE, 1)]);
         live.upsert_rows(&replaced, &row, &[BASE], &Silent).unwrap();
