@@ -98,7 +98,8 @@ fn drops_an_index() {
         };
         build(&rows(0), &path, &options, &Silent).unwrap();
         let write = WriteOptions {
-            // A thread that syncs, and writes that it would have to sync when the index is dropped.
+            // The index has a thread that syncs, and changes that the drop of the index would have
+            // to sync.
             durability: Durability::Every(Duration::from_secs(3_600)),
             threads: 2,
             update: Some(update),
@@ -134,7 +135,7 @@ fn drops_an_index() {
             "{name}: the child process failed, or did not end"
         );
         assert!(files(&path) == before, "{name}: files were changed");
-        // The handle of the parent process is unchanged.
+        // The handle of the parent process still works.
         drop(merging.take());
         let live = theirs.take().unwrap();
         live.insert(&rows(2 * ROWS), None, &Silent).unwrap();

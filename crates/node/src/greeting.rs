@@ -9,13 +9,13 @@ use stratann_tier::remote::wire::{
 
 use crate::stream::Stream;
 
-/// When a client has sent or received this many bytes, its time limit starts again.
+/// Each time that a client has sent or received this many bytes, its time limit starts again.
 const OF_USE: usize = 64 << 10;
 /// The time limit of a write whose deadline has passed already.
 const LEAST_WAIT: Duration = Duration::from_millis(1);
 
-/// The first four bytes of HTTP requests. The server first reads four bytes. No [`Reply`] of a
-/// client begins with these bytes.
+/// The first four bytes of HTTP requests. The server reads four bytes to find out whether a browser
+/// has connected. No [`Reply`] of a client begins with these bytes.
 const BROWSERS: [&[u8; FIRST]; 5] = [b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"];
 const FIRST: usize = 4;
 
@@ -92,7 +92,7 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
 
 /// Greets a client, before a deadline.
 ///
-/// `ucx` is whether the connection may continue through UCX; this needs a secret. If the
+/// `ucx` is whether the connection may continue through UCX, which needs a secret. If the
 /// connection continues through UCX, the result contains the seal for UCX. `admit` is called for a
 /// client that knows the secret, and returns whether the server has room for the client.
 pub(crate) fn greet(
@@ -123,7 +123,8 @@ pub(crate) fn greet(
     let (first, rest) = bytes.split_at_mut(FIRST);
     receive(stream, first, until)?;
     if BROWSERS.iter().any(|method| first == *method) {
-        // The browser receives this text after the greeting, which it cannot interpret.
+        // The browser cannot interpret the greeting, but shows this text, which follows the
+        // greeting.
         stream.write_all(elsewhere(protocol).as_bytes())?;
         stream.flush()?;
         return Err(nonsense("an HTTP request to a port for clients"));

@@ -11,7 +11,7 @@ use crate::role::{
 };
 use crate::wire::{Changed, Collection, MOST_NODES, Ranked};
 
-/// A message has room for the missing and the offered nodes of one step of the engine.
+/// A message can contain the missing and the offered nodes of one step of the engine.
 const _: () = assert!(press::MOST_OF_STEP <= MOST_NODES);
 
 fn half(error: Error) -> HalfError {
@@ -305,11 +305,12 @@ mod tests {
         assert_eq!(own, (engine.low, engine.ratio, engine.seeds));
     }
 
-    /// Compute servers renew a state several times before storage would give it up.
+    /// Compute servers renew a state several times in the time after which storage would give it
+    /// up.
     #[test]
     fn compute_servers_vouch_for_states_in_time() {
         assert!(3 * ComputeOptions::default().vouch < Full::KEPT);
-        // Storage waits for a lost connection for as long as it keeps the state that this
+        // Storage expects a lost connection again for as long as storage keeps the state that this
         // connection may use.
         assert_eq!(Going::BACK, Full::KEPT);
     }

@@ -24,12 +24,12 @@
 //! This is a separate crate because it forbids `unsafe`, and because the engine must not depend on
 //! servers.
 //!
-//! **Admission.** If a server has a secret, it serves only clients that prove they know it. Without
-//! a secret a server listens only on loopback, where all users of the machine can connect. The
-//! command and the Python package therefore always give a server on loopback a secret. If no secret
-//! is set, they use a secret that the user's own processes share. With a certificate all
-//! connections are encrypted. If a client expects another kind of server, the greeting tells it the
-//! kind of this server.
+//! **Admission.** If a server has a secret, it serves only clients that prove that they know this
+//! secret. Without a secret, a server listens only on loopback, where all users of the machine can
+//! connect. The command and the Python package therefore always give a server on loopback a secret.
+//! If no secret is set, they use a secret that the user's own processes share. With a certificate
+//! all connections are encrypted. If a client expects another kind of server, the greeting tells
+//! the client the kind of this server.
 //!
 //! **Hostile clients.** Every size that a client sends is checked against a bound before it is
 //! used. A greeting must end within five seconds, and at most 64 greetings run at a time. Frames,

@@ -1,5 +1,5 @@
-//! Accepts connections, admits clients, and runs a thread for each. A [`Service`] handles the
-//! messages of the connections.
+//! Accepts connections, admits clients, and runs a thread for each client. A [`Service`] handles
+//! the messages of the connections.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -23,7 +23,7 @@ use crate::link::pipe;
 use crate::options::{NodeError, Options, resolve};
 use crate::stream::Stream;
 
-/// The service for clients. Each client has a thread.
+/// The work of a server for its clients. Each client has a thread.
 pub(crate) trait Service: Send + Sync + 'static {
     /// The protocol that clients have to speak.
     fn protocol(&self) -> Protocol;
@@ -40,7 +40,7 @@ pub(crate) struct Guest<'a> {
     pub(crate) stream: Stream,
     /// Set when the server is to stop.
     pub(crate) stop: &'a AtomicBool,
-    /// Like [`Options::patience`].
+    /// The same time as [`Options::patience`].
     pub(crate) patience: Duration,
 }
 
@@ -63,7 +63,8 @@ impl Caller {
     }
 
     fn hang_up(&self) {
-        // Closing fails if the client has closed first, and has the same effect.
+        // If the client has closed the connection first, this call fails, but the connection is
+        // closed.
         let _ = match self {
             Caller::Tcp(socket) => socket.shutdown(Shutdown::Both),
             Caller::Unix(socket) => socket.shutdown(Shutdown::Both),
@@ -80,8 +81,8 @@ struct Shared {
     options: Options,
     /// The streams for clients that continue through UCX, if it is enabled.
     streams: Option<Streams>,
-    /// Whether the last client that requested UCX could not be reached through it. The first such
-    /// failure in a row is logged.
+    /// Whether the server failed to reach, through UCX, the last client that requested UCX. Of
+    /// several such failures in a row, the server logs the first.
     no_way: AtomicBool,
     stop: AtomicBool,
     /// The sockets of all connections by number, to close them.
@@ -101,7 +102,7 @@ impl Shared {
         self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more connection may begin its greeting. If as many greetings as allowed are
+    /// Waits until a further connection may begin its greeting. If as many greetings as allowed are
     /// in progress, closes the oldest greeting after its minimum time.
     fn let_in(&self, number: u64, caller: Caller) {
         while !self.stop.load(Ordering::SeqCst) {
@@ -150,7 +151,7 @@ struct Callers {
 const STACK: usize = 512 << 10;
 /// The largest number of connections that are being greeted at once.
 const MOST_UNGREETED: usize = 64;
-/// The time that each greeting has at least, however many connections wait.
+/// The minimum time of a greeting, even if many connections wait.
 const UNGREETED: Duration = Duration::from_secs(1);
 
 /// A server that listens. Dropping it stops the server.
@@ -292,7 +293,7 @@ impl Door {
         self.shared.service.protocol()
     }
 
-    /// Connects.
+    /// Connects to the server of this door.
     pub(crate) fn connect(&self) -> io::Result<pipe::Pipe> {
         let (ours, theirs) = pipe::pair();
         let shared = &self.shared;
@@ -460,7 +461,8 @@ fn serve(caller: Caller, number: u64, shared: &Shared) -> io::Result<()> {
             let failed = stream.is_err();
             let known = shared.no_way.swap(failed, Ordering::Relaxed);
             Stream::Ucx(Box::new(stream.inspect_err(|error| {
-                // A client that cannot be reached connects again every second.
+                // A client that cannot be reached connects again every second, so the failure is
+                // logged once.
                 if !known {
                     tracing::warn!("client {number} cannot be reached through UCX: {error}");
                 }

@@ -110,7 +110,7 @@ fn taken(source: &io::Error) -> String {
     }
 }
 
-/// The errors of all servers, in one text.
+/// The errors of several servers, in one text.
 fn said(errors: &[TierError]) -> String {
     let texts: Vec<String> = errors.iter().map(TierError::to_string).collect();
     texts.join("; ")
@@ -201,8 +201,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Options of a server for this process only ([`Door`](crate::Door)). Its secret is random and
-    /// kept nowhere else, so that other programs that reach the address are refused.
+    /// Options of a server for this process only ([`Door`](crate::Door)). The secret is random, and
+    /// no other program knows it. So the server refuses other programs that connect to its address.
     ///
     /// # Errors
     /// The operating system has no random numbers.

@@ -59,8 +59,8 @@ impl<'a> Session<'a> {
         let mut input = Vec::new();
         let mut piece = vec![0; 64 << 10];
         let mut out = Vec::new();
-        // A server that stops first closes the connection. Without this test the session could
-        // still answer many requests that it received before.
+        // A server that stops closes the connection first. Without this check, the session could
+        // still answer many requests that it had received before.
         while !stop.load(Ordering::SeqCst) {
             let left = begun.as_ref().map(Deadline::left).transpose()?;
             self.stream.set_read_timeout(left)?;
@@ -237,8 +237,8 @@ impl<'a> Session<'a> {
                 let reach = self.store.reach(&file)?;
                 self.keep(&file)?;
                 (answer.file, answer.offset) = (file.id(), file.len());
-                // The same bytes may have been written again, at another address. Reads of the old
-                // address may still be in flight.
+                // A client may have written the same file again, at another address. Reads of the
+                // old address may still be in flight, so the old file stays for a while.
                 let before = self.reached.insert(file.id(), file);
                 self.store.retire(before.into_iter());
                 answer.append(&reach, out);

@@ -1,11 +1,11 @@
-//! Named files, in memory or in a private folder of the user. A folder outlives the server, and may
-//! itself be on a file system in memory.
+//! Named files, in memory or in a private folder of the user. The files of a folder outlive the
+//! server. The folder may be on a file system in memory.
 //!
 //! A client begins a file, and writes it from its start to its end. The file gets its name when the
-//! hash of its bytes equals the hash that the client computed. After that it never changes. A file
-//! loses its name when another file gets that name, or in a sweep. Clients that have the file open
-//! continue to read it. The store frees the bytes of a file without a name when the last client
-//! closes it.
+//! hash of its bytes equals the hash that the client computed. After that, the file never changes.
+//! A file loses its name when another file gets that name, or in a sweep. Clients that have the
+//! file open continue to read it. The store frees the bytes of a file without a name when the last
+//! client closes it.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ struct Room {
     used: AtomicU64,
 }
 
-/// A number of bytes. They count as used until this value is dropped.
+/// A number of bytes that count as used until this value is dropped.
 #[derive(Debug)]
 struct Taken {
     room: Arc<Room>,
@@ -76,7 +76,7 @@ impl Drop for Taken {
     }
 }
 
-/// The memory of a file. Clients can read a region without a request to the server.
+/// The memory of a file. Clients can read a `Region` without a request to the server.
 enum Memory {
     Own(HugeBytes),
     Region(Region),
@@ -163,7 +163,8 @@ impl Stored {
     }
 }
 
-/// A file that is being written. If it is dropped before it has its name, it is removed.
+/// A file that is being written. If this value is dropped before the file has its name, the file is
+/// removed.
 pub struct Begun {
     name: String,
     len: u64,
@@ -343,8 +344,8 @@ impl Store {
         })
     }
 
-    /// Like `self`, but clients can read files through UCX, if the files are written after this
-    /// call. If `loopback` is set, only processes of this machine can read them through UCX.
+    /// Lets clients read files through UCX, if the files are written after this call. If `loopback`
+    /// is set, only processes of this machine can read them through UCX.
     ///
     /// # Errors
     /// The store is in a folder, or UCX is not available.
@@ -381,7 +382,8 @@ impl Store {
         }
     }
 
-    /// A poisoned lock is used all the same, since the guarded data is consistent after each step.
+    /// A thread that panics poisons the lock. The lock is still used, since its data is consistent
+    /// after each step.
     fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -461,8 +463,8 @@ impl Store {
         })
     }
 
-    /// Checks the hash of a complete file and gives the file its name. A file that had the name
-    /// loses it.
+    /// Checks the hash of a complete file and gives the file its name. If another file had the
+    /// name, that file loses it.
     ///
     /// # Errors
     /// The file is incomplete, or has another hash.
@@ -537,7 +539,7 @@ impl Store {
             let listed = Listed {
                 name: name.clone(),
                 len: file.len,
-                // The table itself has one reference.
+                // The table itself has one of these references.
                 in_use: Arc::strong_count(file) > 1,
             };
             if !listed.append(&mut list) {

@@ -1,5 +1,5 @@
-//! A memory server of files and its clients. It is tested as a tier like any other, and with all
-//! faults between client and server.
+//! A memory server of files and its clients. The tests check it as a tier, and with all faults
+//! between client and server.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -28,12 +28,12 @@ fn start(options: Options) -> Running {
     Running::start(Store::in_memory(64 * MIB), options).unwrap()
 }
 
-/// How long clients wait for a reply that arrives, however busy the machine is.
+/// The time for which clients wait for a reply that will arrive, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long clients wait for a reply that does not arrive.
+/// The time for which clients wait for a reply that will not arrive.
 const SHORT: Duration = Duration::from_millis(500);
-/// Longer than any step in these tests needs, unless its message was lost. A stalling server stalls
-/// for longer.
+/// A time that is longer than each step of these tests, unless a message is lost. A stalling server
+/// stalls for longer.
 const LONG: Duration = Duration::from_secs(60);
 const STALL: Duration = Duration::from_secs(600);
 
@@ -87,7 +87,7 @@ fn a_file_behind_a_ring_is_a_tier() {
         };
         conformance(&make, io);
     }
-    // A ring does not bypass the secret.
+    // A client that uses a ring must know the secret too.
     let other = Server::new(&name, secret("another secret, no"), None).unwrap();
     assert!(Client::new(&other).open("x").is_err());
     // The client notices at once that the server has died, long before its time limit, and connects
@@ -282,7 +282,7 @@ fn only_who_knows_the_secret_may_ask_and_only_a_server_that_does_is_believed() {
         .open("x")
         .unwrap_err();
     assert!(matches!(fault(error), Fault::Secret(_)));
-    // The same holds for the connections of searches.
+    // With the right secret, a client can write a file, and connect to read it.
     let file = put(
         &known(running.address(), secret("a secret of tests")),
         "x",
@@ -340,7 +340,7 @@ fn a_secret_is_read_from_a_file_of_its_owner_alone() {
 }
 
 /// The address of the `n`th server that is restarted. On 127.0.0.1 another server or connection
-/// could use the port while this server is down. On this address none does.
+/// could use the port while this server is down. No other server or connection uses this address.
 fn own_address(n: u8) -> Options {
     let process = std::process::id();
     let (high, low) = (1 + (process >> 8) % 254, process % 256);
@@ -372,7 +372,7 @@ fn a_server_that_dies_is_an_error_at_once_and_the_next_query_finds_the_one_that_
     drop(running);
     let (result, _) = read(&mut *queue, &thread, 0);
     let found = fault(result.unwrap_err());
-    // The error came before any time limit.
+    // The error came before every time limit.
     assert!(
         matches!(found, Fault::Unreachable(_) | Fault::Closed(_)),
         "{found}"
@@ -423,7 +423,7 @@ fn a_server_without_the_file_says_so_and_what_to_do() {
     );
 }
 
-/// A scripted server: `talk` handles each connection.
+/// Starts a scripted server: `talk` handles each connection.
 fn fake(talk: impl Fn(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -435,7 +435,7 @@ fn fake(talk: impl Fn(TcpStream) + Send + 'static) -> String {
     address
 }
 
-/// A valid greeting, and the client's reply.
+/// Sends a valid greeting, and reads the client's reply.
 fn greet(stream: &mut TcpStream, wants_secret: bool) {
     let greeting = Greeting {
         version: VERSION,
@@ -467,7 +467,7 @@ fn request(stream: &mut TcpStream) -> Option<Frame> {
     Some(frame)
 }
 
-/// Replies that a file exists, and calls `answer` for any other request.
+/// Starts a server that replies that each file exists, and calls `answer` for all other requests.
 fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
     fake(move |mut stream| {
         welcome(&mut stream);
@@ -492,7 +492,7 @@ fn lies(answer: impl Fn(Frame, &mut TcpStream) + Send + 'static) -> String {
 }
 
 /// Repeats an attempt that must succeed with a short time limit. The limit is short because another
-/// server has to stall. On a busy machine this server may exceed the limit too.
+/// server has to stall. On a busy machine, the server of the attempt may exceed the limit too.
 fn at_last<T>(mut attempt: impl FnMut() -> Result<T, TierError>) -> T {
     let began = Instant::now();
     loop {
@@ -506,7 +506,7 @@ fn at_last<T>(mut attempt: impl FnMut() -> Result<T, TierError>) -> T {
 }
 
 /// The errors of several concurrent reads from a lying server. `patience` is the time limit of the
-/// reads. The opening of the file is repeated until it succeeds.
+/// reads. The opening of the file is repeated until the file is open.
 fn told(liar: impl Fn() -> String, patience: Duration) -> Vec<Fault> {
     let open = || Client::new(&known(liar(), None).with_patience(patience)).open("x");
     let file = at_last(open).unwrap();
@@ -724,7 +724,7 @@ fn garbage_at_the_port_harms_nobody_else() {
         .0
         .unwrap();
     assert_eq!(found, bytes[..4096]);
-    // Unfinished files are freed with their connection.
+    // When a connection ends, the server frees its unfinished files.
     let began = Instant::now();
     while running.store().free() != free && began.elapsed() < LONG {
         thread::sleep(Duration::from_millis(10));
@@ -1102,10 +1102,11 @@ fn all_addresses_of_a_name_are_tried() {
     let server = known(running.address(), None);
     put(&server, "x", &[4; 8192]);
     let all = server.with_addresses(vec![closed, waits, running.address()]);
-    // A search also begins with the first address, and reports the address that worked.
+    // A search begins with the first address too, and reports the address that worked.
     let fresh = all.with_patience(PATIENCE);
     let other = server.with_addresses(vec![waits, closed, running.address()]);
-    // The two run in parallel, since each waits a third of its time limit at the second address.
+    // The two calls run in parallel, since each waits a third of its time limit at the second
+    // address.
     let (file, [tier, other]) = thread::scope(|scope| {
         let file = scope.spawn(|| put(&all, "y", &[4; 8192]));
         let tiers = [fresh, other].map(|server| {
@@ -1246,7 +1247,7 @@ fn two_machines_with_one_index_do_not_push_each_others_copies_out() {
     copies("there", "2");
     copies("here", "1");
     assert!(has("me.here.1.pages-1") && has("me.there.2.pages-1"));
-    // A later state replaces only the same origin's copies.
+    // A later state replaces only the copies of the same origin.
     copies("there", "3");
     assert!(has("me.here.1.pages-1") && has("me.there.3.pages-1") && !has("me.there.2.pages-1"));
     copies("elsewhere", "4");
@@ -1288,8 +1289,8 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
     let place = second.place("pages-1");
     assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
-    // Another state is another index. So is a state that only its own machine knows under this
-    // name.
+    // Another state counts as another index. The same holds for a state under a name that only one
+    // machine knows.
     let other = opened(there, "2", true);
     assert_eq!(other.read("pages-1").unwrap(), there.2);
     let place = other.place("pages-1");
@@ -1339,8 +1340,8 @@ fn a_copy_that_is_used_again_is_what_stands_at_home() {
             Client::new(&server).put(name, 3_000_000, other).unwrap()
         };
         assert!(volume(false).read("pages-1").unwrap() == [1; 3_000_000]);
-        // The bytes replace the copy, and a copy that another machine would have made in the same
-        // state.
+        // The bytes replace the copy. They also take the place of the copy that another machine
+        // would make in the same state.
         put("me.here.1.pages-1");
         put("me.there.1.pages-1");
         put("me.here.1.pages-1-0001");
@@ -1350,13 +1351,13 @@ fn a_copy_that_is_used_again_is_what_stands_at_home() {
             let place = again.place("pages-1");
             assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
         }
-        // From now on the copy has the correct bytes. Files whose names only begin in the same way
-        // stay.
+        // From now on the copy has the correct bytes. Files whose names only have the same
+        // beginning stay.
         let there = Client::new(&server).open("me.here.1.pages-1").unwrap();
         let hash = Client::new(&server).hash(&there.unwrap()).unwrap();
         assert_eq!(hash, blake3::hash(&[1; 3_000_000]));
         assert!(running.store().open("me.here.1.pages-1-0001").is_ok());
-        // The copy is not made if the index has changed to another state in the meantime.
+        // If the index has changed to another state in the meantime, no copy is made.
         put("me.here.1.pages-1");
         let went_on = volume(false).while_current(|| false);
         let error = went_on.read("pages-1").unwrap_err();
@@ -1380,7 +1381,7 @@ fn no_copy_gets_its_name_of_an_index_that_went_on_while_it_was_copied() {
     let error = copied(|| false).unwrap_err();
     assert!(matches!(error, TierError::Replaced { .. }), "{error}");
     assert!(running.store().open("me.here.1.pages-1").is_err());
-    // No space stays reserved: unfinished files are freed with the connection.
+    // No space stays reserved: when the connection ends, the server frees its unfinished files.
     let began = Instant::now();
     while running.store().free() != 64 * MIB {
         assert!(began.elapsed() < LONG);

@@ -36,7 +36,7 @@ use support::{MIB, fault, put, read};
 const LISTEN: &str = "STRATANN_TEST_LISTEN";
 /// The server from which a client's process reads.
 const READS: &str = "STRATANN_TEST_READS";
-/// For a server of DistVS: its role and its index, and for a compute server the other servers.
+/// The role and the index of a server of DistVS. For a compute server, also the other servers.
 const ROLE: &str = "STRATANN_TEST_ROLE";
 const INDEX: &str = "STRATANN_TEST_INDEX";
 const MEMORY: &str = "STRATANN_TEST_MEMORY";
@@ -73,14 +73,14 @@ fn reached(address: &str) -> Server {
     Server::new(&format!("{}{address}", Server::UCX), Some(secret()), None).unwrap()
 }
 
-/// This program, running one of its ignored tests.
+/// The command that runs one ignored test of this program.
 fn this(test: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", test, "--nocapture"]);
     command
 }
 
-/// A server in a separate process.
+/// A memory server of files or a server of DistVS, in a separate process.
 struct Serving {
     process: Child,
     address: String,
@@ -180,7 +180,7 @@ fn client() {
         conformance(&make, io);
     }
     many_threads_read_what_they_asked_for(&file);
-    // The server stalls, and continues.
+    // The server stalls, and then continues.
     let bytes: Vec<u8> = (0..MIB).map(|i| (i % 251) as u8).collect();
     let tier = RemoteTier::new(put(&server, "x", &bytes));
     let thread = Thread::local(IoMode::Auto).unwrap();
@@ -604,7 +604,7 @@ fn servers() {
     built(&index);
     let memory = Serving::role("memory", &index, ANY);
     let storage = Serving::role("storage", &index, ANY);
-    // The connections really go through UCX.
+    // The connections must go through UCX.
     for (serving, protocol) in [(&memory, Protocol::Memory), (&storage, Protocol::Storage)] {
         let connected = serving.server().connect(protocol).unwrap();
         assert!(matches!(connected, Transport::Ucx(_)));
@@ -707,7 +707,7 @@ fn servers_of_an_index_without_it_say_so_and_none_encrypts_it() {
     let refused = server.connect(Protocol::Compute).err().unwrap();
     let text = refused.to_string();
     assert!(text.contains("not started with --ucx"), "{text}");
-    // The client first reports that the server is of another kind.
+    // If the server is of another kind, the client reports this first.
     let refused = server.connect(Protocol::Memory).err().unwrap();
     assert!(
         refused.to_string().contains("is a compute server"),
@@ -838,12 +838,13 @@ fn clients_that_tell_no_address_in_ucx_take_no_worker_and_are_as_many_as_there_m
     for (mut socket, _, status) in both {
         assert_eq!(status, Status::Welcome);
         socket.shutdown(Shutdown::Write).unwrap();
-        // There are no bytes before the end. A server that made a worker would send its address.
+        // The server must close the connection without sending bytes. If the server had made a UCX
+        // worker, it would send the address of the worker.
         let mut told = Vec::new();
         socket.read_to_end(&mut told).unwrap();
         assert_eq!(told.len(), 0);
     }
-    // The places of these connections soon become free.
+    // These connections soon no longer count towards the limit.
     let server = reached(&address).with_patience(Duration::from_secs(20));
     let began = Instant::now();
     while let Err(fault) = server.connect(Protocol::Compute) {
@@ -869,7 +870,7 @@ fn clients_that_tell_no_address_in_ucx_cost_a_server_their_sockets() {
     let serving = Serving::role("memory", &index, "127.0.0.1:0");
     let server = serving.server().with_patience(Duration::from_secs(20));
     let connect = || server.connect(Protocol::Memory).unwrap();
-    // The first one also creates the shared descriptors.
+    // The first connection also creates the shared descriptors.
     let _first = connect();
     let before = descriptors(&serving.process);
     let _second = connect();
@@ -877,6 +878,6 @@ fn clients_that_tell_no_address_in_ucx_cost_a_server_their_sockets() {
     let silent = [(); 8].map(|()| greeted(&serving.address, Protocol::Memory));
     let _third = connect();
     let of_silent = descriptors(&serving.process).saturating_sub(2 * with_one - before);
-    // Each connection needs a socket, and the copy with which the socket is closed.
+    // Each connection needs a socket, and a copy of the socket that other threads use to close it.
     assert!(of_silent <= 3 * silent.len(), "{of_silent}");
 }

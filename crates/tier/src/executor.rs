@@ -121,8 +121,8 @@ impl Thread {
     }
 
     /// Excludes the calling task, which waits for its turn, from this thread's count of tasks,
-    /// until the returned value is dropped. How a thread waits for reads depends on the number of
-    /// its tasks. A task that waits without reads must not affect that.
+    /// until the returned value is dropped. How a thread waits for reads depends on this count, so
+    /// a task that waits without reads must not be in it.
     pub fn set_aside(&self) -> Aside {
         let tasks = &self.reactor.tasks;
         tasks.set(tasks.get().saturating_sub(1));

@@ -24,7 +24,7 @@ use crate::reads::RawRead;
 use crate::threads::start;
 use crate::uring::{DEPTH, Driver, Event};
 
-/// The maximum number of workers. So many blocking reads keep the queue of a device filled.
+/// The maximum number of workers. This number of blocking reads keeps a device busy.
 const WORKERS: usize = 32;
 
 struct Job {

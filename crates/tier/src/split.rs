@@ -7,10 +7,9 @@
 //!
 //! **A commit is still one rename.** The manifest is on the primary volume and names files on the
 //! other volumes. So [`sync`](Volume::sync) first makes the names on all other volumes durable,
-//! then the names on the primary volume, and stops at the first failure. So no file that a durable
-//! manifest names can be lost in a crash. Files that the manifest no longer names are removed
-//! afterwards, as on one volume. If a crash undoes a removal, a file is left that no manifest
-//! names.
+//! then the names on the primary volume, and stops at the first failure. So a crash loses no file
+//! that a durable manifest names. Files that the manifest no longer names are removed afterwards,
+//! as on one volume. If a crash undoes a removal, the file stays, and no manifest names it.
 //!
 //! **A volume belongs to one index.** The first lock of a composite writes a mark into each of its
 //! volumes: random digits, and whether the volume is the primary volume or another one. At that

@@ -99,10 +99,10 @@ pub trait ReadQueue {
     /// Takes a completion that has arrived already; never waits.
     fn try_next(&mut self) -> Option<Completion>;
 
-    /// A hint: the task needs this number of completions before it continues. Without the hint, it
-    /// needs one. A thread without other tasks then sleeps once, until all of them have arrived.
-    /// For a single completion, the thread stays awake for a while, since the completion arrives
-    /// soon.
+    /// A hint: the task needs this number of completions before it continues. Without the hint, the
+    /// task needs one. A thread without other tasks then sleeps once, until all of them have
+    /// arrived. If the task needs one completion, the thread stays awake for a while, since the
+    /// completion arrives soon.
     fn need(&mut self, completions: usize) {
         let _ = completions;
     }

@@ -8,8 +8,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 type Then = Box<dyn FnOnce()>;
 
 thread_local! {
-    /// While a worker reports the ends of work, the actions that it performs after these reports.
-    /// At any other time, `None`.
+    /// The actions that a worker performs after it has reported the ends of work. `None` unless the
+    /// worker is reporting such ends.
     static WAITS: RefCell<Option<Vec<Then>>> = const { RefCell::new(None) };
 }
 

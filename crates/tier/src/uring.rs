@@ -51,8 +51,8 @@ pub(crate) trait Driver {
     fn start(&mut self) -> io::Result<()>;
     /// Starts queued entries and waits until `want` completions can be popped, or the timeout ends.
     fn wait(&mut self, want: usize, timeout: Option<Duration>) -> io::Result<()>;
-    /// Starts queued entries and stays awake until a completion can be popped. Then it returns
-    /// true. If the time `limit` ends before, it returns false.
+    /// Starts queued entries and stays awake until a completion can be popped, or the time `limit`
+    /// ends. Returns whether a completion can be popped.
     fn spin(&mut self, limit: Duration) -> io::Result<bool> {
         let _ = limit;
         Ok(false)
@@ -64,8 +64,8 @@ pub(crate) trait Driver {
     /// The number of entries that are queued and not started.
     fn queued(&self) -> usize;
     /// Watches a descriptor for events of poll(2), until [`pop`](Driver::pop) has returned the
-    /// slot. `pop` returns it once. The watch does not read or write the descriptor. So it is
-    /// harmless if the number of the descriptor is reused.
+    /// slot, which it does once. The watch does not read or write the descriptor. So the number of
+    /// the descriptor may be reused.
     fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()>;
     /// Stops watching a slot. If [`pop`](Driver::pop) has not returned the slot yet, it returns it
     /// soon.

@@ -561,9 +561,9 @@ fn serve(
             member.guard(|group| group.iter_mut().for_each(Group::poll));
         }
         // The state is set before the callers learn of the end, since their next request may be
-        // assigned to this worker. It is not set for submitted work, whose end this worker reports
-        // itself. This report may take long, and may even wait for a share that would be assigned
-        // to this worker.
+        // assigned to this worker. For submitted work, the state is not set: this worker reports
+        // its end itself. The report may take long, and may even wait for a share that would be
+        // assigned to this worker.
         if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }

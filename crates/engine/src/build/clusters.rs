@@ -53,7 +53,7 @@ const SIZE_REPLICATED: usize = 12;
 const SIZE_ONCE: usize = 32;
 /// The largest number of clusters of a vector, if the caller does not set it (SPANN §4.1).
 const REPLICAS: usize = 8;
-/// The largest value of this number that a caller may set.
+/// The largest number of clusters of a vector that a caller may set.
 const MOST_REPLICAS: usize = 64;
 /// A vector joins a cluster if its distance to the head of the cluster is not much larger than the
 /// distance to its nearest head. The squared distance may be larger by this multiple of the squared

@@ -16,10 +16,10 @@ use crate::stores::VectorsAt;
 use crate::stores::composition::Made;
 use crate::{Compression, Error, Layout, plan};
 
-/// The least number of nodes with their vectors that a page must be expected to have, so that the
-/// layout packed is chosen. Otherwise the layout is layered or decoupled, where a page has about
-/// fifty lists. If pages had only a few nodes with vectors, a traversal would read many times the
-/// bytes that it needs.
+/// The layout packed is chosen if a page is expected to have at least this number of nodes with
+/// their vectors. Otherwise the layout is layered or decoupled, where a page has about fifty lists.
+/// If pages had only a few nodes with vectors, a traversal would read many times the bytes that it
+/// needs.
 const NODES_WORTH_PACKING: f64 = 6.0;
 
 /// The default of the degree bound R.

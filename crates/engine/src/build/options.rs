@@ -23,9 +23,8 @@ pub struct BuildOptions {
     /// L, the list size of the build. A build with a larger L is slower and finds better
     /// neighbours. If R follows from `space` and is more than 64, L is at least twice R.
     pub build_list: usize,
-    /// The factor by which a detour must be shorter than an edge, so that the edge is dropped. It
-    /// applies to squared distances (as in DiskANN), and is at least 1. With a larger factor, more
-    /// long edges stay.
+    /// An edge is dropped if a detour is shorter by this factor. The factor applies to squared
+    /// distances (as in DiskANN), and is at least 1. With a larger factor, more long edges stay.
     pub alpha: f32,
     /// The bytes of a vector's PQ code. `None` means the code size of `codebook`. Without a
     /// codebook, it means a quarter of the number of dimensions.

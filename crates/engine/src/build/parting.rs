@@ -9,14 +9,14 @@
 //!
 //! The reads of searches were measured on package-text, with graphs of the same R and L. The memory
 //! ranged from the codes alone to the whole index (`bench/budgets.toml`). Under all budgets but
-//! one, leading parts need the fewest reads. Under that budget, all lists fit into memory, and less
-//! than a third of the pages with leading parts. With whole vectors apart from lists, searches then
-//! read a tenth less at recall .97, but cannot reach .99. The limits in this module follow from
-//! this one data set.
+//! one, leading parts need the fewest reads. Under that one budget, memory has space for all lists,
+//! but for less than a third of the pages with leading parts. With whole vectors apart from lists,
+//! searches then read a tenth less at recall .97, but cannot reach .99. The limits in this module
+//! follow from this one data set.
 //!
-//! A leading part has the step in which each element is. To rank vectors by leading parts, the
-//! steps must be small compared with the length of a row. A row that is much shorter than most rows
-//! loses its direction. A row that is much longer exceeds the range of the steps.
+//! A leading part records the step in which each element lies. To rank vectors by leading parts,
+//! the steps must be small compared with the length of a row. A row that is much shorter than most
+//! rows loses its direction. A row that is much longer exceeds the range of the steps.
 
 use stratann_codec::NestedModel;
 use stratann_vector::to_f32;
@@ -25,7 +25,7 @@ use super::coding::Coding;
 use crate::Error;
 use crate::data::VectorSource;
 
-/// The factor by which a page must have more nodes with leading parts than with whole vectors.
+/// With leading parts, a page must have at least this multiple of the nodes with whole vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;
 /// The largest factor between the length of a row and the median length, and the share of rows that
 /// may exceed it. The share applies to short rows and to long rows separately.

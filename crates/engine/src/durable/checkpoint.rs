@@ -21,8 +21,8 @@
 //! manifests is durable, *both* checkpoints are possible. So no file or page that either checkpoint
 //! needs is removed or overwritten. A later sync alone does not help, since the kernel may have
 //! dropped the change. Instead the process immediately writes and renames the valid manifest again.
-//! If this fails too, the process repeats it before the next commit ([`Known`]). The process
-//! forgets that a manifest is not durable when it releases the lock. So each process that takes the
+//! If this fails too, the process repeats it before the next commit ([`Known`]). When the process
+//! releases the lock, it forgets whether the manifest is durable. So each process that takes the
 //! lock first rewrites the manifest that it finds ([`opened_from`]). Only then does it write or
 //! remove anything else.
 //!
@@ -54,8 +54,8 @@ pub(crate) struct Checkpoint<'a> {
     number: u64,
     /// A number above the numbers of all existing logs.
     next_log: u64,
-    /// Whether it is unknown which manifest is durable, the old or the new one. It is also true if
-    /// it is unknown which files belong to which manifest.
+    /// True if the process does not know which manifest is durable, the old or the new one, or
+    /// which files belong to which manifest.
     undecided: bool,
     /// Whether the manifest of the checkpoint has been committed.
     committed: bool,
@@ -77,9 +77,9 @@ impl<'a> Checkpoint<'a> {
         check_replaceable(&volume.name(), &files, overwrite)?;
         // The number comes from the names of all files, and not only from the manifest. A manifest
         // that is damaged or of a later format must not prevent a rebuild. The files that it names
-        // stay until the new index is complete. If the manifest names a missing file, its number is
-        // not used again. Otherwise the new file would count as a file of the old index until the
-        // commit.
+        // stay until the new index is complete. If the manifest names a missing file, the number in
+        // that name is not used again. Otherwise the new file would count as a file of the old
+        // index until the commit.
         let file = stored::name_of(volume, MANIFEST);
         let decoded = manifest.and_then(|bytes| Manifest::decode(&bytes, &file).ok());
         if let Some(manifest) = &decoded {
@@ -210,8 +210,8 @@ pub(crate) fn check_replaceable(
         })
     };
     let indexed = files.iter().any(|name| name == MANIFEST);
-    // If the volume has an index, files of other programs may stay. NFS, for example, keeps files
-    // that are open.
+    // If the volume has an index, files of other programs may stay. NFS, for example, leaves a
+    // removed file in the directory while a process has it open.
     if let Some(name) = files.iter().find(|name| !indexed && !is_ours(name)) {
         return refuse(format!(
             "it holds {name:?}, which is no part of an index. Give an empty or new directory"
@@ -249,10 +249,9 @@ pub(crate) fn begin_state(manifest: &mut Manifest) -> Result<(), Error> {
 #[derive(Debug)]
 #[must_use = "it may not be durable"]
 pub(crate) struct Committed {
-    /// The reason for which it is unknown whether the commit is durable. `None` if the commit is
-    /// durable. Otherwise, a crash may restore the previous checkpoint until a later checkpoint
-    /// begins, which makes the manifest durable. Until then, no page of either checkpoint may be
-    /// overwritten.
+    /// The reason why the commit may not be durable. `None` if the commit is durable. Otherwise, a
+    /// crash may restore the previous checkpoint until a later checkpoint begins, which makes the
+    /// manifest durable. Until then, no page of either checkpoint may be overwritten.
     pub(crate) trouble: Option<TierError>,
 }
 
@@ -474,8 +473,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
-/// Whether the file is one that only changes write, and no first build. If it exists, the volume
-/// had an index, even if the manifest is missing.
+/// Whether only changes write a file of this name, and no first build does. If it exists, the
+/// volume had an index, even if the manifest is missing.
 fn is_of_changes(name: &str) -> bool {
     let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());
     let changes = matches!(
@@ -607,8 +606,7 @@ mod tests {
             if let Ok(mut checkpoint) = Checkpoint::begin(&volume, true) {
                 let second = manifest_of(&checkpoint);
                 if checkpoint.create(FileKind::Graph, None).is_ok() {
-                    // Whether the commit failed or not, the volume must have an intact manifest
-                    // afterwards.
+                    // Even if the commit failed, the volume must have an intact manifest.
                     drop(checkpoint.commit(&second));
                 }
             }

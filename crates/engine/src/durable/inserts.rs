@@ -15,9 +15,9 @@ use crate::stored;
 /// since no vector depends on the file.
 ///
 /// # Errors
-/// The call fails if the file cannot be read, or if a later program wrote it. Without the file, it
-/// is unknown whether an insert was interrupted. The next insert might then add its rows a second
-/// time.
+/// The call fails if the file cannot be read, or if a later program wrote it. Without the file, no
+/// process knows whether an insert was interrupted. The next insert might then add its rows a
+/// second time.
 fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     let Some(text) = text(volume)? else {
         return Ok(Vec::new());

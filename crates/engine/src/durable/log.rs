@@ -38,10 +38,10 @@
 //! the mark of the last log shows that all of this log is durable, the process continues the last
 //! log. Otherwise the process uses the reserved file.
 //!
-//! **Rows.** Earlier readers cannot read records with rows. So a file has a version that these
-//! readers know until the first record with rows. This record begins the next file, as after a
-//! failed sync. If the current file has no records, the record replaces the file instead. If a file
-//! gets copies of records from another file, it has the version of that file.
+//! **Rows.** Earlier readers cannot read records with rows. Until the first record with rows, each
+//! file has a version that these readers know. This record begins the next file, as after a failed
+//! sync. If the current file has no records, the record replaces the file instead. If a file gets
+//! copies of records from another file, it has the version of that file.
 //!
 //! **Marks.** After each sync, the log writes a mark into the file. The mark has the position up to
 //! which the file is durable ([`stratann_layout::log::marks`]). A mark is one small write, and no
@@ -152,7 +152,7 @@ struct State {
     /// The records after `written` and `leading`, encoded for their positions in the file.
     pending: Vec<u8>,
     pending_sequence: u64,
-    /// The number of bytes that a leader is writing. `pending` begins after them.
+    /// The number of bytes that a leader is writing. `pending` begins after these bytes.
     leading: u64,
     /// Receives the outcome of the pending appends.
     batch: Arc<Batch>,
@@ -164,7 +164,7 @@ struct State {
     unsynced: Vec<u8>,
     /// The time at which the first record of `unsynced` was written.
     unsynced_since: Instant,
-    /// The reason for which the log appends no more records to this file. `None` while it appends.
+    /// The reason why the log appends no more records to this file. `None` while it appends.
     broken: Option<String>,
     stop: bool,
 }
@@ -181,8 +181,8 @@ impl Log {
     ///
     /// After new records are appended, a later crash must not lose the records that a replay has
     /// read. If a sync failed in an earlier process, the replay may have read these records only
-    /// from the page cache. A sync that succeeds now would not show this. So the call rewrites all
-    /// records that are not known to be durable.
+    /// from the page cache. A sync that succeeds now would not prove that they are on the disk. So
+    /// the call rewrites all records that are not known to be durable.
     ///
     /// # Errors
     /// The call fails with [`Error::Exists`] if there is a log of this number or a higher one that
@@ -463,8 +463,8 @@ impl Log {
     }
 
     /// The name of the file that this log started, if the file has no record and can be removed.
-    /// `None` if a file with this number existed before. If the removal of this file were not
-    /// durable, the earlier file would exist again after a crash.
+    /// `None` if a file with this number existed before: after a removal that is not durable, a
+    /// crash would restore the earlier file.
     pub(crate) fn unused(&self) -> Option<String> {
         let number = self.added?;
         let state = self.shared.state.lock();
@@ -494,7 +494,7 @@ impl Drop for Log {
         self.shared.state.lock().stop = true;
         self.shared.due.notify_all();
         if let Some(syncer) = self.syncer.take() {
-            // The thread does not panic. If it did, this drop could not repair it.
+            // If the thread has panicked, this drop can do nothing about the panic.
             let _ = syncer.join();
         }
     }
@@ -623,8 +623,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Continues the log in the file with reserved blocks, unless the log has started more than
-    /// `files` files since. Returns `false` if no blocks are reserved.
+    /// Continues the log in the file with reserved blocks. If the log has already had more than
+    /// `files` files, the call changes nothing. Returns `false` if no blocks are reserved.
     fn take_room(&self, files: u64) -> Result<bool, Error> {
         let mut state = self.state.lock();
         while state.file.is_none() {
@@ -650,7 +650,7 @@ impl Shared {
     }
 
     /// Does the work of [`Log::rotate`] while no write is in progress. If `rows` is set, the next
-    /// file may have rows, whatever records are copied to it.
+    /// file may have rows, even if no copied record has rows.
     fn rotate(&self, state: &mut State, rows: bool) -> Result<LogPosition, Error> {
         if state.broken.is_none() && state.written == FIRST_RECORD && (state.rows || !rows) {
             // The current file stays. Otherwise each of several failed merges would leave a file.

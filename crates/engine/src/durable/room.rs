@@ -24,7 +24,7 @@ pub(super) const LOG_ROOM: &str = "log.room";
 const SMALL_ROOM: &str = "MANIFEST.room";
 
 /// The least and the largest number of deletes for which blocks are reserved. Between these limits,
-/// it is the number of vectors in the index.
+/// blocks are reserved for as many deletes as the index has vectors.
 const FEWEST_DELETES: u64 = 1_000;
 const MOST_DELETES: u64 = 10_000;
 

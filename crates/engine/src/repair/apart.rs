@@ -15,8 +15,8 @@
 //! parts are on pages of the graph. A pending node has its whole vector among the pending nodes.
 //!
 //! The pages of a segment that a merge kept have node numbers from before the merge. All its
-//! records have different ids. All of them count as the first node that the segment has now, since
-//! this node is below the nodes of all later deletes.
+//! records have different ids. Each of them counts as a record of the first node that the segment
+//! has now, since this node is below the bound of each later delete.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -184,7 +184,7 @@ impl<'m> Files<'m, '_, '_> {
         };
         let mut waiting: HashMap<u32, &PendingRecord> = HashMap::new();
         for record in records().filter(|record| rule.takes(record.id, record.node)) {
-            // If a node has two records, the first record counts, as in other code.
+            // If a node has two records, the first record counts.
             waiting.entry(record.node).or_insert(record);
         }
         let mut leading = match in_parts {

@@ -2,9 +2,10 @@
 //!
 //! A table has the places of posting lists. If the table is damaged, posting lists are found one
 //! after another. Each posting list has its length, and its checksum also covers the number of its
-//! cluster. This is the next number, or a later number if some lists are damaged. In a replicated
-//! index, a vector can be taken from any of its clusters. If vectors are stored once, each vector
-//! has its own checksum, so damage to the other bytes of a posting list does not matter.
+//! cluster. This number is one more than in the list before, or higher if lists between them are
+//! damaged. In a replicated index, a vector can be taken from any of its clusters. If vectors are
+//! stored once, each vector has its own checksum, so damage to the rest of its list does not
+//! matter.
 
 use stratann_layout::clusters::extent::FIXED;
 use stratann_layout::{
@@ -19,7 +20,7 @@ use super::rows::Fault;
 use crate::stores::clusters::extent_kind;
 use crate::{Error, stored};
 
-/// After a damaged posting list, the numbers of this many clusters are tried at each place.
+/// After a damaged posting list, the repair tries the numbers of this many clusters at each place.
 const TRIED: u32 = 16;
 /// In a segment without a table, the numbers of `MOST_TRIED` clusters are tried. A posting list
 /// that is found in this way has at most `MOST_BYTES` bytes. The clusters of a segment ascend, and
@@ -28,7 +29,7 @@ const MOST_TRIED: u32 = 1 << 12;
 const MOST_BYTES: usize = 64 << 20;
 /// If vectors are stored without posting lists, one read returns this many vectors.
 const PIECE: u32 = 1024;
-/// The possible numbers of bytes of an id. They are tried if the header is damaged.
+/// The possible numbers of bytes of an id. If the header is damaged, the repair tries all of them.
 const ID_BYTES: [usize; 3] = [0, 4, 8];
 
 /// The place of a posting list: its cluster, its offset and its length. If it has a group, also the
@@ -227,8 +228,7 @@ impl Files<'_, '_, '_> {
             }
             None => {
                 tally.add("the table of its posting lists is damaged");
-                // The number of clusters below which the clusters of the segment are. Each cluster
-                // has a higher number than the cluster before it.
+                // An upper bound of the cluster numbers in the segment. These numbers ascend.
                 let clusters = self
                     .manifest
                     .clusters()
@@ -589,8 +589,8 @@ impl Files<'_, '_, '_> {
     }
 
     /// Finds posting lists by their checksums. A checksum also covers the number of the cluster.
-    /// After a damaged posting list, the numbers of vectors that are stored once are unknown. They
-    /// are found by the checksums of the vectors.
+    /// After a damaged posting list, the numbers of vectors that are stored once are unknown. The
+    /// repair finds these numbers by the checksums of the vectors.
     fn found_places(
         &self,
         entry: &FileEntry,

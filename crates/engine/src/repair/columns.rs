@@ -1,9 +1,10 @@
 //! Reads the attributes of vectors as far as possible: the newest row of each id, from the logs or
 //! from the segments.
 //!
-//! Index parts can be made from the rows, except for columns in which no row has a value: only the
-//! directory of an index part has these. If the header of a file of rows is damaged, the index part
-//! also gives the number of rows, from which the places of the file's parts follow.
+//! The repair can make index parts from the rows, except for columns in which no row has a value:
+//! only the directory of an index part has these columns. If the header of a file of rows is
+//! damaged, the index part also gives the number of rows, from which the places of the file's parts
+//! follow.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -84,7 +85,7 @@ impl<'a> Salvaged<'a> {
             ids: Vec::new(),
             lost: Vec::new(),
         };
-        // The oldest segments are read first. Later ones take precedence.
+        // The oldest segments are read first. Rows of later segments take precedence.
         for number in numbers {
             let rows = stored::entry(volume, manifest, FileKind::Rows, Some(number))?;
             let part = stored::entry(volume, manifest, FileKind::Columns, Some(number))?;
@@ -244,7 +245,7 @@ fn block_at(volume: &dyn Volume, name: &str, number: u64, out: &mut [u8]) -> Res
     Ok(read && block::check(out, number, name).is_ok())
 }
 
-/// The shape of a file of this many rows, by its length in the manifest, if that determines its
+/// The shape of a file of `rows` rows, if the length of the file in the manifest determines its
 /// parts.
 fn shape_of(entry: &FileEntry, rows: u64) -> Option<RowsFile> {
     let none = RowsFile::new(rows, 0).ok()?;

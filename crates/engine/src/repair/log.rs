@@ -17,8 +17,8 @@ use crate::progress::Progress;
 
 /// The last record of an id.
 struct Last {
-    /// Whether the checkpoint has the id. It has if the first record of the id replaces or deletes
-    /// a vector.
+    /// Whether the checkpoint has the id. This is true if the first record of the id replaces or
+    /// deletes a vector.
     stored: bool,
     /// The sequence number of the record with the vector of the id, or `None` if the id was
     /// deleted.

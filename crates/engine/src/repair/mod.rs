@@ -14,10 +14,10 @@
 //!   files.rs     reads files that may be damaged, missing, cut short, or another index's
 //! ```
 //!
-//! A repair cannot recompute the vectors, their ids, their attributes and the MANIFEST. It can
-//! recompute the graph, the codes, the codebook, the directories and the navigation graph. So it
-//! reads only the former four. It skips and counts pages with wrong checksums. It takes a vector
-//! unchanged or not at all.
+//! A repair cannot recompute the vectors, their ids, their attributes and the MANIFEST. So it reads
+//! these. It recomputes the graph, the codes, the codebook, the directories and the navigation
+//! graph. It skips and counts pages with wrong checksums. It takes a vector unchanged or not at
+//! all.
 //!
 //! The new checkpoint is committed as in every build. Until the commit, the old index is unchanged.
 //! So no data is lost if a repair fails, is interrupted or crashes. After the commit, the old files
@@ -115,7 +115,7 @@ pub struct Lost {
     /// The fault.
     pub what: String,
     /// The most vectors that may be lost with the file. If a log is missing, the number is unknown.
-    /// If it is 0, the content of the file was recomputed.
+    /// If the number is 0, the content of the file was recomputed.
     pub vectors: u64,
 }
 
@@ -124,7 +124,7 @@ pub struct Lost {
 ///
 /// # Errors
 /// - There is no index, or its manifest cannot be read.
-/// - Another process changes the index, a later version wrote it, or its files may not be read.
+/// - Another process changes the index, a later version wrote it, or this user may not read it.
 /// - No vector can be read.
 /// - The memory cap is too small, the disk is full, or `progress` interrupts.
 ///

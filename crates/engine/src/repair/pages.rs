@@ -520,7 +520,7 @@ impl<'m> Files<'m, '_, '_> {
     }
 
     /// Does the same as [`each_page`](Files::each_page), for the pages for which `wanted` returns
-    /// true. `each` also gets unreadable pages. These are already counted.
+    /// true. `each` also gets unreadable pages. The repair has already counted these pages.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,

@@ -7,10 +7,10 @@
 //!                         of an id the highest node's record
 //! ```
 //!
-//! Without the placement, it is unknown which pages count and which ids were deleted. So deleted
-//! ids are restored. The node of a replaced record is lower than the node of its replacement. To
-//! find the highest node of each id, the repair first reads all pages once, and needs 16 bytes of
-//! memory for each id. A damaged page may be a page without a node.
+//! Without the placement, the repair does not know the current pages and the deleted ids. So it
+//! restores deleted ids. The node of a replaced record is lower than the node of its replacement.
+//! To find the highest node of each id, the repair first reads all pages once, and needs 16 bytes
+//! of memory for each id. A damaged page may have had no node.
 
 use std::borrow::Cow;
 

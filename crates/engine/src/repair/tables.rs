@@ -80,7 +80,7 @@ impl Garbage {
         (page < self.until).then(here)
     }
 
-    /// Whether it is known for every record whether it is garbage.
+    /// Whether the repair knows, for every record, if the record is garbage.
     pub(super) fn is_known(&self) -> bool {
         self.until == u64::MAX
     }

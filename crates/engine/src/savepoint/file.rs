@@ -66,7 +66,7 @@ pub(super) struct Head {
     pub(super) bytes: u64,
     pub(super) origin: Hash,
     pub(super) input: Hash,
-    /// The description of the origin. Differences from another build are reported by it.
+    /// The description of the origin. The report of differences from another build uses it.
     pub(super) told: String,
 }
 

@@ -30,9 +30,9 @@
 //! `build/tests/resume.rs` compares both after a crash at any write.
 //!
 //! **When savepoints are written.** Each stage that has a savepoint writes it at its end. While the
-//! graph is built, the next savepoint is written after two times have passed. One is `every`. The
-//! other is [`WORTH`] times the time that the last savepoint took to write. If `every` is 0,
-//! savepoints are written whenever possible.
+//! graph is built, the next savepoint is written when two times have passed: `every`, and [`WORTH`]
+//! times the duration of the write of the last savepoint. If `every` is 0, savepoints are written
+//! whenever possible.
 
 mod file;
 mod origin;
@@ -54,8 +54,8 @@ use crate::{Error, stored};
 use file::Head;
 use origin::Origin;
 
-/// The time between two savepoints is at least this number of times the time that the last
-/// savepoint took to write.
+/// The time between two savepoints is at least this multiple of the duration of the write of the
+/// last savepoint.
 const WORTH: u32 = 20;
 
 /// The prefix of the file names of savepoints.

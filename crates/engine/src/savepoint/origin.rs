@@ -26,8 +26,8 @@ const READ: usize = 1 << 20;
 pub(super) struct Origin {
     /// The hash of the description. A savepoint is used only by builds with the same hash.
     pub(super) hash: Hash,
-    /// The description: lines of name, tab and value. Differences from another build are reported
-    /// by it.
+    /// The description: lines of name, tab and value. The report of differences from another build
+    /// uses it.
     pub(super) told: String,
 }
 

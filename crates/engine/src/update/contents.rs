@@ -15,7 +15,7 @@ use crate::stores::vectors::leading::{LeadingFile, LeadingParts};
 use crate::stores::vectors::segments::{Extent, Segment, VectorPage};
 use crate::stores::{ClusterStores, GraphStores, NodePages, PageView, Record, VectorsAt, on_pages};
 
-/// About the number of bytes of pages that one read requests.
+/// The approximate number of bytes of pages that one read requests.
 const PIECE: usize = 1 << 20;
 
 /// A function that receives a node: its number, external id and vector.
@@ -211,7 +211,7 @@ fn each_vector_page_in(
     Ok(())
 }
 
-/// The error for a page that has a record of a node beyond the number of nodes.
+/// The error for a page that has a record of a node whose number is too high.
 #[cold]
 fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     Error::Damaged {

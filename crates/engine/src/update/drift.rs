@@ -66,16 +66,16 @@ const LEAST_SAMPLE: usize = 128;
 /// node takes more memory, and is in memory twice.
 const BESIDE_VECTOR: u64 = 256;
 /// Under a smaller budget than this, an index that is open for changes uses all memory for inserts,
-/// and takes no sample. Only [`Index::health`] takes a sample.
+/// and takes no sample. In such an index, only a call of [`Index::health`] takes a sample.
 const LEAST_BUDGET: u64 = 16 << 20;
-/// The minimum number of nodes in each half of a sample for a result.
+/// If either half of a sample has fewer nodes than this, the sample has no result.
 const LEAST: usize = 32;
 /// An inserted vector has drifted if the error ratio of its code is above `TIMES` times a reference
 /// value. The share `BESIDE` of the older vectors has error ratios up to the reference value.
 const TIMES: f64 = 4.0;
 const BESIDE: f64 = 0.95;
-/// If a smaller share of the inserted nodes than this seems to have drifted, the sample counts as
-/// one without drift.
+/// If the share of the inserted nodes that seem to have drifted is below this bound, the sample
+/// counts as a sample without drift.
 const CHANCE: f64 = 0.1;
 /// The minimum number of inserted vectors for which a sample is worth its reads.
 const WORTH_A_LOOK: u64 = 256;
@@ -164,7 +164,8 @@ fn look(
     drop(came);
     let apart = crowds::apart(&before, dim, 1);
     let errors = codebook.squared_errors(&before, 1);
-    // If the sample has several vectors equal to this one, no code needs to distinguish them.
+    // If other vectors of the sample equal the vector of this code, no code needs to distinguish
+    // them.
     let off = |(error, apart): (&f64, &f32)| match *apart > 0.0 {
         true => error / f64::from(*apart),
         false => 0.0,
@@ -326,8 +327,8 @@ impl LiveIndex {
             let looked = drift.last();
             if looked.came == 0 || came as f64 > (1.0 + AGAIN) * looked.came as f64 {
                 let found = look(index, room, seen.admission(), &Silent).unwrap_or_else(|error| {
-                    // Searches will report the same read error. The share of the earlier sample is
-                    // kept.
+                    // Searches will report the same read error. The result of the earlier sample
+                    // stays.
                     tracing::warn!(index = %self.path().display(), "drift could not be measured: {error}");
                     Some(looked.share())
                 });

@@ -1,11 +1,11 @@
 //! Decides when a merge is due, by the rules of OdinANN §3.4.2 and further rules. A merge is due if
 //! one of these quantities reaches its limit:
 //!
-//! - *Deleted*: the share of the vectors on storage that were deleted or replaced. The limit of
-//!   this share is 10 %, or 20 % if fewer than `least` vectors were deleted.
+//! - *Deleted*: the share of the vectors on storage that were deleted or replaced. The limit is 10
+//!   %, or 20 % if fewer than [`MergeWhen::least`] vectors were deleted.
 //! - *Reads*: the mean reads of a query, for each list size. The limit is 1.1 times the reads with
-//!   nothing deleted. If these are unknown, it is 1.1 times the reads at the smallest measured
-//!   share of deleted vectors.
+//!   nothing deleted. If those reads are unknown, the limit is 1.1 times the reads at the smallest
+//!   measured share of deleted vectors.
 //! - *Logged*: the number of vectors that wait in memory. Rows of attributes in memory and in the
 //!   log count as vectors of the same size. The limit is 6 % of the vectors on storage
 //!   (FreshDiskANN's share, according to OdinANN §4.1).
@@ -15,7 +15,7 @@
 //!   (drift.rs). The limit is 1 % of all vectors.
 //! - *Garbage*: in the files of clusters, the dead bytes that rewritten clusters leave. In a graph,
 //!   the pages beyond the number that a build would need. The limit is 40 % of the files of
-//!   clusters, or of the pages of the graph. For a large graph, it is 55 % of the pages.
+//!   clusters, or of the pages of the graph. For a large graph, the limit is 55 % of the pages.
 //! - *Scattered*: the reads of a probe of one cluster in a grouped index. The limit is 1.3 times
 //!   the reads after the build.
 //!
@@ -26,12 +26,12 @@
 //!
 //! In a graph of fewer than 10,000 vectors, a few hundred inserts between two checkpoints rewrite
 //! all pages. The graph then takes two to four times the pages of a build, and many pages contain
-//! few nodes or none. If a small graph exceeds the limit, it is merged after a share of its vectors
-//! was inserted: 32 of 1,000, 90 of 3,000, or a tenth of 10,000. A process that closes a small
-//! index merges it if it takes 2.2 times the pages of a build, even after a single insert. Larger
-//! graphs have checkpoints more often ([`checkpoint`](super::direct)), and inserts reuse their free
-//! pages. If a larger graph takes 2.2 times the pages of a build nevertheless, it is merged after a
-//! tenth of its vectors was inserted.
+//! few nodes or none. A small graph beyond the limit is merged after a number of inserts: 32 if it
+//! has 1,000 vectors, 90 if it has 3,000, and 1,000 if it has 10,000. If a small index takes 2.2
+//! times the pages of a build when a process closes it, the process merges it, even after a single
+//! insert. Larger graphs have checkpoints more often ([`checkpoint`](super::direct)), and inserts
+//! reuse their free pages. If a larger graph takes 2.2 times the pages of a build nevertheless, it
+//! is merged after a tenth of its vectors was inserted.
 //!
 //! If rebalances move waiting vectors into clusters, the rule *Logged* does not apply.
 //!
@@ -304,8 +304,8 @@ impl Extents {
         let small = SMALL * when.least.max(1);
         let (least, most) = match index.has_clusters() {
             true => (when.least, when.garbage),
-            // For the largest small graph, `least` is a tenth of its vectors. For a smaller graph,
-            // it is a smaller share, since the merge costs little.
+            // The largest small graph must have `least` inserted vectors, a tenth of its vectors. A
+            // smaller graph must have a smaller share, since its merge costs little.
             false if self.stored < small => (
                 (self.stored * self.stored / (CAME * small)).max(when.least.min(LEAST_CAME)),
                 when.garbage,

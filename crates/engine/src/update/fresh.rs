@@ -354,7 +354,8 @@ impl FreshGraph {
         const ALLOCATION: usize = 16;
         let segment = SEGMENT * (size_of::<Node>() + (self.width + 2) * size_of::<u32>());
         let row = self.kernel.row_bytes() + ALLOCATION;
-        // A hash table has one extra byte for each entry, and at least an eighth of it is free.
+        // A hash table has one extra byte for each entry, and at least an eighth of the table is
+        // free.
         let entry = (size_of::<(u64, u32)>() + 1) * 8 / 7;
         // The locks are taken one after the other, since an insert locks the segments while it
         // holds the lock of the ids.
@@ -477,8 +478,8 @@ impl FreshGraph {
     }
 
     fn each_slot_in(&self, epoch: u64, mut f: impl FnMut(u32, u64, &[u8])) {
-        // The number of slots is read after the epoch, so that it covers all vectors that are live
-        // in the epoch.
+        // The number of slots is read after the epoch, so that the slots of all vectors that are
+        // live in the epoch are among these slots.
         let slots = self.next.load(Ordering::Acquire);
         let mut view = View::new(self);
         for slot in 0..slots {
@@ -695,8 +696,8 @@ impl FreshGraph {
         pruner.pool.clear();
         pruner.pool.extend_from_slice(&search.expanded);
         if space.product {
-            // Under the inner product, vectors with a large product may be far away by this
-            // distance. So a second search finds candidates by product.
+            // Under the inner product, the first search compares only directions. A second search
+            // finds the candidates with a large product.
             search.walk(view, entry, self.parameters.build_list, |other| {
                 self.kernel.distance(&point.vector, &other.vector)
             });
@@ -720,8 +721,8 @@ impl FreshGraph {
         let mut linked = false;
         for (place, &neighbour) in chosen[..asked].iter().enumerate() {
             // The nearest neighbours come first, so the farthest neighbour comes last. If no other
-            // neighbour has linked back, the farthest neighbour must. The link that it drops for
-            // this is the least likely to be needed.
+            // neighbour has linked back, the farthest neighbour must. Searches are the least likely
+            // to need the link that this neighbour drops.
             let must = !linked && place + 1 == asked;
             linked |= self.link_back(view, space, neighbour, slot, must, search, pruner);
         }

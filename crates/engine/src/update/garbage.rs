@@ -22,7 +22,7 @@ const WORTH: f64 = 0.2;
 pub(super) struct Held {
     /// The number of records in the file of the segment.
     pub(super) records: u32,
-    /// The number of these records whose vectors are in the next checkpoint.
+    /// The number of records of the segment whose vectors are in the next checkpoint.
     pub(super) live: u32,
 }
 
@@ -32,7 +32,7 @@ impl Held {
     }
 }
 
-/// The fate of a segment.
+/// Whether a merge keeps, rewrites or removes the file of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// The file of the segment stays.
@@ -47,17 +47,17 @@ pub(super) enum Fate {
 /// vectors.
 ///
 /// Garbage collection is throttled: the picked segments have at most as many live vectors as the
-/// merge writes without them. So garbage collection at most doubles the writes. There is one
-/// exception: if any segment is worth a rewrite, at least one is picked, since its garbage might
-/// stay forever otherwise.
+/// merge writes from other sources. So garbage collection at most doubles the writes. There is one
+/// exception: if any segment is worth a rewrite, the merge picks at least one. Otherwise, garbage
+/// might stay forever.
 pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let last = segments.len().saturating_sub(1);
     let mut fates: Vec<Fate> = (0..)
         .zip(segments)
         .map(|(n, held)| match held.live {
             0 => Fate::Dropped,
-            // A vector can be located by division only in a full segment. A segment of another size
-            // may also be damaged.
+            // If a segment is not full, readers cannot locate its vectors by division. A segment of
+            // another size may also be damaged.
             _ if n == last || held.records != capacity => Fate::Rewritten,
             _ => Fate::Kept,
         })
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn there_is_always_one_that_is_written() {
         // No vector is new, and the last segment is dropped. So the merge rewrites the segment with
-        // the most garbage, or the first of them.
+        // the most garbage. If several have the most, it rewrites the first.
         assert_eq!(of(&[100, 90, 95], 0, 0), [Kept, Rewritten, Kept, Dropped]);
         assert_eq!(of(&[100, 100], 0, 0), [Rewritten, Kept, Dropped]);
         assert_eq!(of(&[100, 100], 0, 1), [Kept, Kept, Dropped]);

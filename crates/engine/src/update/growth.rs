@@ -1,14 +1,14 @@
-//! Handles indexes that have outgrown their last build or merge. If it had few vectors, the codes
-//! or clusters that were made from them do not suit the present vectors.
+//! Handles indexes that have outgrown their last build or merge. If a build or merge has few
+//! vectors, the codes or clusters that it makes do not suit later vectors.
 //!
 //! An index has outgrown its last build or merge if it has at least 4 times as many vectors. Then a
-//! merge is due. Until the merge, searches examine more vectors. How many depends on the present
-//! number of vectors:
+//! merge is due. Until the merge, searches examine more vectors than usual, depending on the
+//! present number of vectors:
 //!
 //! - *Fewer than 1,000 vectors*: searches scan all vectors.
 //! - *1,000 to 9,999 vectors*: if the last build or merge had fewer than 128 vectors, searches of
-//!   graphs scan all vectors. If the last build or merge had 128 to 999 vectors, walks rank all
-//!   vectors on the pages that they read. This needs a layout that stores vectors beside lists.
+//!   graphs scan all vectors. If the last build or merge had 128 to 999 vectors, and the layout
+//!   stores vectors beside lists, walks rank all vectors on the pages that they read.
 //! - *10,000 and more vectors*: if the last build or merge had fewer than 1,000 vectors, walks rank
 //!   all vectors on the pages that they read. If the last build or merge had fewer than 128
 //!   vectors, `trouble` also reports the index.
@@ -23,12 +23,12 @@ use crate::codebook::training_rows;
 use crate::index::Index;
 
 /// The minimum number of inserted vectors for which a merge that trains new codes is worth its
-/// cost. The shortest candidate lists have about as many entries, so searches find fewer vectors
-/// than this even with useless codes.
+/// cost. If fewer vectors were inserted, even the shortest candidate lists have entries for all of
+/// them, so searches find these vectors even with useless codes.
 const WORTH_CODES: u64 = 32;
 
-/// An index that has outgrown its codes and has fewer vectors than this is scanned by each search.
-/// Such a scan reads as many pages as a walk, or a few times as many.
+/// If an index has outgrown its codes and has fewer vectors than this, each search scans it. Such a
+/// scan reads as many pages as a walk, or a few times as many.
 pub(super) const FEW: u64 = 1_000;
 
 /// If a build or merge had fewer vectors than this, its codes hardly distinguish vectors.

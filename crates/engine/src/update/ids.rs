@@ -1,7 +1,7 @@
 //! The external ids of a checkpoint.
 //!
-//! Ids are usually row numbers: they run from 0 to below the number of vectors in the manifest, so
-//! no table is needed. Otherwise the checkpoint has a file of ids ([`IdTable`]). Some earlier
+//! Ids are usually row numbers: they are the numbers below the number of vectors in the manifest,
+//! so no table is needed. Otherwise the checkpoint has a file of ids ([`IdTable`]). Some earlier
 //! versions wrote checkpoints without a file of ids. A process that opens such a checkpoint for
 //! changes reads every record to make a table of ids. This table is removed when the process closes
 //! the index.
@@ -71,7 +71,7 @@ impl CarriedIds {
 /// The ids of a checkpoint's build.
 #[derive(Clone)]
 pub(crate) enum StoredIds {
-    /// All ids from 0 to below this number.
+    /// All ids below this number.
     Rows(u64),
     /// No ids, since the index was built of no rows. The number is one more than the largest id
     /// that the index has ever had.

@@ -78,8 +78,8 @@ pub struct WriteOptions {
     pub durability: Durability,
     /// The maximum number of threads that insert the rows of one call.
     pub threads: usize,
-    /// How new vectors are inserted. `None` stands for the choice of the preset. If the layout does
-    /// not support direct inserts, vectors wait for a merge.
+    /// The strategy by which new vectors are inserted. `None` stands for the choice of the preset.
+    /// If the layout does not support direct inserts, vectors wait for a merge.
     pub update: Option<Update>,
     /// The options of direct inserts.
     pub direct: DirectOptions,
@@ -309,7 +309,7 @@ pub struct LiveIndex {
     filling: AtomicUsize,
     /// The submitted searches that have not ended.
     submitted: Arc<Submitted>,
-    /// The last checkpoint has the changes with smaller sequence numbers in the log than this one.
+    /// The last checkpoint has every change whose sequence number in the log is below this number.
     checkpointed: AtomicU64,
     /// The memory in bytes that the changes logged since the last checkpoint take when the index is
     /// opened again.
@@ -469,9 +469,9 @@ impl LiveIndex {
     /// tables, and replaces `index`.
     ///
     /// An index of a [`Catalog`](crate::Catalog) leases a part of the catalog's budget. The lease
-    /// covers at least a few changes at a time. In addition, it covers half of the memory that is
-    /// free after that, up to the memory that an index of this size can use. If more vectors wait
-    /// in memory, or a merge has made the index larger, the catalog leases more memory to the
+    /// covers at least a few changes at a time. In addition, the lease covers half of the memory
+    /// that then remains free, up to the memory that an index of this size can use. If more vectors
+    /// wait in memory, or a merge has made the index larger, the catalog leases more memory to the
     /// index. If necessary, the catalog closes other indexes.
     ///
     /// The opened index counts towards the budget until it is dropped. Drop `index` too: it counts
@@ -654,9 +654,9 @@ impl LiveIndex {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Whether this is still the index in its directory. The result is false if the directory was
-    /// moved, removed or replaced, or if this handle accepts no more changes. In that case, open
-    /// the index again.
+    /// Whether the directory still has the index that this handle has opened. The result is false
+    /// if the directory was moved, removed or replaced, or if this handle accepts no more changes.
+    /// In that case, open the index again.
     ///
     /// # Errors
     /// The directory cannot be read, or this process was forked from the process that opened the

@@ -1,6 +1,6 @@
 //! Computes the memory that the changes in a log will take after a replay, before the replay runs.
-//! The charges are the same as for changes that wait under a memory budget. So changes that were
-//! accepted under a budget also fit into it when the index is opened again.
+//! The charges are the same as for changes that wait under a memory budget. So if changes were
+//! accepted under a budget, they also fit into this budget when the index is opened again.
 
 use std::collections::HashMap;
 

@@ -9,12 +9,12 @@
 //!
 //! A codebook that was trained on a handful of vectors does not distinguish later vectors. A
 //! codebook that was trained on unlike vectors distinguishes them badly. Neither the number of rows
-//! nor the error after training shows this in all cases. The error on rows that neither codebook
-//! was trained on shows it, also in indexes of earlier versions. If the rows are few, the trial
-//! codebook fits all of them, so no rows are held out.
+//! nor the error after training always shows that a codebook is unsuitable. The error on rows that
+//! neither codebook was trained on shows a bad codebook, even in indexes of earlier versions. If
+//! the rows are few, the trial codebook fits all of them, so no rows are held out.
 //!
-//! The trial codebook is trained on few rows, so it is worse than a codebook that was trained on
-//! more of the same rows. In that case, the present codebook stays, and so do the codes of all
+//! The trial codebook is trained on few rows. If the present codebook was trained on more of the
+//! same rows, it is the better one and stays. All remaining vectors then keep their codes.
 //! remaining vectors.
 
 use stratann_vector::{Reduction, Training, normalize, to_f32};

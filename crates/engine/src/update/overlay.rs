@@ -115,8 +115,8 @@ impl Overlay {
         fresh.sum::<u64>() + self.deleted.memory_bytes()
     }
 
-    /// The bytes charged to a memory budget. They are at least the bytes in memory, and at least
-    /// the sum of the charges of the vectors when they were inserted.
+    /// The bytes charged to a memory budget. The charge is at least the bytes in memory, and at
+    /// least the sum of the charges of the vectors at their inserts.
     pub(crate) fn charged_bytes(&self) -> u64 {
         let fresh = self.fresh.iter();
         let charged = fresh.map(|graph| graph.charged_bytes().max(graph.memory_bytes() as u64));
@@ -176,15 +176,15 @@ struct Shard {
 /// far more frequent than changes, and the set is usually empty.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
-    /// The number of dead records. It only grows, so it also serves as the read timestamp.
+    /// The number of dead records. This number only grows, so it also serves as the read timestamp.
     dead: AtomicUsize,
     shards: [RwLock<Shard>; SHARDS],
-    /// The dead nodes that searches have met, each with the timestamp from which it is dead. The
-    /// shard of a node depends on the last bits of its number. Ids are stored with vectors, so a
-    /// search must read a record to find out that its node is dead. Later searches find the node in
-    /// this table without a read. To enter all deleted nodes at once, the index would need a table
-    /// from ids to nodes, with memory for each vector. This table takes some bytes only for each
-    /// deleted vector.
+    /// The dead nodes that searches have met, each with the timestamp from which the node is dead.
+    /// The shard of a node depends on the last bits of its number. Ids are stored with vectors, so
+    /// a search must read a record to find out that its node is dead. Later searches find the node
+    /// in this table without a read. To enter all deleted nodes at once, the index would need a
+    /// table from ids to nodes, with memory for each vector. The table `met` takes memory for
+    /// deleted vectors only.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
     /// The timestamp up to which all dead nodes with rows are in the table `met`.
     rows_met: Mutex<Option<u32>>,
@@ -261,7 +261,7 @@ impl Dead<'_> {
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
     ) -> Result<(), Error> {
         // Concurrent callers wait for this lock. When a waiting caller gets the lock, usually all
-        // nodes are already met.
+        // nodes are already in the table.
         let mut met = self.tombstones.rows_met.lock();
         let is_new = |since: u32| since <= self.at && met.is_none_or(|met| since > met);
         let mut ids = Vec::new();

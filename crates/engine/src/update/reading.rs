@@ -12,10 +12,9 @@
 //! ```
 //!
 //! During a read, other threads may move vectors from memory to storage, even to a new checkpoint
-//! that a merge made. So a read by filter uses a timestamp at which no change runs, and keeps the
-//! columns of that time as a [`View`]. A read by id uses the current timestamp while changes run.
-//! If it finds the id neither in memory nor on storage, and the index has changed, the read is
-//! repeated.
+//! that a merge made. So a read by filter takes its timestamp while no change runs, and keeps the
+//! columns of that time as a [`View`]. A read by id takes its timestamp while changes run. If the
+//! read finds the id neither in memory nor on storage, and the index has changed, it is repeated.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -32,7 +31,7 @@ use crate::filter::{Checked, Filter, NodeSet, Schema};
 use crate::index::Index;
 use crate::stores::columns::{RowBytes, View, Windows, decoded};
 
-/// The number of ids that a scan of all ids processes together.
+/// The number of ids that a scan of all ids reads at a time.
 const SOME: usize = 1024;
 
 /// A reader of the live rows of an index at one read timestamp.
@@ -43,7 +42,7 @@ pub(crate) struct Reading<'a> {
     /// ids. In that case, only ids with rows are known.
     ids: Option<&'a StoredIds>,
     /// The columns and the number of nodes at the timestamp. If changes ran while this reader was
-    /// created, they may be of a later time.
+    /// created, the columns may be of a later time.
     view: View,
     nodes: u32,
 }

@@ -16,7 +16,7 @@ use crate::data::{DataError, VectorFile, VectorSource, check_range};
 use crate::index::Index;
 use crate::stores::vectors::segments::{Extent, Segments};
 
-/// About the number of bytes of pages that one read requests.
+/// The approximate number of bytes of pages that one read requests.
 const PIECE: usize = 1 << 20;
 
 /// The vectors of an index that stores vectors apart from lists, followed by the vectors of a file.

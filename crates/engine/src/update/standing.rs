@@ -30,8 +30,8 @@ pub(crate) struct Standing<'a> {
     pub(crate) view: View,
     /// The number of live vectors.
     pub(crate) live: u64,
-    /// Whether the index may change during the scan, so that it may meet vectors inserted after the
-    /// read timestamp.
+    /// Whether the index may change during the scan, so that the scan may meet vectors inserted
+    /// after the read timestamp.
     pub(crate) changes: bool,
 }
 

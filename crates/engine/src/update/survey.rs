@@ -1,4 +1,4 @@
-//! Finds the rows of a merge, in the order of the next checkpoint. Also decides which segments of
+//! Finds the rows of a merge, in the order of the next checkpoint, and decides which segments of
 //! vectors the merge keeps.
 //!
 //! ```text
@@ -71,7 +71,7 @@ pub(super) fn survey<'a>(
         false => &index.graph().segments,
     };
     match segments {
-        // No segment can be kept in locality order, since it moves all rows. A segment that has
+        // In locality order, a merge moves all rows, so no segment can be kept. A segment that has
         // only the trailing parts of vectors cannot be kept either, since it has no whole rows.
         Some(segments)
             if options.order == Some(Order::Input)

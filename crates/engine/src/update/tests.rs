@@ -685,7 +685,7 @@ fn crash_in_calls(
                 check(&found, &model, calls.get(done), &place);
                 let report = verify_in(&image, &Silent).unwrap();
                 assert!(report.clean(), "{place}: {:?}", report.problems);
-                // The index accepts further changes.
+                // The index must accept further changes.
                 let id = 1_000;
                 let row = wide_rows(live.index().dim(), &[id], 9);
                 live.insert(&row, Some(&[id]), &Silent).unwrap();
@@ -740,8 +740,8 @@ fn full_disk(case: Case) {
                     &format!("operation {at}"),
                 );
                 volume.heal();
-                // A part of the call may be done. A repeated call makes the remaining changes when
-                // the disk has space again.
+                // The call may have made some of its changes. When the disk has space again, a
+                // repeated call makes the others.
                 let again = match &call {
                     Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                     other => other.clone(),

@@ -81,7 +81,7 @@ enum On {
     Real,
 }
 
-/// The changes of a call, and whether it reported success.
+/// The changes of a call, and whether the call reported success.
 struct Event {
     changes: Vec<(u64, Option<u64>)>,
     /// Whether the call reported success. If not, each id may have its earlier or its new state.
@@ -220,7 +220,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Finds out which of its possible versions each of these ids has.
+    /// Finds the present version of each id. `of` has the possible versions of each id.
     fn versions(&self, live: &LiveIndex, of: &[(u64, BTreeSet<u64>)]) -> Result<Versions, Error> {
         let options = SearchOptions {
             k: 2,
@@ -330,8 +330,8 @@ impl Trial<'_> {
             On::Real => Index::open(self.folder, &OpenOptions::default()).map(drop),
             On::Simulated(volume) => {
                 let volume = Arc::new(volume.clone());
-                // A commit at the same time may let this open fail. In a directory, the open would
-                // be repeated, but not in this volume.
+                // A commit at the same time may let this open fail. In a directory, `Index::open`
+                // would try again, but this volume is no directory.
                 let opened = Index::open_in(volume, self.folder, &OpenOptions::default());
                 drop(opened.and_then(Index::with_log));
                 Ok(())

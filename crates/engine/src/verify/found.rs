@@ -14,7 +14,7 @@ use crate::progress::Progress;
 use crate::stores::codes::Codes;
 use crate::{Error, stored};
 
-/// The check runs only if the index has at most this many bytes of codes, since `verify` uses
+/// The check runs only if the index has at most this many bytes of codes, so that `verify` uses
 /// little memory. `stats` checks indexes of every size.
 const MOST_CODES: u64 = 64 << 20;
 

@@ -102,8 +102,8 @@ impl Check<'_> {
         let Some((last, others)) = segments.split_last() else {
             return;
         };
-        // The garbage of a kept segment counts too, since all segments except the last were full
-        // when they were written. With it, their numbers of records are equal.
+        // The garbage of a kept segment counts too. All segments except the last were full when
+        // they were written, so with garbage their numbers of records are equal.
         let records = |segment: &SegmentFacts| segment.stored().1;
         let capacity = records(&segments[0]);
         let wrong = |&n: &usize| match others.get(n) {

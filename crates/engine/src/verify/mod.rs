@@ -30,8 +30,8 @@
 //! row numbers, they take two bits for each vector. The check of a file of ids takes one more bit
 //! for each vector, and a megabyte. If the index took direct inserts, the table of nodes and pages
 //! is in memory with 4 bytes a node, together with the pending changes. At the end, an index may be
-//! opened to check how well searches find new vectors. This happens if the index has changed since
-//! its build, has no damage, and has up to 64 MiB of codes.
+//! opened to check how well searches find new vectors. `verify` does this if the index has changed
+//! since its build, has no damage, and has up to 64 MiB of codes.
 
 mod added;
 mod clusters;
@@ -413,7 +413,7 @@ impl Check<'_> {
         match replayed {
             Ok(replayed) => {
                 if let Some(torn) = replayed.torn {
-                    // This is normal after a crash: the log has all durable records.
+                    // A torn end is normal after a crash: the log has all durable records.
                     self.progress.warn(&format!(
                         "{}: its last record ends at byte {}; the bytes behind it are ignored ({}), as after a crash. These bytes have {}{} whole records, and none is known to have been durable",
                         torn.file,

@@ -1,4 +1,4 @@
-//! Reads files of pages piece by piece. Makes the checks of nodes that do not depend on the layout.
+//! Reads files of pages piece by piece, and makes the checks of nodes that any layout needs.
 
 use stratann_layout::{BLOCK, FileEntry};
 use stratann_vector::first_invalid;

@@ -51,8 +51,8 @@ impl Check<'_> {
         let file = stored::pages(self.volume, self.manifest, kind, None)?;
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // Without the table, it is unknown which pages count. An unreadable table is reported when
-        // its file is checked.
+        // Without the table, `verify` does not know the current pages. An unreadable table is
+        // reported when its file is checked.
         let Some(placement_tables) = self.placement_tables else {
             return self.advance(entry.length);
         };
@@ -185,8 +185,8 @@ impl Check<'_> {
             );
             return None;
         };
-        // If the table has another page, the record has moved there, and this page still has its
-        // old bytes. A second record of the same node on a page does not count.
+        // If the table has another page for the node, the record has moved there, and this page
+        // still has its old bytes. A second record of the same node on a page does not count.
         if u64::from(here) != page.number || !walk.found.add(node.into()) {
             return None;
         }

@@ -158,7 +158,7 @@ impl Check<'_> {
         if self.manifest.placement.is_none() {
             return self.id(place, id);
         }
-        // Without the table of deleted ids, it is unknown which records are dead.
+        // Without the table of deleted ids, `verify` does not know which records are dead.
         let (Some(tables), Ok(node)) = (self.placement_tables, u32::try_from(place.node)) else {
             return;
         };

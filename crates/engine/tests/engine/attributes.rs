@@ -65,8 +65,8 @@ fn row(numbers: &[(&str, i64)], payload: Option<&str>) -> Row {
     }
 }
 
-/// The vectors are on storage or wait in memory, have a row or none, and there is a merge in
-/// between or none.
+/// The cases: vectors on storage or in memory, with or without a row of attributes, with or without
+/// a merge between two calls.
 #[test]
 fn an_update_keeps_what_it_is_not_given() {
     for preset in [Preset::STRATANN, Preset::DISKANN, Preset::SPANN] {
@@ -102,7 +102,7 @@ fn an_update_keeps_what_it_is_not_given() {
             preset.name
         );
         update(&index, 900, row(&[("a", 9)], None)).unwrap();
-        // An id that does not exist: the existing ids stay unchanged.
+        // If one id does not exist, no row is set.
         let both = RowTable::new(vec![row(&[("a", 0)], None); 2]);
         index
             .update_attributes(&[5, 901], &both, &Silent)
@@ -215,8 +215,8 @@ fn what_is_done_of_a_change_that_ends_in_the_middle_is_said_and_stays() {
     assert_eq!(live.len(), 0);
 }
 
-/// An update of large rows, whose large attributes stay, takes no more memory than to set the rows.
-/// An error names a row that is too long.
+/// An update of rows that keeps their large attributes takes no more memory than a call that sets
+/// the whole rows. An error names a row that is too long.
 #[test]
 fn an_update_of_large_rows_goes_piece_by_piece() {
     const MOST: usize = 60_000;

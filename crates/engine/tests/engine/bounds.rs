@@ -1,6 +1,5 @@
-//! Numbers from a caller, however large. A number is refused with a typed error that names the
-//! bound, or served with the memory that the collection needs. No such number is the size of an
-//! allocation.
+//! Very large numbers from a caller. The engine refuses such a number with a typed error that names
+//! the bound, or needs only the memory for the collection. It allocates no memory of such a size.
 
 use std::path::Path;
 
@@ -22,7 +21,7 @@ fn matrix(rows: usize) -> Matrix {
     Matrix::new(bytes, rows, DIM, Element::U8).unwrap()
 }
 
-/// Rows that fit no memory: only their number exists.
+/// Rows that would not fit into memory: the source has their number, but no bytes.
 struct Endless {
     rows: usize,
     dim: usize,
@@ -109,8 +108,8 @@ fn numbers_of_a_search() {
                     list: HUGE,
                     ..good
                 },
-                // At most the number of vectors, or the number to which an index that changes pads
-                // its answers.
+                // The bound is the number of vectors. For an index that changes, it is the number
+                // to which answers are padded.
                 ["k is", "it can be at most"],
             ),
             (
@@ -169,7 +168,7 @@ fn numbers_of_a_search() {
         );
         refused(catalog.search(&name, &endless, &good), &["k times queries"]);
 
-        // At the bounds, the cost is that of the collection.
+        // With numbers at the bounds, a search costs as much as the collection allows.
         let expected = index.search(&queries, &list(ROWS)).unwrap();
         for most in [ROWS + 1, 1_000_000_000, MOST_LIST] {
             let options = SearchOptions {
@@ -436,8 +435,8 @@ fn numbers_of_everything_else() {
             &words,
         );
     }
-    // All values are the largest possible ones, except the number of threads, since threads are
-    // started.
+    // All values are the largest possible values. Only the number of threads is small, since the
+    // index starts so many threads.
     let options = WriteOptions {
         threads: 3,
         direct: DirectOptions {

@@ -203,7 +203,8 @@ fn a_wrong_name_is_refused_with_those_that_are_like_it() {
     assert!(text.contains("no MANIFEST"), "{text}");
 }
 
-/// A directory that may not be read, or a link that leads to itself, may be an index.
+/// A directory that the process may not read, or a link that leads to itself, counts as a possible
+/// index.
 #[cfg(unix)]
 #[test]
 fn what_cannot_be_looked_at_is_not_left_out() {
@@ -268,7 +269,7 @@ fn the_least_recently_used_index_goes_first() {
         (8_000..40_000).contains(&own),
         "the index has {own} bytes beside the codebook"
     );
-    // All have the same size, since their codes are in their nodes.
+    // All indexes take the same memory, since codes are stored with the nodes.
     assert_eq!(place.costs("a"), (own, shared));
     let budget = place.budget(shared + 2 * own);
     let catalog = place.catalog(Some(budget));
@@ -397,7 +398,7 @@ fn what_callers_hold_is_not_free() {
         (budget - own, 1)
     );
     assert_eq!(rows(&catalog, "c"), 400);
-    // Open indexes in use are found as before.
+    // The catalog still returns an open index that is in use.
     assert!(Arc::ptr_eq(&b, &catalog.index("b").unwrap()));
 }
 
@@ -437,7 +438,7 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
         );
         assert_eq!((catalog.open_count(), catalog.codebook_count()), (1, 1));
     }
-    // An index with another codebook replaces it.
+    // An index with another codebook replaces the open index.
     assert_eq!(rows(&catalog, "other"), 250);
     assert_eq!(catalog.codebook_count(), 1);
     assert!(
@@ -449,7 +450,8 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
             .shares_memory_with(&first)
     );
 
-    // With a budget for two codebooks, the last used one is kept, though no index uses it.
+    // With a budget for two codebooks, the catalog keeps the codebook that was used last, even if
+    // no index uses it.
     let catalog = place.catalog(Some(place.budget(own + 2 * shared)));
     let first = catalog.index("a").unwrap().codebook().unwrap().clone();
     assert_eq!(rows(&catalog, "other"), 250);
@@ -514,7 +516,7 @@ fn an_index_that_was_replaced_or_removed_is_noticed() {
     assert_eq!(new.search(&row, &options).unwrap().distances, [0.0]);
     drop(old);
     assert_eq!(catalog.open_count(), 1);
-    // A rebuild of the same rows and options is another index.
+    // After a rebuild with the same rows and options, the catalog opens the new index.
     place.add("a", 350, &y);
     assert!(!Arc::ptr_eq(&new, &catalog.index("a").unwrap()));
     drop(new);
@@ -544,7 +546,7 @@ fn what_somebody_changes_is_seen() {
         (catalog.index("a").unwrap().search(&query, &all).unwrap()).distances[0]
     };
     assert_eq!(nearest(7), 0.0);
-    // Through the index that the catalog has open, and through its path.
+    // The index is changed through the catalog's open index, and then through its path.
     let inner = catalog.index("a").unwrap();
     for row in [7, 8] {
         let options = WriteOptions::default();
@@ -564,8 +566,8 @@ fn what_somebody_changes_is_seen() {
     }
 }
 
-/// Opens the index of this name for changes, as an index of the catalog. No handle for reading is
-/// left.
+/// Opens the index of this name for changes, as an index of the catalog. After this call, no handle
+/// for reading is open.
 pub(super) fn change(catalog: &Catalog, name: &str) -> Result<LiveIndex, Error> {
     let index = catalog.index(name)?;
     LiveIndex::over(&index, &WriteOptions::default())
@@ -621,7 +623,7 @@ fn what_is_changed_through_a_catalog_is_within_its_budget() {
         assert_eq!(catalog.memory_bytes(), counted, "{preset}");
         let ids: Vec<u64> = (2_000..2_300).collect();
         live.upsert(&base(300), &ids, &Silent).unwrap();
-        // Meanwhile the catalog can search the index.
+        // While the index is open for changes, the catalog can search it.
         let found = catalog.index(&n.to_string()).unwrap();
         assert_eq!(found.live(), 400 + 600 - 1, "{preset}");
         drop(found);
@@ -658,7 +660,7 @@ fn a_change_for_which_there_is_no_room_is_refused_and_leaves_nothing() {
     let codebook = codebook(1);
     let place = Place::with_three(&codebook);
     let (own, shared) = place.costs("a");
-    // For reading, the budget suffices.
+    // This budget suffices to open the index for reading.
     let low = place.budget(own + shared);
     let catalog = place.catalog(Some(low));
     let index = catalog.index("a").unwrap();
@@ -808,7 +810,8 @@ fn threads_open_search_and_close_at_once() {
     place.add("d", 250, &y);
     place.add("e", 350, &y);
     let (own, shared) = place.costs("a");
-    // A budget below all indexes, but enough for those that the threads hold at once.
+    // The budget is too small for all indexes, but large enough for the indexes that the threads
+    // use at once.
     let budget = place.budget(2 * shared + 4 * own);
     let catalog = place.catalog(Some(budget));
     let row = base(1);
@@ -824,8 +827,8 @@ fn threads_open_search_and_close_at_once() {
             scope.spawn(move || {
                 for round in 0..60 {
                     let name = ["a", "b", "c", "d", "e"][(thread * 2 + round * (thread + 1)) % 5];
-                    // The four largest exceed the budget together. Then one thread waits until
-                    // another drops its index.
+                    // Together, the four largest indexes exceed the budget. Then one thread waits
+                    // until another thread drops its index.
                     let index = loop {
                         match catalog.index(name) {
                             Ok(index) => break index,
@@ -917,8 +920,8 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!(found.latencies_us.len(), 50);
     assert!(found.latencies_us.iter().all(|&us| us > 0.0));
     assert!(found.seconds > 0.0 && found.parts.is_some());
-    // The queries run one after the other. Their latencies cover all parts of the work in all
-    // indexes, and at most the time of the call.
+    // The queries run one after the other. The latency of a query covers the work in all indexes.
+    // The sum of the latencies is at most the time of the call.
     let alone = SearchOptions {
         threads: 1,
         in_flight: Some(1),
@@ -932,7 +935,7 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert!(took > 0.99 * parts, "{took}, {parts}");
     assert!(took < 1.01 * alone.seconds, "{took}, {}", alone.seconds);
 
-    // The order of the names and their repetition change nothing.
+    // Neither the order of the names nor a repeated name changes the results.
     let again = ["west", "east", "east", "north", "south"];
     let again = catalog.search(&again, &queries, &options).unwrap();
     assert_eq!((&again.ids, again.counters.hops), (&found.ids, sum));
@@ -945,8 +948,8 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!(tight.ids, found.ids);
 }
 
-/// The attributes of the quarters. The south has none, and only the east has colours. In `wild`,
-/// parts are texts.
+/// The attributes of the [`quarters`]. The index `south` has none, and only `east` has colours. In
+/// the index `wild`, parts are texts.
 fn row(name: &str, id: u64) -> Row {
     let part = match name {
         "wild" => Value::String("x".into()),
@@ -994,7 +997,7 @@ fn a_search_of_several_indexes_with_a_filter_is_that_of_what_matches_in_their_un
         threads: 2,
         ..SearchOptions::default()
     };
-    // A budget for one index at a time suffices, also to look up the columns.
+    // A budget for one index at a time suffices for the search and for the look-up of the columns.
     let costs = names.map(|name| place.costs(name).0);
     let room = place.costs(names[0]).1 + costs.into_iter().max().unwrap();
     let tight = place.catalog(Some(place.budget(room)));
@@ -1008,7 +1011,7 @@ fn a_search_of_several_indexes_with_a_filter_is_that_of_what_matches_in_their_un
         ("colour != 'red' and part < 2", |id| {
             id >= 500 && id % 7 < 2 && !((1_000..1_500).contains(&id) && id % 2 == 0)
         }),
-        // Rows without a value include the south.
+        // Rows without a value include all rows of `south`.
         ("not exists colour", |id| !(1_000..1_500).contains(&id)),
         ("part == 6 and colour == 'blue' and part > 7", |_| false),
     ];

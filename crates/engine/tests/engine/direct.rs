@@ -42,7 +42,7 @@ fn writing(update: Update) -> WriteOptions {
     }
 }
 
-/// One insert after the other, so that each run builds the same graph.
+/// Options with one insert after the other, so that each run builds the same graph.
 fn alone(update: Option<Update>) -> WriteOptions {
     WriteOptions {
         durability: Durability::OnFlush,
@@ -55,8 +55,8 @@ fn alone(update: Option<Update>) -> WriteOptions {
     }
 }
 
-/// Recall@10 and reads a query at list size 40, with best-first search. The reads of a pipelined
-/// search depend on the order of completions.
+/// Recall@10 and reads for each query at list size 40, with best-first search. The reads of a
+/// pipelined search depend on the order of completions.
 fn quality(
     truth: &GroundTruth,
     search: impl Fn(&Matrix, &SearchOptions) -> SearchResults,
@@ -75,8 +75,9 @@ fn quality(
     )
 }
 
-/// Several nights of a collection of a thousand. Each insert changes many of its pages, and the old
-/// versions wait for a checkpoint.
+/// A collection of a thousand vectors is opened, changed and closed several times, as every night.
+/// Each insert changes many of its pages. The old versions of the pages are not free before a
+/// checkpoint.
 #[test]
 fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     let size = |path: &Path| -> u64 {
@@ -85,7 +86,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
             .map(|file| file.unwrap().metadata().unwrap().len())
             .sum()
     };
-    // In the last case, the index is large beside the size that is worth a merge.
+    // In the last case, the index is much larger than the smallest index that is worth a merge.
     let cases = [
         (Preset::ODINANN, 1_000, 1.8),
         (Preset::STRATANN, 1_000, 1.8),
@@ -97,7 +98,8 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
         built(&head(SIFT_BASE, 1_000), preset, &path);
         let each = size(&path) as f64 / 1_000.0;
         let (mut next, mut merged) = (1_000, 1_000);
-        // The largest size in multiples of a build, and how often a merge was due.
+        // Returns the largest size, as a multiple of the size of a build, and how often a merge was
+        // due.
         let mut nights = |merges: bool| {
             let (mut most, mut due) = (0.0f64, 0);
             for _ in 0..6 {
@@ -143,7 +145,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     }
 }
 
-/// So few vectors are no reason to merge while more may come.
+/// While more inserts may follow, so few vectors are no reason for a merge.
 #[test]
 fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build() {
     let folder = tempfile::tempdir().unwrap();
@@ -177,7 +179,7 @@ fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build
 
 #[test]
 fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
-    // By default a part of the fixture. A quarter of it is inserted.
+    // By default, the test uses a part of the fixture. It inserts a quarter of this part.
     let count = if slow() { 20_000 } else { 6_000 };
     let (all, built_of) = (head(SIFT_BASE, count), count / 4 * 3);
     let rest = part(&all, built_of, count - built_of);
@@ -197,13 +199,13 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         let index = Index::open(&fresh, &OpenOptions::default()).unwrap();
         let (aim, reads_aim) = quality(&|queries, options| index.search(queries, options).unwrap());
         let live = LiveIndex::open(&grown, &OpenOptions::default(), &writing(update)).unwrap();
-        // Searches run meanwhile, and find the existing vectors.
+        // Searches run during the inserts, and find the existing vectors.
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let some = part(&all, 100, 50);
                 while !done.load(Ordering::Relaxed) {
-                    // A wide list, since the links that two threads make differ each time.
+                    // The list is long, since the links that two threads make differ each time.
                     let options = SearchOptions {
                         k: 1,
                         list: 200,
@@ -231,7 +233,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         );
         eprintln!("{said}");
         assert!(recall >= aim - 0.01, "{said}");
-        // It was 1.02, 1.07 and 1.09 with stratann in three runs, since the links that two threads
+        // The ratio was 1.02, 1.07 and 1.09 in three runs of stratann: the links that two threads
         // make differ each time. A build fills its pages by the graph. Later inserts fill the free
         // space of pages.
         assert!(reads <= 1.25 * reads_aim, "{said}");
@@ -326,7 +328,7 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     assert!(verify(&copy, &Silent).unwrap().clean());
 }
 
-/// The rows, each scaled in length, up to three times.
+/// The rows, with lengths scaled by factors up to three.
 fn stretched(rows: &Matrix) -> Matrix {
     let mut bytes = vec![0; rows.rows() * rows.row_bytes()];
     rows.read(0, &mut bytes).unwrap();
@@ -342,7 +344,7 @@ fn stretched(rows: &Matrix) -> Matrix {
 
 #[test]
 fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
-    // By default half of the fixture. A quarter of it is inserted.
+    // By default, the test uses half of the fixture. It inserts a quarter of this half.
     let count = if slow() { 2_000 } else { 1_000 };
     let all = stretched(&head("package-text-2k.base.fbin", count));
     let (built_of, queries) = (count / 4 * 3, matrix("package-text-2k.query.fbin"));
@@ -355,7 +357,8 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
             Layout::Inline,
             Layout::Layered,
         ] {
-            // By default each layout with one metric, and the layered one with both.
+            // By default, each layout is tested with one metric, and the layout `layered` with
+            // both.
             let by_angle = matches!(layout, Layout::Coupled | Layout::Decoupled);
             if !slow() && layout != Layout::Layered && by_angle != (metric == Metric::Cosine) {
                 continue;
@@ -407,8 +410,7 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
     };
     build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
     let live = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
-    // Rows that are near each other, so that their trailing parts run on from page to page in
-    // memory.
+    // The rows are near each other, so their trailing parts continue from page to page in memory.
     let (first, dim) = (part(&all, 3, 1), all.dim());
     let near: Vec<u8> = (0..40)
         .flat_map(|n| {
@@ -429,7 +431,7 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
         strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     };
-    // After each insert, the last vector may run on to a page that is not full yet.
+    // After each insert, the last vector may continue on a page that is not full yet.
     for n in 0..40 {
         let (row, id) = (part(&near, n, 1), 5_000 + n as u64);
         live.insert(&row, Some(&[id]), &Silent).unwrap();
@@ -439,8 +441,8 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
     }
 }
 
-/// A checkpoint keeps deleted ids until a merge. Here this is over a tenth of all ids, more than a
-/// budget leaves free.
+/// A checkpoint keeps deleted ids until a merge. Here, over a tenth of all ids is deleted. Their
+/// memory is more than the budget leaves free.
 #[test]
 fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
     for preset in [Preset::ODINANN, Preset::AISAQ, Preset::STRATANN] {
@@ -535,7 +537,8 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
         let held = index.search(&queries, &search).unwrap();
         let reads = (held.counters.graph_reads, held.counters.vector_reads);
         assert_eq!(reads, (0, 0), "{layout:?} {update:?}");
-        // The largest budget with which the index has pages in memory. Larger ones unpack them.
+        // This finds the largest budget with which the index has pages in memory. With a larger
+        // budget, the graph is unpacked.
         let opened = |memory| {
             let options = OpenOptions {
                 memory: Some(memory),
@@ -616,7 +619,7 @@ fn a_layout_that_takes_no_direct_inserts_merges_them() {
     assert!(exact >= 495, "{exact} of 500");
 }
 
-/// Asks for every work to stop.
+/// Interrupts each piece of work at once.
 struct Impatient;
 
 impl Progress for Impatient {
@@ -643,7 +646,7 @@ fn whoever_opens_an_index_may_leave_what_waits_in_its_log() {
         .unwrap();
     drop(live);
     let index = Arc::new(Index::open(&path, &OpenOptions::default()).unwrap());
-    // To open and close the index does not insert the waiting vectors into the graph.
+    // If the index is opened and closed, the waiting vectors are not inserted into the graph.
     for _ in 0..2 {
         let live = LiveIndex::over_observed(&index, &alone(None), &Impatient).unwrap();
         assert_eq!((live.stats().logged, live.len()), (100, 1_100));

@@ -12,7 +12,7 @@ use stratann::{
 use super::fixtures::{self, SIFT_BASE, head};
 
 const DIM: usize = 32;
-/// The number of rows of the build. As many rows are inserted.
+/// The number of rows of the build. The tests insert the same number of rows.
 const ROWS: usize = 1_000;
 
 /// Normally distributed numbers from a seed.
@@ -41,7 +41,7 @@ fn matrix(rows: &[f32]) -> Matrix {
     Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
 }
 
-/// How the inserted rows differ from the rows of the build.
+/// The difference between the inserted rows and the rows of the build.
 #[derive(Clone, Copy, Debug)]
 enum Other {
     Shifted,
@@ -144,7 +144,7 @@ fn drifts(preset: Preset, other: Other) {
     assert_eq!(report.codebook, CodebookFate::Trained, "{said}");
     assert!(at_once > 0.95 && merged > at_once - 0.01, "{said}");
     assert_eq!((index.due(&when), index.stats().trouble), (None, None));
-    // More vectors of this kind are no drift after the merge.
+    // After the merge, further vectors of the second kind have not drifted.
     let more = other.rows(&mut Normal(8), 300);
     index.insert(&matrix(&more), None, &Silent).unwrap();
     let due = index.due(&when);
@@ -206,7 +206,7 @@ fn of_kind(kind: i64, count: usize) -> RowTable {
 }
 
 /// Before a merge, the codes of rows that drifted are inaccurate. A search with a filter for these
-/// rows reads more.
+/// rows makes more reads.
 #[test]
 fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
     for (preset, other) in [

@@ -136,7 +136,7 @@ fn an_index_begins_with_nothing() {
     }
 }
 
-/// Every operation on such an index succeeds, or gives the reason why not.
+/// Every operation on such an index succeeds, or returns an error with the reason.
 #[test]
 fn all_that_takes_an_index_takes_one_of_nothing() {
     for preset in PRESETS {
@@ -152,7 +152,7 @@ fn all_that_takes_an_index_takes_one_of_nothing() {
         let query = head(SIFT_QUERIES, 1);
         let graph = !index.has_clusters();
         let mut ways = vec![search(3)];
-        // PRESS decides itself when a search ends.
+        // The strategy PRESS ends a search by a rule of its own.
         if graph && name != Preset::DISTVS.name {
             ways.push(SearchOptions {
                 recall: Some(0.9),
@@ -351,7 +351,8 @@ fn what_is_emptied_and_filled_again_counts_right() {
         (false, true, true),
         (true, true, false),
     ];
-    // By default, each preset is tested in one way, and the next preset in the next way.
+    // By default, each preset is tested with one of the `ways`, and the next preset with the next
+    // of them.
     let few = if slow() { ways.len() } else { 1 };
     for (number, preset) in PRESETS.into_iter().enumerate() {
         let tried = ways.into_iter().cycle().skip(number).take(few);
@@ -407,7 +408,7 @@ fn what_is_emptied_and_filled_again_counts_right() {
     }
 }
 
-/// Without a merge, the index keeps the codebook of no rows.
+/// Without a merge, the index keeps the codebook of a build of no rows.
 #[test]
 fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     let folder = tempfile::tempdir().unwrap();
@@ -449,7 +450,7 @@ fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     assert!(trouble.contains("often miss"), "{trouble}");
     assert!(trouble.contains("10000 times the vectors"), "{trouble}");
     assert!(trouble.ends_with("compact the index)"), "{trouble}");
-    // A handle for reading reports this trouble, too.
+    // A handle for reading reports the trouble, too.
     drop(index);
     assert_eq!(read_only(&path).stats().trouble, Some(trouble));
     let index = live(&path);
@@ -458,15 +459,15 @@ fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     assert_eq!(index.stats().trouble, None);
 }
 
-/// Inserts in pieces, merges when due, and closes. Then the recall is as good as in an index that
-/// was built of all rows.
+/// The test inserts in pieces, merges when a merge is due, and closes the index. Then the recall is
+/// as good as after a build of all rows.
 #[test]
 fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {
     let count = if slow() { 2_000 } else { 1_200 };
     let queries = head(SIFT_QUERIES, 200);
     let base = head(SIFT_BASE, count);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
-    // A cluster preset is the second one, so that a default run has one of each kind.
+    // The second preset has clusters, so a default run tests a graph and clusters.
     let order = [0, 5, 1, 2, 3, 4, 6, 7, 8, 9].map(|at: usize| PRESETS[at]);
     let few = if slow() { order.len() } else { 2 };
     for preset in &order[..few] {

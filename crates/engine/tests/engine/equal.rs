@@ -1,5 +1,5 @@
-//! Equal rows among rows that are all equally far apart. A search for any row of ten equal ones
-//! finds all ten.
+//! Equal rows among rows that are all equally far apart. A search for any of ten equal rows finds
+//! all ten.
 
 use std::path::Path;
 
@@ -109,8 +109,8 @@ fn equal_rows_are_found_after_inserts_deletes_and_a_merge() {
                 index.delete(&[gone as u64]).unwrap();
             }
         }
-        // If five equal rows are left, any other row is as near as the tenth neighbour. So recall
-        // is measured for the kinds that grew.
+        // A kind with deleted rows has five equal rows left, so any other row is as near as the
+        // tenth neighbour. So recall is measured for the kinds that grew.
         let grown = recall(&index, &now, &come, kinds);
         index.compact(&Silent).unwrap();
         let merged = recall(&index, &now, &come, kinds);

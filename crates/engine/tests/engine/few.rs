@@ -1,5 +1,5 @@
-//! Indexes that began without vectors and took rows without a merge. Each row is found, or the
-//! index reports that some rows are not found.
+//! Indexes that began without vectors and took rows without a merge. Searches find each row, or the
+//! index reports that searches miss some rows.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::fixtures::{SIFT_BASE, head, rows, slow};
 /// Sentences as 384 floats. An index of them has vectors apart from lists.
 const TEXTS: &str = "package-text-2k.base.fbin";
 
-/// Builds an index for vectors like those in a file, with some of them or none.
+/// Builds an index of the first `built` vectors of a file, or of none.
 fn begin(path: &Path, preset: Preset, file: &str, built: usize) {
     let graph = ![Preset::SPANN.name, Preset::TIERED_CLUSTER.name].contains(&preset.name);
     let usual = BuildOptions::default();
@@ -59,7 +59,7 @@ fn nearest(list: usize) -> SearchOptions {
     }
 }
 
-/// Some of the first `count` rows of a file, with the last of them.
+/// Some of the first `count` rows of a file, including the last of these rows.
 fn some(file: &str, count: usize) -> Matrix {
     let first = head(file, count);
     let step = (count / 50).max(1);
@@ -84,8 +84,8 @@ fn rows_are_found(presets: &[Preset], file: &str) {
             let new = rows(file, index.len(), count - index.len());
             index.insert(&new, None, &Silent).unwrap();
             let asked = some(file, count);
-            // Vectors that wait in memory have their own graph. With more of them, a list of 1 does
-            // not suffice.
+            // Vectors that wait in memory have their own graph. If more vectors wait, a list of 1
+            // does not suffice.
             let lists: &[usize] = if count < 1_000 { &[1, 100] } else { &[100] };
             for &list in lists {
                 let found = index.search(&asked, &nearest(list)).unwrap();
@@ -170,8 +170,9 @@ fn codes_of_128_vectors_serve_the_first_thousands() {
     }
 }
 
-/// The bound must not use codes that do not distinguish vectors. With such codes, the first near
-/// result once ruled out the nearest vector, although its page had been read.
+/// The bound of a search must not use codes that do not distinguish vectors. By such codes, an
+/// earlier version ruled out the nearest vector after the first near result, although it had read
+/// the page of the vector.
 #[test]
 fn one_answer_is_the_first_of_ten_though_codes_say_nothing() {
     for preset in [Preset::STRATANN, Preset::ODINANN] {

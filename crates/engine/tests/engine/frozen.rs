@@ -1,5 +1,6 @@
-//! Indexes that were written once and never again, as `fixtures/README.md` describes. Every index
-//! that can be read today must stay readable, with the same answers, and must take changes.
+//! Indexes that earlier versions wrote, and that are never written again, as `fixtures/README.md`
+//! describes. Every index that can be read today must stay readable, with the same answers, and
+//! must take changes.
 
 use std::fs;
 use std::path::Path;
@@ -144,8 +145,8 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
 
 #[test]
 fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
-    // After the build, 20 rows were inserted, and one of the first upserted. Of the last rows 19
-    // were deleted, and the index was merged.
+    // After the build, 20 rows were inserted, and one of the first rows was upserted. Then 19 of
+    // the last rows were deleted, and the index was merged.
     for (layout, vectors, logged) in [
         ("replicated", 380, 21),
         ("addressed", 380, 21),
@@ -196,8 +197,8 @@ fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
 
 #[test]
 fn clusters_that_were_split_open_answer_and_take_changes() {
-    // 120 rows were built and 1,024 inserted into clusters. 106 more and two upserts wait in the
-    // log.
+    // The build had 120 rows. Then 1,024 rows were inserted into clusters. Another 106 rows and two
+    // upserts wait in the log.
     for (layout, clusters) in [("replicated", 49), ("addressed", 60), ("grouped", 58)] {
         let folder = tempfile::tempdir().unwrap();
         for file in fs::read_dir(fixture(&format!("index-v4-amended-{layout}"))).unwrap() {
@@ -486,7 +487,8 @@ struct Small {
     layout: &'static str,
     metric: Metric,
     vector_codec: &'static str,
-    /// The fixture of its rows: `built` of them were built, and `rows` exist in all.
+    /// The fixture of the rows. The index was built of the first `built` rows, and has `rows` rows
+    /// in all.
     source: &'static str,
     dim: usize,
     built: usize,
@@ -534,7 +536,7 @@ const SMALL: [Small; 11] = [
     texts("index-v4-marks", "coupled", Metric::L2, "raw", false),
     texts("index-v4-csr", "csr", Metric::L2, "raw", false),
     texts("index-v4-state", "coupled", Metric::Cosine, "raw", false),
-    // Its vectors run on from block to block.
+    // Vectors of this index continue from block to block.
     Small {
         dim: 260,
         built: 150,
@@ -547,7 +549,7 @@ const SMALL: [Small; 11] = [
             true,
         )
     },
-    // Leading parts are beside lists, and trailing parts run on.
+    // Leading parts are beside lists, and trailing parts continue on the next page.
     Small {
         dim: 120,
         built: 140,
@@ -691,8 +693,8 @@ fn floats_other_metrics_codecs_and_relocated_records_open_and_answer() {
             "{}",
             small.name
         );
-        // If vectors were inserted into the graph, no record is left to replay. Otherwise all are
-        // in the log.
+        // If vectors were inserted into the graph, no record is left to replay. Otherwise all
+        // inserted vectors are in the log.
         let (nodes, logged) = match small.direct {
             true => (small.rows + 4, 0),
             false => (small.built, small.rows - small.built + 1),

@@ -1,4 +1,4 @@
-//! A search walks further if results are among vectors that drifted, and only then.
+//! A search walks further only if some of its results are vectors that drifted.
 
 use std::path::Path;
 
@@ -37,13 +37,13 @@ fn matrix(rows: &[f32]) -> Matrix {
     Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
 }
 
-/// Rows of the build, and rows that are inserted.
+/// The number of rows of the build. The next constant is the number of inserted rows.
 const BUILT: usize = 1_500;
 const CAME: usize = 750;
 const QUERIES: usize = 60;
 const LIST: usize = 50;
 
-/// A row of another kind is shifted by this much in each element.
+/// An element of a row of another kind.
 fn shifted(x: f32) -> f32 {
     x + 3.0
 }
@@ -140,7 +140,7 @@ fn manifest(path: &Path) -> String {
     std::fs::read_to_string(path.join("MANIFEST")).unwrap()
 }
 
-/// `least` is the lowest recall of the inserted vectors with a second walk.
+/// `least` is the recall of the inserted vectors that a search with a second walk must reach.
 fn looks_further(preset: Preset, least: f64) {
     let rows = rows();
     let folder = tempfile::tempdir().unwrap();
@@ -230,8 +230,8 @@ fn searches_of_what_drifted_look_further_in_decouplevs() {
     looks_further(Preset::DECOUPLEVS, 0.9);
 }
 
-/// A handle that inserts, or that is closed, measures the drift, though no caller has asked whether
-/// a merge is due.
+/// A handle measures the drift when it inserts and when it is closed, even if no caller asks
+/// whether a merge is due.
 #[test]
 fn an_insert_sees_what_has_drifted() {
     let rows = rows();
@@ -273,8 +273,8 @@ fn an_insert_sees_what_has_drifted() {
     }
 }
 
-/// If a memory budget has no space for a list 8 times as long, the search uses a shorter list. A
-/// list of a quarter of all nodes is served by whole pages as well. A longer list finds more.
+/// If a memory budget has no space for a list 8 times as long, the search uses a shorter list. If
+/// whole pages are ranked, a list of a quarter of all nodes is enough. A longer list finds more.
 #[test]
 fn a_longer_list_finds_no_less() {
     let rows = rows();
@@ -402,7 +402,7 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
 fn estimates_are_true_of_what_codes_say_little() {
     estimates_are_true(Preset::STRATANN, 1_000, 800, shifted);
     estimates_are_true(Preset::ODINANN, 1_000, 800, shifted);
-    // In an index that outgrew its codes, a search reads the whole index, or whole pages.
+    // In an index that outgrew its codes, a search scans the whole index, or ranks whole pages.
     estimates_are_true(Preset::STRATANN, 100, 700, |x| x);
     estimates_are_true(Preset::ODINANN, 200, 1_300, |x| x);
 }

@@ -1,5 +1,5 @@
-//! Indexes that begin small and grow. A merge that rewrites an index does not keep the measurements
-//! of a build of few rows.
+//! Indexes that begin small and grow. A merge that rewrites such an index replaces the codebook of
+//! the first few rows.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,8 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows};
 
-/// Rows before a merge, and rows that are inserted during it.
+/// The number of rows before a merge. The next constant is the number of rows inserted during the
+/// merge.
 const ROWS: usize = 1_800;
 const LATER: usize = 200;
 
@@ -110,12 +111,12 @@ fn grown(path: &Path, built: usize, options: &BuildOptions) -> (LiveIndex, Compa
     (index, report.unwrap())
 }
 
-/// Whether all presets are tried, which takes long.
+/// Whether the tests use all presets, which takes long.
 fn slow() -> bool {
     std::env::var_os("STRATANN_SLOW").is_some()
 }
 
-/// Tries some presets, by default the first `few`.
+/// Tests some presets, by default the first `few`.
 fn a_merge_makes_good(presets: &[Preset], few: usize) {
     let presets = if slow() { presets } else { &presets[..few] };
     let asked = Asked::of(ROWS + LATER);
@@ -169,8 +170,8 @@ fn a_codebook_that_serves_the_vectors_stays() {
     .unwrap();
     let before = codebook(folder.path());
     let index = live(folder.path());
-    // With so few new rows, the error of a new codebook is not 5 % less, in whatever order threads
-    // insert the rows. With a tenth of the rows, this would depend on the order.
+    // With so few new rows, a new codebook reduces the error by less than 5 %, in any order of
+    // inserts. With a tenth of the rows, the reduction would depend on the order.
     let rest = rows(SIFT_BASE, ROWS, LATER / 4);
     index.insert(&rest, None, &Silent).unwrap();
     let report = index.compact(&Silent).unwrap();
@@ -251,8 +252,8 @@ fn what_a_process_has_beside_an_index_is_no_reason_not_to_merge_it() {
         &Silent,
     )
     .unwrap();
-    // This memory stands for an interpreter with its modules. It is resident, and not only
-    // allocated.
+    // This memory is like the memory of an interpreter with its modules. It is resident, and not
+    // only allocated.
     let others = std::hint::black_box(vec![1u8; 200 << 20]);
     let index = within(folder.path(), Some(64 << 20));
     index

@@ -1,5 +1,5 @@
-//! An index as an application uses it: built from real data, opened, searched, refused, damaged,
-//! replaced.
+//! An index as an application uses it. The tests build it from real data, open, search, damage and
+//! replace it, and check errors.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -129,8 +129,8 @@ fn aisaq_answers_as_diskann_does() {
             code_bytes: Some(8),
             ..BuildOptions::default()
         },
-        // In this index, nine records of 428 bytes share a page. In the other index, fifteen
-        // records share one. So a beam asks for some pages twice.
+        // In this index, a page has nine records of 428 bytes. In the other index, a page has
+        // fifteen records. So a beam requests some pages twice.
         4096,
     );
     let texts = (
@@ -186,7 +186,8 @@ fn aisaq_answers_as_diskann_does() {
             // A candidate that leaves the list while its page is read is not expanded.
             assert!(found.hops > 0 && found.graph_reads >= found.hops, "{name}");
             assert_eq!(found.bytes_read, found.graph_reads * page_bytes, "{name}");
-            // Both indexes need as many distance computations, but read pages of different lengths.
+            // Both indexes need the same number of distance computations, but read pages of
+            // different lengths.
             let bytes_read = found.bytes_read;
             assert_eq!(
                 found,
@@ -239,7 +240,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                 };
                 assert_eq!(found.counters, expected, "{name}");
                 // In a wider beam, a cached candidate leaves its slot to another candidate. Without
-                // a cache, that one would be read later or not at all.
+                // a cache, the search would read the other candidate later or not at all.
                 if beam == 1 {
                     assert!(found.ids == plain.ids, "{name}");
                     assert!(found.distances == plain.distances, "{name}");
@@ -285,7 +286,8 @@ fn aisaq_searches_in_every_way() {
         };
         let (plain, from_medoid) = search(&aisaq, Strategy::BestFirst, false);
         assert!(plain > 0.9, "list {list}: recall {plain}");
-        // The search starts with the same seeds. Their exact distances replace distances by codes.
+        // The search starts with the same nodes as before. Their exact distances replace distances
+        // by codes.
         let (navigated, reads) = search(&aisaq, Strategy::BestFirst, true);
         let (coupled, coupled_reads) = search(&diskann, Strategy::BestFirst, true);
         let name = format!("list {list}: {navigated}, {coupled}, {plain}");
@@ -355,7 +357,8 @@ fn whole_pages_of_an_inline_index_find_no_less() {
         });
         let name = format!("list {list}, {strategy}: {alone:?}, {shared:?}");
         eprintln!("{name}");
-        // The other nodes of a page are candidates. Without this, seven of ten reads would remain.
+        // The other nodes of a page are candidates too. If they were not, three of ten reads would
+        // be saved.
         match strategy {
             Strategy::BestFirst => {
                 assert!(shared.0 >= alone.0, "{name}");
@@ -718,7 +721,7 @@ fn verify_finds_any_flipped_bit_of_any_file() {
                 let found = verify(&path, &Silent).unwrap();
                 let (name, problem) = (file.display().to_string(), found.problems.first());
                 let problem = problem.unwrap_or_else(|| panic!("{name}: {what}"));
-                // Another file may be reported as well, but this one must be.
+                // The report must name this file, and may name other files too.
                 let named = found.problems.iter().any(|problem| problem.file == name);
                 assert!(named, "{name}: {what}: {problem:?}");
             };
@@ -740,7 +743,8 @@ fn verify_finds_any_flipped_bit_of_any_file() {
             if grows.iter().any(|kind| name(file).starts_with(kind))
                 || files.iter().filter(vectors).max() == Some(file)
             {
-                // Direct inserts add pages. After a crash before their checkpoint, they stay there.
+                // Direct inserts add pages. If a crash comes before the next checkpoint, these
+                // pages stay in the file.
                 fs::write(file, longer).unwrap();
                 assert!(verify(&path, &Silent).unwrap().clean(), "{file:?}");
             } else {
@@ -795,7 +799,7 @@ fn verify_finds_files_that_were_mixed_up() {
                 swap();
             }
         }
-        // The other index has another seed, and all else is equal.
+        // The other index has another seed, but the same rows and options.
         let other = folder.path().join(format!("{compression}-other"));
         let options = BuildOptions {
             seed: 7,
@@ -899,7 +903,7 @@ fn stats_say_what_a_layout_takes_and_saves() {
                     8.0 * 600.0 * 4.0 * 33.0 / links,
                     "{name}"
                 );
-                // A code is stored once for each list that its node may be in.
+                // In the layout AiSAQ, a code is stored once for each list that has its node.
                 match layout {
                     Layout::Coupled => assert_eq!((stats.saved, nodes.saved), (0.0, 0.0)),
                     _ => assert!(stats.saved < 0.0 && nodes.saved < stats.saved, "{name}"),
@@ -986,7 +990,8 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             );
             let why = report.space.unwrap();
             assert_eq!((why.budget, why.degree), (space, report.degree), "{why:?}");
-            // The size as a multiple of the estimate by which the budget is kept.
+            // The size of the index, as a multiple of the estimate that must fit into the limit of
+            // space.
             let off = report.bytes as f64 / why.expected as f64;
             assert!(off <= 1.03 && why.expected <= space, "{off}: {why:?}");
             // The next degree was expected to take too much space.

@@ -63,8 +63,8 @@ fn gather(all: &Matrix, rows: &[u64]) -> Matrix {
 fn writing(update: Update) -> WriteOptions {
     WriteOptions {
         durability: Durability::OnFlush,
-        // Several threads, or several inserts at once, would make other links each time, and recall
-        // is compared.
+        // The test compares recall. Several threads, or several inserts at once, would make other
+        // links each time.
         threads: 1,
         update: Some(update),
         direct: DirectOptions {
@@ -269,8 +269,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(stats.garbage > 0 && stats.deleted == 0, "{stats:?}");
     place.check();
 
-    // Garbage adds up. One row in thirty was deleted already, and in no segment a fifth is garbage
-    // yet.
+    // Garbage of several deletes adds up. One row in thirty was deleted before, and in each segment
+    // less than a fifth is garbage.
     let garbage = stats.garbage;
     place.delete(&live, some(10..built, 12));
     place.insert(&live, segment);
@@ -290,8 +290,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(written > segment && written <= 2 * anyway, "{report:?}");
     place.check();
 
-    // The same holds after a reopen. No vector is inserted, and the last segment is emptied. There
-    // still is a segment to insert into.
+    // The same holds after the index is opened again. If no vector is inserted and the last segment
+    // becomes empty, the index still has a segment for new vectors.
     drop(live);
     let live = place.open(update);
     place.delete(&live, built..built + 3 * segment);
@@ -394,7 +394,8 @@ fn a_slot_that_is_not_the_dead_one_is_found_by_the_id_that_stands_twice() {
     let report = verify(place.index(), &Silent).unwrap();
     let found = |problem: &stratann::Problem| problem.what.contains("which another node has, too");
     assert!(report.problems.iter().any(found), "{:#?}", report.problems);
-    // The first page has one node too few, and the second page one node too many.
+    // By the wrong facts, the first page has one node too few, and the second page has one node too
+    // many.
     let mut wrong = chunks;
     wrong.chunks[0].boundaries[0] -= 1;
     std::fs::write(
@@ -425,8 +426,8 @@ fn a_reader_that_was_open_before_a_merge_goes_on() {
     assert!(report.segments_kept > 4, "{report:?}");
     let after = reader.search(&queries, &options).unwrap();
     assert_eq!((after.ids, after.distances), (before.ids, before.distances));
-    // Which of two nearly equal vectors a pipelined search finds depends on the order of
-    // completions. Here all reads complete.
+    // If two vectors are nearly equal, a pipelined search finds one of them, depending on the order
+    // of completions. Here all reads complete.
     let after = reader.search(&queries, &pipelined).unwrap();
     assert!(after.ids.iter().all(|&id| id < SIFT.built));
 }
@@ -506,7 +507,7 @@ fn with_the_chunks_of_a_segment_its_vectors_are_lost_and_no_garbage_comes_back()
 #[test]
 fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
     for update in [Update::Merge, Update::Accumulate] {
-        // Codes without a base, and chunks of two vectors, which take more than a block.
+        // The data give codes without a base. A chunk has two vectors, and takes more than a block.
         let data = Data {
             built: 1_100,
             segment: 700,
@@ -543,7 +544,8 @@ fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
             .find(|lost| lost.what.contains("may have been deleted"));
         assert!(said.is_some_and(|said| said.vectors == 0), "{report:#?}");
         assert_eq!(report.vectors_lost, 0, "{report:#?}");
-        // Nothing is lost. Some deleted vectors are back, but never in place of a later vector.
+        // The repair loses no live vector. Some deleted vectors are live again, but never in place
+        // of a later vector.
         let back = report.vectors - place.live.len() as u64;
         assert!(back > 0 && back < data.segment / 9, "{back}");
         let live = place.open(Update::Merge);

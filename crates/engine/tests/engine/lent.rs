@@ -1,5 +1,5 @@
-//! The memory that a catalog leases to indexes that are changed: as much as is useful, more if more
-//! changes wait, and to one index after the other.
+//! The memory that a catalog leases to an index that is open for changes. If more changes wait, the
+//! catalog leases more. Several indexes get the memory one after the other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -80,7 +80,7 @@ fn what_waits_is_lent_more_and_a_merge_gives_it_back() {
         "{merged} bytes leased after the merge, at first {first}"
     );
     assert!(live.index().memory().budget >= own);
-    // The memory is leased again.
+    // The catalog leases the memory again.
     assert!(
         (0..40).any(turn),
         "the leases never exceed the first {first} bytes"
@@ -143,8 +143,8 @@ fn changes_wait_for_each_other_where_there_is_room_for_one() {
         Err(Error::Memory { needs, .. }) => needs,
         other => panic!("{other:?}"),
     };
-    // The same holds for indexes that are open for searches. A change keeps its own index while it
-    // waits.
+    // The threads also wait for each other's indexes that are open for searches. While a call waits
+    // to open an index for changes, the catalog does not close this index.
     let options = CatalogOptions {
         memory: Some(alone + (2 << 20)),
         patience: Duration::from_secs(3_600),

@@ -1,4 +1,5 @@
-//! PRESS on real data: as a search strategy in one process, and divided as the servers have it.
+//! PRESS on real data: as a search strategy in one process, and divided into the parts of the
+//! servers.
 
 use std::path::Path;
 use std::sync::{OnceLock, mpsc};
@@ -91,7 +92,7 @@ impl Servers {
         Servers::with_room(path, u64::MAX)
     }
 
-    /// With this much memory for low codes in the compute server.
+    /// Opens the servers with `bytes` bytes of memory for low codes in the compute server.
     fn with_room(path: &Path, bytes: u64) -> Servers {
         let high = High::open(path, &Silent).unwrap();
         let kept = Low::room(high.collection(), bytes);
@@ -246,8 +247,8 @@ fn found_together(low_codes: LowCodes) {
         QUERIES * (LIST / 2),
         "not half of the candidate list is ranked"
     );
-    // A set of visited nodes that forgets nodes causes some nodes to be scored twice. One process
-    // and the servers have such sets of different sizes.
+    // The set of visited nodes may forget nodes, which are then scored twice. The set of one
+    // process and the sets of the servers differ in size.
     let near = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
     let by_high = counters.distance_computations - counters.low_computations;
     assert!(near(high + full, by_high), "{} {by_high}", high + full);
@@ -288,7 +289,8 @@ fn in_locality_order_fewer_reads_bring_the_candidates() {
     assert!(1.5 * near < input, "{near} {input}");
 }
 
-/// Far from the query, one node is expanded a round. Rounds grow up to the beam.
+/// Far from the query, each round expands one node. Nearer to the query, rounds grow up to the
+/// beam.
 #[test]
 fn the_first_rounds_visit_few_nodes() {
     let (path, _) = built(LowCodes::Nested);
@@ -376,17 +378,17 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
 }
 
 /// With offloaded low codes, and from the same start node, these queries find the same results.
-/// They take as many distances by low codes, as many exchanges, and a few more distances by high
-/// codes. Other queries may find other results: an additional node takes a slot in the high list
-/// (L_high).
+/// They need the same number of distances by low codes and of exchanges, and a few more distances
+/// by high codes. Other queries may find other results: an additional node takes a slot in the high
+/// list (L_high).
 #[test]
 fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     let (path, _) = built(LowCodes::Separate);
     let all = Servers::of(path);
     let code = u64::from(all.low.collection().low_bytes);
     assert_eq!(all.low.code_bytes(), 6000 * code);
-    // The memory suffices for all codes but one, for half of them, for some, or not even for the
-    // bits.
+    // The memory suffices for all codes but one, for half of the codes, for some codes, or not even
+    // for the bits.
     for bytes in [6000 * code - 1, 3000 * code, 200 * code, 500] {
         let some = Servers::with_room(path, bytes);
         let kept = some.low.kept().unwrap();
@@ -441,7 +443,7 @@ fn a_search_begins_at_seeds_whose_low_codes_are_here() {
         let (mut took, mut query) = ([0; 3], vec![0; 128]);
         for n in 0..QUERIES {
             queries().read(n, &mut query).unwrap();
-            // A list too short to find all answers, wherever a search starts.
+            // The list is so short that a search misses some answers, from any start node.
             let found = servers.search_with(&query, Press::TUNED, 22);
             ids.extend(found.ranked.ids);
             distances.extend(found.ranked.distances);
@@ -539,8 +541,8 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         of.read(n, &mut row).unwrap();
         row
     };
-    // 0 to 9: new vectors. 10 to 19: replacements. 20 to 29: inserted while others use the
-    // checkpoint before.
+    // The ids at 0 to 9 are new vectors, and those at 10 to 19 are replacements. The ids at 20 to
+    // 29 are inserted while servers use the earlier checkpoint.
     let new: Vec<u64> = (5000..5010).collect();
     let rows =
         |range: std::ops::Range<usize>| -> Vec<u8> { range.flat_map(|n| row(&more, n)).collect() };
@@ -562,7 +564,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         assert_eq!(nearest(servers, &row(&base, 7)), (7, 0.0), "{when}");
     };
     check(&servers, "waiting");
-    // A reader sees the changes that were logged when it opened.
+    // A reader sees the changes that were logged before it opened the index.
     let reading = Servers::of(&path);
     check(&reading, "read");
     servers.full.index().unwrap().compact(&Silent).unwrap();
@@ -626,7 +628,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
 }
 
 /// A vector that waited for a merge is found with the checkpoint before, even if many such vectors
-/// were deleted after the merge. After two merges, a checkpoint is gone.
+/// were deleted after the merge. After two merges, the first checkpoint no longer exists.
 #[test]
 fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -650,7 +652,7 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
         .unzip();
     servers.full.upsert(&ids, &rows.concat()).unwrap();
     servers.full.index().unwrap().compact(&Silent).unwrap();
-    // These are more deletes than a search ranks waiting vectors.
+    // The number of deletes is larger than the number of waiting vectors that a search ranks.
     servers.full.delete(&ids[..120]).unwrap();
     let found = servers.search(&query, Press::PAPER).ranked;
     let one = Matrix::new(query.clone(), 1, 128, base.element()).unwrap();
@@ -703,8 +705,8 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
             let state = servers.full.collection().state;
             let (told, hears) = mpsc::channel();
             let done = move |ranked| told.send(ranked).unwrap();
-            // All nodes are ranked. A waiting vector is found besides, and a merged vector by its
-            // node.
+            // Storage ranks all nodes, and finds a merged vector by its node. It also finds a
+            // vector that waits in memory.
             let all: Vec<u32> = (0..1000).collect();
             match servers.full.rank(state, &row(n), &all, 10, done) {
                 Ok(()) => {
@@ -729,8 +731,8 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
     });
 }
 
-/// The counters of a search with a list of 61: all distances, distances by low codes among them,
-/// hops. Then its recall.
+/// The counters of a search with a list of 61, and its recall. The counters are all distances, the
+/// distances by low codes among these, and the hops.
 fn counted(index: &Index, truth: &GroundTruth, options: SearchOptions) -> (u64, u64, u64, f64) {
     let options = SearchOptions {
         list: LIST,
@@ -1009,7 +1011,7 @@ fn servers_refuse_what_they_cannot_mean() {
     let bits = [0xFF; 63];
     assert!(Low::new(collection, &centroids, Some(&bits[1..]), codes.clone()).is_err());
     assert!(Low::new(collection, &centroids, Some(&bits), codes[16..].to_vec()).is_err());
-    // A node without a code here is asked for.
+    // The half asks for a node whose code it does not have.
     let none = Low::new(collection, &centroids, Some(&[0; 63]), Vec::new()).unwrap();
     let (mut nodes, mut missing) = (Vec::new(), Missing::default());
     below
@@ -1023,7 +1025,7 @@ fn servers_refuse_what_they_cannot_mean() {
     };
     let looked = above.look(&high, &[], &wrong, &mut Vec::new());
     assert!(looked.unwrap_err().is_call_wrong());
-    // Fewer nodes than asked for, and none.
+    // The ranking has fewer nodes than requested results, and then no nodes.
     let (told, hears) = mpsc::channel();
     for nodes in [&[1, 2][..], &[]] {
         let told = told.clone();

@@ -107,7 +107,7 @@ fn a_recall_is_found_that_was_asked_for() {
         (chosen - 3..=chosen).contains(&made),
         "{made} queries made of {chosen} rows"
     );
-    // An open handle continues with the recalls it knew.
+    // An open handle continues to use the measurement that it has read.
     assert!(index.search(&queries, &asked(0.95)).is_ok());
     assert_eq!(verify(&path, &Silent).unwrap().problem_count, 0);
 }
@@ -142,7 +142,7 @@ fn what_came_since_the_checkpoint_is_no_answer_that_a_calibration_counts() {
         // The inserted vectors could be half of the true neighbours. They must not count as missed
         // for every list.
         for (&(list, recall), &(_, before)) in measured().iter().zip(&before) {
-            // The inserted vectors may be in the graph by now, and then also among the true
+            // If the inserted vectors are in the graph by now, they are also among the true
             // answers.
             assert!(
                 recall > before - 0.03,
@@ -181,9 +181,9 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
             let least = if apart { 0.85 } else { 0.93 };
             assert!(recall > least, "{layout}, {strategy}: recall {recall}");
         }
-        // Easy queries expand fewer nodes, and none expands more. With a beam of 1, each query
-        // walks as with the longest list, and ends earlier. If the shortest measured list suffices
-        // for all queries, all expand as many; for .99 it never does.
+        // No query expands more nodes than with the longest list, and easy queries expand fewer.
+        // With a beam of 1, a query takes the same walk, and ends earlier. For .99, the shortest
+        // measured list is never enough.
         let way = SearchOptions {
             beam: Some(1),
             ..asked(0.99)
@@ -358,12 +358,12 @@ fn clusters_and_press_are_asked_for_a_recall() {
             assert!(hops.iter().min() < hops.iter().max(), "{preset}: {hops:?}");
         }
         // A row that is left out of its own search takes no slot in the list. Otherwise a list of k
-        // would be one too short.
+        // entries would be too short by one entry.
         let open_options = OpenOptions::default();
         let own = calibrate(&path, &open_options, None, 1, &Silent).unwrap();
         let last = |list| own.recalls.iter().rfind(|&&(at, _)| at <= list).unwrap().1;
         let is_of_lists = !index.has_clusters();
-        // The calibration uses rows alone, one of forty.
+        // The calibration uses only rows as queries: one row of forty.
         let chosen = (index.len() / 40).clamp(125, 500);
         assert_eq!(own.queries, chosen, "{preset}");
         assert!(
@@ -396,8 +396,8 @@ fn clusters_and_press_are_asked_for_a_recall() {
             continue;
         }
         drop(index);
-        // Three of four vectors are deleted, so the remaining ones are in four times as many
-        // clusters.
+        // Three of four vectors are deleted, so the same number of live vectors is in four times as
+        // many clusters.
         let writes = WriteOptions {
             threads: 1,
             ..WriteOptions::default()
@@ -425,7 +425,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
     );
 }
 
-/// For each vector, the number of the nearest pivot. Pivots are rows.
+/// The region of each vector: the number of the nearest of the rows `pivots`.
 fn regions(vectors: &Matrix, pivots: &Matrix) -> Vec<u64> {
     let nearest = brute_force(pivots, vectors, 1, Metric::L2, 2, &Silent).unwrap();
     nearest.ids
@@ -517,8 +517,7 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
             wider > asked / 2,
             "{layout}: {wider} of {asked} queries probe more"
         );
-        // If a region has fewer matches than a query may read, all of them are found, whatever the
-        // strategy that finds them.
+        // If a region has fewer matches than a query may read, each strategy finds all of them.
         let filter = Filter::parse("region == 4 and number == 3").unwrap();
         let few = index.search_filtered(&queries, &way, &filter).unwrap();
         let matching = few.explained.unwrap().matching;
@@ -612,7 +611,7 @@ fn what_cannot_be_is_said() {
     };
     build(&base, path("index"), &unmeasured, &Silent).unwrap();
     let index = open(&path("index"));
-    // In a small index, a search looks at all vectors, and 6,000 are few.
+    // In a small index, a search compares all vectors. An index of 6,000 vectors is small.
     let all = index.search(&queries, &asked(0.9)).unwrap();
     let exact = brute_force(&base, &queries, 10, Metric::L2, 1, &Silent).unwrap();
     assert_eq!(exact.recall(&all.ids, &all.distances, 10).unwrap(), 1.0);

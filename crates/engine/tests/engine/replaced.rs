@@ -1,5 +1,5 @@
-//! The index at a path is replaced while it is open: removed, rebuilt, merged, or a link to
-//! elsewhere.
+//! The index at a path is replaced while a handle has it open: it is removed, rebuilt or merged, or
+//! a link to another folder takes its place.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Users build an index again over an open handle, for example in notebooks.
+/// Users build an index again while a handle has the old index open, for example in notebooks.
 #[test]
 fn a_handle_leaves_the_index_alone_that_has_taken_its_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -57,7 +57,8 @@ fn a_handle_leaves_the_index_alone_that_has_taken_its_place() {
                 fs::remove_dir_all(&path).unwrap();
             }
             built(ROWS, preset, &path);
-            // Every change reports it, and the old index is still searched.
+            // Every change returns an error with this reason, while searches still read the old
+            // index.
             let says = |done: Result<(), Error>| {
                 let text = done.unwrap_err().to_string();
                 assert!(text.contains("open the index again"), "{preset}: {text}");

@@ -1,4 +1,5 @@
-//! Searches that a server submits, on real data. One index is only read, and another index changes.
+//! Searches that an application submits without waiting, on real data. One index is only read, and
+//! another index changes.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use stratann::{
 
 use super::fixtures::{self, SIFT_BASE, SIFT_QUERIES, head};
 
-/// Longer than any wait here, unless something hangs.
+/// A time that is longer than each wait of these tests, unless the program hangs.
 const LONG: Duration = Duration::from_secs(300);
 const ROWS: usize = 2_000;
 
@@ -149,7 +150,7 @@ fn the_smallest_memory_budget_is_kept_and_comes_back() {
                 },
                 2 => drop(search),
                 _ => {
-                    // All searches before it are done or dropped, so it can run.
+                    // All earlier searches have ended or were dropped, so this search can run.
                     let found = search.wait().unwrap();
                     same(&found, &expected, "under the budget");
                 }
@@ -517,7 +518,7 @@ fn one_with_a_filter_is_refused_late_or_cancelled_like_others() {
     let soon = Some(Instant::now() + Duration::from_millis(1));
     let late = submit(&wide, "part != 3", soon).unwrap().wait();
     assert!(matches!(late, Err(Error::DeadlineExceeded)), "{late:?}");
-    // Most of these are cancelled before their filter is evaluated.
+    // Most of these searches are cancelled before their filter is evaluated.
     let cancelled: Vec<_> = (0..20)
         .map(|_| submit(&wide, "part != 3", None).unwrap())
         .collect();
@@ -569,7 +570,7 @@ fn a_filter_is_of_the_moment_of_the_submission() {
         assert!(before.iter().all(is_third), "{name}");
         assert!(before.iter().any(|&id| id >= ROWS as u64), "{name}");
         let searches: Vec<_> = (0..4).map(|_| submit()).collect();
-        // Meanwhile the results are deleted, and the files that the searches read.
+        // During the searches, their results and the files that they read are deleted.
         let mut gone = before.clone();
         gone.sort_unstable();
         gone.dedup();
@@ -585,7 +586,7 @@ fn a_filter_is_of_the_moment_of_the_submission() {
             let right = |id: &u64| is_third(id) && gone.binary_search(id).is_err();
             assert!(there.all(right), "{name}");
         }
-        // A change is seen once its call has returned.
+        // Searches see a change when its call has returned.
         let other = RowTable::new(vec![part(3)]);
         live.set_attributes(&[4], &other, &Silent).unwrap();
         let near = SearchOptions { k: 1, ..options() };

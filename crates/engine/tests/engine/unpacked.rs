@@ -1,4 +1,4 @@
-//! Graphs that are unpacked in memory, beside the same indexes read from storage.
+//! Graphs that are unpacked in memory, compared with the same graphs read from storage.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ fn open(path: &Path, memory: Option<u64>) -> Result<Index, Error> {
     Index::open(path, &options)
 }
 
-/// The plan's parts, which must add up to the budget.
+/// The sum of the plan's parts, which must be the budget.
 fn all_of(plan: &MemoryPlan) -> u64 {
     let index = plan.codes + plan.codebook + plan.tables + plan.cache + plan.places;
     let pages = plan.graph_pages + plan.vector_pages + plan.unpacked + plan.navigation;
@@ -97,7 +97,7 @@ fn an_unpacked_graph_finds_as_much_without_a_read() {
     }
 }
 
-/// A measurement with much memory is also right for searches with little.
+/// A recall that was measured with much memory is also right for searches with little memory.
 #[test]
 fn an_index_is_calibrated_as_it_is_on_storage() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ fn an_index_is_calibrated_as_it_is_on_storage() {
     }
 }
 
-/// Presets of papers search pages, whatever the memory, and so does an index with a cache.
+/// Presets of papers search pages even with much memory. An index with a cache does so too.
 #[test]
 fn only_the_own_preset_is_unpacked_and_only_if_it_may_be() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn only_the_own_preset_is_unpacked_and_only_if_it_may_be() {
     }
 }
 
-/// Inserts, deletes and attributes, in a checkpoint and in the log behind it.
+/// The index has inserts, deletes and attributes, some in the checkpoint and some in the log.
 #[test]
 fn an_unpacked_graph_has_every_change() {
     for (layout, update) in [
@@ -192,7 +192,7 @@ fn an_unpacked_graph_has_every_change() {
         for (row, ids) in near.ids.chunks_exact(10).enumerate() {
             let id = row as u64;
             let gone = id < 200 || (ROWS as u64..ROWS as u64 + 100).contains(&id);
-            // Some descriptors are stored twice, so another id may be as near.
+            // Some rows occur twice, so another id may be as near.
             let itself = near.distances[10 * row] == 0.0 || ids.contains(&id);
             assert!(gone || itself, "{layout} {update:?}: {id} is lost");
             assert!(!(gone && ids.contains(&id)), "{layout}: {id} came back");

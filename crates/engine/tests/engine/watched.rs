@@ -19,10 +19,10 @@ use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows, slow};
 
 const ROWS: usize = 3_000;
 const QUERIES: usize = 60;
-/// Longer than any wait here, unless something hangs.
+/// A time that is longer than each wait of these tests, unless the program hangs.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Held by tests that count the threads that measure.
+/// Tests that count the measuring threads lock this.
 static THREADS: Mutex<()> = Mutex::new(());
 
 fn watched(queries: usize) -> OpenOptions {
@@ -73,7 +73,8 @@ fn found(known: &LiveRecall) -> f64 {
     known.last.unwrap().found
 }
 
-/// The mean and the lowest recall, by squared distances to some rows.
+/// The mean and the lowest recall of the results, if the index has these rows. Distances are
+/// squared.
 fn recall(queries: &Matrix, results: &SearchResults, rows: &[(u64, Vec<u8>)]) -> (f64, f64) {
     let mut shares = Vec::new();
     for (at, ids) in results.ids.chunks_exact(results.k).enumerate() {
@@ -397,8 +398,8 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
-    // In an index that grew from 100 vectors, a search reads all vectors. The same holds if all
-    // clusters are probed.
+    // In an index that grew from 100 vectors, a search reads all vectors. A search that probes all
+    // clusters does so too.
     for (preset, update) in [
         (Preset::STRATANN, Update::Accumulate),
         (Preset::STRATANN, Update::Merge),
@@ -438,7 +439,7 @@ fn what_others_change_meanwhile_makes_nothing_wrong() {
                         known.last.is_none_or(|last| last.found == 1.0),
                         "{preset}, {update}: {known:?}"
                     ),
-                    // Clusters were rebalanced again and again meanwhile.
+                    // During the searches, the clusters were rebalanced again and again.
                     Err(error) => {
                         assert!(matches!(error, Error::Restless { .. }), "{error}");
                         thrown_away += 1;
@@ -486,7 +487,7 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
         rows_of(&head(SIFT_BASE, ROWS), 0),
         head(SIFT_QUERIES, QUERIES),
     );
-    // Without a watch there is no thread and no sample.
+    // Without a watch, the index has no measuring thread and no sample.
     let plain = Arc::new(Index::open(&path, &OpenOptions::default()).unwrap());
     plain.search(&queries, &narrow(&plain)).unwrap();
     assert_eq!((plain.stats().live_recall, measuring()), (None, 0));
@@ -712,7 +713,7 @@ fn a_watch_is_of_one_index() {
         Catalog::open(root.path(), &catalog).unwrap_err().kind(),
         ErrorKind::Call
     );
-    // The sample moves with its index.
+    // The sample stays with its index when the directory is moved.
     drop(index);
     let moved = root.path().join("moved");
     std::fs::rename(&first, &moved).unwrap();
@@ -720,7 +721,7 @@ fn a_watch_is_of_one_index() {
     assert_eq!(index.stats().live_recall.unwrap().waiting, 10);
     assert_eq!(index.measure_recall(&Silent).unwrap().samples_measured, 1);
     drop(index);
-    // Other vectors have taken its place.
+    // Another index has taken the place of the moved index.
     std::fs::remove_dir_all(&moved).unwrap();
     let floats = matrix_of_floats(200, 24, 1);
     build(&floats, &moved, &options(Preset::STRATANN), &Silent).unwrap();

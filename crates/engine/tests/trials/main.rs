@@ -58,7 +58,8 @@ fn rows(of: &[(u64, u64)]) -> Matrix {
     Matrix::new(bytes.collect(), of.len(), DIM, Element::U8).unwrap()
 }
 
-/// Options with a list and probes for the whole index, so that a search misses no vector.
+/// Options with a list and a number of probes as large as the index, so that a search misses no
+/// vector.
 fn thorough(layout: Layout) -> SearchOptions {
     SearchOptions {
         k: 3,
@@ -144,8 +145,8 @@ fn read_versions(folder: &Path) -> Versions {
     text.lines().map(line).collect()
 }
 
-/// The possible states of ids after the calls that each caller has certainly completed, and perhaps
-/// one more call.
+/// The possible states of ids after the calls that each caller has certainly completed. Each caller
+/// may have made one more call.
 fn may(seed: u64, all: &Versions, done: &[u64]) -> May {
     let mut may: May = all.iter().map(|(&id, &v)| (id, [Some(v)].into())).collect();
     for (number, &done) in (0..).zip(done) {

@@ -112,7 +112,7 @@ impl Caller {
         ids.into_iter().map(|id| (id, self.version)).collect()
     }
 
-    /// The next call. It counts as done.
+    /// Returns the next call. The caller counts it as made.
     pub fn call(&mut self) -> Call {
         let call = match self.random.below(100) {
             0..36 => {

@@ -20,8 +20,8 @@ const RECORDS: usize = 32 << 10;
 /// The TLS state of a connection. Both directions share keys and counters.
 struct Tls {
     connection: Mutex<Connection>,
-    /// Writers lock this before `connection`, so that records are sent in the order in which they
-    /// were made.
+    /// Writers lock this field before `connection`, so that they send records in the order in which
+    /// the records were made.
     outgoing: Mutex<Outgoing>,
 }
 
@@ -42,8 +42,8 @@ impl Tls {
         self.outgoing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Encrypts and sends. If the time limit ends before all encrypted bytes are sent, the next
-    /// call sends them first.
+    /// Encrypts and sends bytes. If the time limit ends before all encrypted bytes are sent, the
+    /// next call sends them first.
     fn send(&self, bytes: &[u8], until: Option<Instant>) -> io::Result<Sent> {
         let mut outgoing = self.outgoing();
         let Outgoing { socket, records } = &mut *outgoing;
@@ -140,7 +140,8 @@ pub(crate) enum Closer {
 
 impl Closer {
     pub(crate) fn close(&self) {
-        // Closing fails if the peer has closed first, and has the same effect.
+        // If the peer has closed the connection first, this call fails, but the connection is
+        // closed.
         let _ = match self {
             Closer::Tcp(socket) => socket.shutdown(Shutdown::Both),
             Closer::Unix(socket) => socket.shutdown(Shutdown::Both),

@@ -8,26 +8,27 @@
 //!
 //! A message of a search has tens of node numbers. A system call for each message would cost more
 //! than the message itself. A worker therefore works in *turns*. In a turn it continues all queries
-//! that can continue, and queues their messages together when the turn ends. The thread that ends
-//! the last turn in progress writes the queued messages. So does a thread that finds enough
-//! messages in the queue. This is the paper's communicator, without a thread that must be woken for
-//! each write.
+//! that can continue, and queues their messages together when the turn ends. The queued messages
+//! are written by the thread that ends the last turn in progress, or by a thread that finds enough
+//! messages in the queue. The paper has a thread for these writes, the communicator, which must be
+//! woken for each write.
 //!
 //! A turn begins when its worker is notified, so that the messages of workers notified together are
 //! written together. Messages that are queued during a write are sent with the next write, which
 //! the same thread makes. A message therefore waits only for turns of other workers that began
-//! before it was queued. When the queue has about as many messages as half of the queries allowed
-//! in flight, the queue is written without waiting for turns.
+//! before it was queued. If the queue has about half as many messages as queries are allowed in
+//! flight, the queue is written without waiting for turns.
 //!
-//! A storage thread that ranks for many queries only appends its replies to the queue. It writes
-//! the replies of one turn of its executor together ([`after_turn`](stratann_tier::after_turn)).
+//! A storage thread that ranks for many queries only appends its replies to the queue. The thread
+//! writes the replies of one turn of its executor together
+//! ([`after_turn`](stratann_tier::after_turn)).
 //!
 //! A thread that must not wait for one peer uses an outbox that *hands over*. If the peer does not
-//! receive its bytes within milliseconds, a new thread writes them. That thread ends when the peer
-//! has received all of them.
+//! receive its bytes within milliseconds, a new thread writes them. The new thread ends when the
+//! peer has received all bytes.
 //!
-//! The peer receives all messages of a write with one read. It answers them together, so that
-//! batches form in both directions.
+//! The peer receives all messages of a write with one read. The peer answers these messages
+//! together, so that batches form in both directions.
 
 pub(crate) mod duplex;
 pub(crate) mod pipe;
@@ -48,7 +49,8 @@ const ROOM: usize = 64 << 10;
 const PROMPT: Duration = Duration::from_millis(2);
 /// The bytes of one piece. A slow peer has the full time limit for each piece.
 const PIECE: usize = 64 << 10;
-/// The largest number of bytes that wait for a slow peer. One more reply closes the connection.
+/// The largest number of bytes that wait for a slow peer. If more bytes would wait, the connection
+/// is closed.
 const MOST_BEHIND: usize = 8 << 20;
 
 /// Counters of the messages on connections.
@@ -101,7 +103,7 @@ impl Counts {
     }
 }
 
-/// How messages are batched.
+/// The settings for batches of messages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batching {
     /// If false, each message is written by itself. Used in comparisons.
@@ -128,7 +130,8 @@ pub(crate) struct Outbox {
     closer: Closer,
     batching: Batching,
     counts: Arc<Counts>,
-    /// When the connection last received something, in microseconds on the clock of its reader.
+    /// The time at which the connection last received bytes, in microseconds on the clock of its
+    /// reader.
     heard: AtomicU64,
     /// If a new thread may continue writes: this outbox, and the time that a slow peer has for each
     /// piece.
@@ -199,12 +202,12 @@ impl Outbox {
         }))
     }
 
-    /// Called when the connection received something.
+    /// Called when the connection has received bytes.
     pub(crate) fn hear(&self, at: Duration) {
         self.heard.store(at.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// When the connection last received something.
+    /// The time at which the connection last received bytes.
     pub(crate) fn heard(&self) -> Duration {
         Duration::from_micros(self.heard.load(Ordering::Relaxed))
     }
@@ -241,8 +244,8 @@ impl Outbox {
         queue
     }
 
-    /// Sends frames, now or with the messages of turns in progress. If the connection fails, it is
-    /// closed, and its reader notices that.
+    /// Sends frames, now or with the messages of turns in progress. If the write fails, the
+    /// connection is closed, and its reader returns an error.
     pub(crate) fn post(&self, bytes: &[u8]) {
         self.flush(self.add(bytes));
     }
@@ -279,7 +282,7 @@ impl Outbox {
             if let Some(rest) = rest
                 && self.hand_over(rest)
             {
-                // The new thread also sends frames that are appended in the meantime.
+                // The new thread also sends frames that are appended while it runs.
                 return;
             }
             queue = self.queue();
@@ -337,15 +340,15 @@ impl Outbox {
         }
     }
 
-    /// Writes, and returns the progress.
+    /// Writes bytes, and returns the number of written bytes.
     fn write(&self, sender: &mut Sender, bytes: &[u8], messages: usize) -> io::Result<Sent> {
         let sent = match self.batching.on {
             true => {
                 self.counts.wrote(messages as u64, bytes.len());
                 match (&self.behind, bytes.len()) {
                     (Some(_), _) | (None, ..=PIECE) => sender.send(bytes),
-                    // The limit applies to each piece, so that a slow link does not exceed it
-                    // either.
+                    // The limit applies to each piece, so that even a slow link keeps within the
+                    // limit.
                     (None, taken) => Ok(Sent {
                         taken,
                         whole: all(sender, bytes),
@@ -418,8 +421,8 @@ pub(crate) struct Inbox {
     patience: Duration,
     /// The deadline of a frame that has begun.
     begun: Option<Deadline>,
-    /// Whether a frame was taken since the last read. The next field: whether the receiver has a
-    /// time limit.
+    /// Whether a frame was taken since the last read. The field after `taken` is whether the
+    /// receiver has a time limit.
     taken: bool,
     limited: bool,
 }
@@ -553,7 +556,7 @@ mod tests {
         outbox.lay(&bytes);
         let traffic = outbox.counts.traffic();
         assert_eq!((traffic.sent, traffic.writes), (0, 0));
-        // One call for each thread that appended frames.
+        // Each thread that appended frames makes one call.
         outbox.send();
         outbox.send();
         let traffic = outbox.counts.traffic();

@@ -197,7 +197,7 @@ mod tests {
         let sent = bytes.clone();
         let writes = thread::spawn(move || {
             one.writer.write_all(&sent).unwrap();
-            // The reader of the dropped end can still be used.
+            // The reader of the same end was not dropped, and can still be used.
             drop(one.writer);
             let mut end = Vec::new();
             one.reader.read_to_end(&mut end).unwrap();

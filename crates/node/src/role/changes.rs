@@ -2,40 +2,42 @@
 //! each change at most once. It does not make a change that its client has withdrawn.
 //!
 //! A client that gets no answer asks again, perhaps through another compute server, while the first
-//! compute server keeps asking too. A request may also arrive long after its client withdrew it. If
-//! storage made such a late change, it could undo a later change of the same client.
+//! compute server continues to ask storage. A request may also arrive long after its client
+//! withdrew it. If storage made such a late change, it could undo a later change of the same
+//! client.
 //!
 //! Clients therefore number their changes, and each request lists the changes that its client still
-//! waits for ([`Wanted`]). Every other change up to the newest has ended for ever, and storage need
-//! not record it. Lee et al., *Implementing Linearizability at Large Scale and Low Latency*, SOSP
-//! 2015, §3, use the same method. For the wanted changes, storage keeps the outcome, even a
-//! failure, and answers a repeated request with this outcome. For any other change storage only
-//! answers that the change has ended ([`Reason::Over`]).
+//! waits for ([`Wanted`]). All other changes up to the newest have ended for ever, and storage need
+//! not record them. Lee et al., *Implementing Linearizability at Large Scale and Low Latency*, SOSP
+//! 2015, §3, use the same method. Storage keeps the outcome of each wanted change, even a failure,
+//! and answers a repeated request with this outcome. For any other change storage only answers that
+//! the change has ended ([`Reason::Over`]).
 //!
-//! A restarted storage server knows no changes. A token therefore names the run of storage that it
-//! is for, and another run refuses the token. Only the client knows whether it already got an
-//! answer, so the client decides whether to ask the new run.
+//! After a restart, storage knows no changes. So the token of a change names the run of storage
+//! that is to make the change. Every other run refuses the token. Only the client knows whether it
+//! already got an answer, so the client decides whether to send the change to the new run.
 //!
 //! Anyone who knows the secret can invent clients, so the memory for their changes is bounded. Over
-//! the bound, storage forgets the clients that have been silent for longest. It keeps clients with
-//! a change that waits or is being made.
+//! the bound, storage forgets the clients that have been silent for longest. But storage does not
+//! forget a client with a change that waits or is being made.
 //!
-//! When storage forgets clients, another *run* begins, though the process is the same. A change of
-//! a forgotten client is refused as a change of an earlier run. Its client thus learns that the
-//! change may already have been made, before storage makes it again. Clients that are still known
-//! keep their run.
+//! When storage forgets clients, another *run* begins, though the process is the same. Storage
+//! refuses a change of a forgotten client as a change of an earlier run. So before storage makes
+//! the change again, the client learns that an earlier run may have made it. Clients that are still
+//! known keep their run.
 //!
 //! **Guarantees.** After a call of a client has returned:
 //!
 //! - With an answer: the change is durable, this run of storage made it once, and never makes it
 //!   again.
 //! - With a failure or an interruption: storage does not make the change after a later acknowledged
-//!   change of the same client. Nor does it make the change after the client was told that the
-//!   withdrawal succeeded ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client whose call
-//!   ends in this way sends that message and waits briefly for the answer. Without the answer, the
-//!   client knows that storage may still make the change, perhaps after another client's change.
-//! - Compute servers ask for a change for as long as its client announced that it waits, 30 s by
-//!   default. They stop earlier when the client disconnects. Storage counts that time from the
+//!   change of the same client. After storage has told the client that the withdrawal succeeded, it
+//!   does not make the change either ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client
+//!   whose call ends in this way sends that message and waits briefly for the answer. Without the
+//!   answer, the client knows that storage may still make the change, perhaps after another
+//!   client's change.
+//! - Compute servers ask for a change for as long as its client said that it would wait, 30 s by
+//!   default. If the client disconnects, they stop earlier. Storage counts that time from the
 //!   arrival of a request, since a request can stay in the buffers of a connection for any time.
 //! - If a client dies without a message, a compute server stops asking for its changes when the
 //!   connection ends. Storage still makes the changes that it received before that.
@@ -49,8 +51,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::wire::{Changed, Reason, Token, Wanted};
 
-/// The largest number of known clients. Far fewer clients connect while a change is still
-/// requested.
+/// The largest number of known clients. In the time for which a change is requested, far fewer
+/// clients connect.
 const MOST: usize = 1 << 16;
 /// The largest number of changes that all clients wait for. These changes need about 15 MB of
 /// memory, or four times as much if each has failed with a long text.
@@ -129,11 +131,12 @@ struct Clients {
 /// The known changes of a client.
 #[derive(Debug)]
 struct Client {
-    /// The run in which the client was first seen.
+    /// The run in which storage first got a message of the client.
     run: u64,
     /// The time of the client's last message, as a count of messages.
     at: u64,
-    /// The newest change. Changes up to this one that are not in `open` have ended.
+    /// The number of the newest change. All changes up to this number have ended, except those in
+    /// `open`.
     newest: u64,
     open: BTreeMap<u64, Stage>,
 }
@@ -189,11 +192,11 @@ impl Changes {
         Changes::bounded(run, MOST, MOST_OPEN)
     }
 
-    /// Like [`new`](Self::new), with at most `clients` clients that wait for at most `open` changes
-    /// together. A single client may wait for more changes.
+    /// The same as [`new`](Self::new), with at most `clients` clients. All clients together wait
+    /// for at most `open` changes. A single client may wait for more changes.
     pub fn bounded(run: u64, clients: usize, open: usize) -> Changes {
         let kept = Clients {
-            // Clients that know no run send 0.
+            // A client that knows no run sends 0, so no run has the number 0.
             run: run.max(1),
             most: (clients, open),
             open: 0,
@@ -306,8 +309,8 @@ impl Clients {
 
     /// Forgets the clients that have been silent for longest, several at once, and begins another
     /// run, in which they are unknown. The client `but`, whose request is being served, is kept. So
-    /// are clients with a change that waits or is being made. Otherwise storage would tell them
-    /// that no further part of that change is made.
+    /// are clients with a change that waits or is being made. Otherwise storage would tell these
+    /// clients that it makes no further part of the change.
     fn forget(&mut self, but: u64) {
         let enough = |most: usize| most - most / 8;
         let (clients, open) = (enough(self.most.0), enough(self.most.1));
@@ -407,10 +410,11 @@ mod tests {
         // The client waits for this change, which arrives now with an older list.
         assert_eq!(begin(&changes, 1, 4, &[2, 3, 4], 4), Known::New);
         assert!(changes.starts(token(1, 4)));
-        // The next change withdraws the waiting one, so the waiting one is not made.
+        // The list of the next change lacks the waiting change, so the waiting change is withdrawn
+        // and not made.
         assert_eq!(begin(&changes, 1, 6, &[6], 6), Known::New);
         assert!(!changes.starts(token(1, 2)) && !changes.starts(token(1, 5)));
-        // A change that is being made has not ended.
+        // If a withdrawn change is being made, it has not ended.
         let give_up = |number| {
             told(6, &[number], |wanted| {
                 changes.give_up(token(1, number), wanted)

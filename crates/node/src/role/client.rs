@@ -1,5 +1,5 @@
-//! A client of a compute server. It tracks its requests until each is answered or its deadline
-//! passes.
+//! A client of a compute server. It tracks each request until the request is answered or its
+//! deadline passes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub enum Failure {
     Deadline {
         /// The server's name.
         server: String,
-        /// How long the client waited.
+        /// The time for which the client waited.
         waited: Duration,
         /// The last error before the deadline.
         trouble: String,
@@ -101,7 +101,7 @@ pub enum Outcome {
     },
 }
 
-/// The number of a completed request, and its answer.
+/// The number of a request that has ended, and the answer or the failure.
 pub type Ended = (u64, Result<Outcome, Failure>);
 
 /// The requests of a client.
@@ -109,7 +109,8 @@ pub type Ended = (u64, Result<Outcome, Failure>);
 pub enum Asked {
     /// Asks for a description of the collection.
     Describe {
-        /// Whether the collection will be changed. For changes a compute server needs only storage.
+        /// Whether the client wants to change the collection. For changes, a compute server needs
+        /// only storage.
         for_changes: bool,
     },
     /// Asks for the nearest vectors of a query.
@@ -146,12 +147,12 @@ impl Asked {
     }
 }
 
-/// The most time by which the client shortens the deadline that it sends to a server. In this time
-/// the server can still report why there is no answer.
+/// The maximum time by which the deadline that a client sends to a server is earlier than the
+/// client's own deadline. In this time, the server can report why there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
-/// How long servers forward the withdrawal of a change if the client does not wait for the outcome
-/// of the change.
+/// The time in which servers forward the withdrawal of a change whose outcome the client does not
+/// wait for.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
 struct Request {
@@ -176,7 +177,8 @@ pub struct ClientState {
     up: bool,
     /// The time since which the server has answered no request.
     unanswered: Option<Duration>,
-    /// The time of an unanswered request for a sign of life from the server.
+    /// The time at which the client asked the server for a sign of life, if the server has not
+    /// answered.
     probed: Option<Duration>,
     requests: BTreeMap<u64, Request>,
     /// Whether the client knows other servers.
@@ -190,15 +192,15 @@ pub struct ClientState {
     client: u64,
     /// The number of the newest change.
     newest: u64,
-    /// Changes whose requests ended at the client, but which storage may still make.
+    /// Changes that storage may still make, although the client has ended their requests.
     open: BTreeMap<u64, Meant>,
     /// Whether the last request was a change or a description for changes.
     changes: bool,
 }
 
 impl ClientState {
-    /// A client without a connection. `first` is a random number, so that the client's ids and
-    /// changes differ from the ids and changes of other clients.
+    /// Creates a client without a connection. `first` is a random number. It makes the client's ids
+    /// and changes differ from other clients' ids and changes.
     pub fn new(server: &str, retry: Duration, first: u64) -> ClientState {
         ClientState {
             server: server.to_owned(),
@@ -218,8 +220,8 @@ impl ClientState {
         }
     }
 
-    /// Like `self`, for a client that knows other servers. When a server is connected or silent,
-    /// the client asks whether it can answer now ([`waits`](Self::waits)).
+    /// Sets that the client knows other servers. When a server is connected or silent, such a
+    /// client asks the server whether it can answer now ([`waits`](Self::waits)).
     #[must_use]
     pub fn with_others(self) -> ClientState {
         ClientState {
@@ -262,7 +264,7 @@ impl ClientState {
     ) -> u64 {
         self.next = self.next.wrapping_add(1);
         if self.requests.is_empty() {
-            // No request was in flight, so silence proves nothing about the server.
+            // No request was in flight, so the server had nothing to answer.
             (self.unanswered, self.probed) = (None, None);
         }
         self.changes = asked.as_ref().is_none_or(Asked::is_for_changes);
@@ -299,7 +301,7 @@ impl ClientState {
     }
 
     /// Drops a request whose answer is not wanted. If the request is a change, the client tells
-    /// servers once that the change is withdrawn. The client's next change tells them again.
+    /// servers once that it withdraws the change. The client's next change tells the servers again.
     pub fn forget(&mut self, id: u64, out: &mut Vec<u8>) {
         let Some(meant) = self.ended(id).filter(|_| self.up) else {
             return;
@@ -322,12 +324,12 @@ impl ClientState {
         asked.or_else(|| self.open.remove(&id))
     }
 
-    /// Withdraws a change: storage must not make the change if it has not begun it. Returns the
-    /// number of this request, which also asks for the outcome.
+    /// Withdraws a change: if storage has not begun to make the change, it must not make the
+    /// change. Returns the number of this request, which also asks for the outcome.
     ///
     /// If the change was made, the request ends with [`Outcome::Changed`]. Otherwise it ends with
-    /// the change's possible effects ([`Failure::doubt`]). Returns `None` if the change has no
-    /// effect, or the request is no change.
+    /// the change's possible effects ([`Failure::doubt`]). Returns `None` if storage cannot have
+    /// made the change, or if the request is no change.
     pub fn give_up(
         &mut self,
         now: Duration,
@@ -377,7 +379,7 @@ impl ClientState {
     ) -> Result<Option<Ended>, WireError> {
         let message = Message::decode(frame)?;
         // The server is alive, so the time limits of the other requests start again. If the client
-        // knows other servers, a mere sign of life does not count.
+        // knows other servers, only the answer to a request counts.
         if !self.others || self.requests.contains_key(&frame.head.id) {
             self.unanswered = self.unanswered.map(|_| now);
         }
@@ -474,7 +476,7 @@ impl ClientState {
         self.waits.take()
     }
 
-    /// Asks for a sign of life. A server answers a request for a description at once, however many
+    /// Asks for a sign of life. A server answers a request for a description at once, even if many
     /// queries wait. Returns false if the client already asked and has no answer yet.
     pub fn probe(&mut self, now: Duration, out: &mut Vec<u8>) -> bool {
         if self.probed.is_some() || !self.up {
@@ -501,7 +503,7 @@ impl ClientState {
         Message::Describe { for_changes }.append(head, out);
     }
 
-    /// When to call [`timer`](Self::timer).
+    /// The time at which the caller must call [`timer`](Self::timer).
     pub fn next_timer(&self) -> Option<Duration> {
         let due = |request: &Request| request.again.min(request.deadline);
         self.requests.values().map(due).min()

@@ -3,7 +3,7 @@
 //!
 //! A worker has a few searches in flight, its *coroutines* (§4.1): while one search waits for a
 //! reply, the worker continues the other searches. Workers share only the low codes ([`Shelf`]).
-//! The lower 16 bits of an id are the worker's lane. Replies are dispatched by their lane.
+//! The lower 16 bits of an id are the worker's lane. A reply goes to the worker of its lane.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::waiting::GIVEN_UP;
 use super::{HalfError, LowHalf, Missing, Narrowing, Request, Shelf, Wants};
 use crate::wire::{Counters, Frame, HEADER, Head, Message, Reason, Token, WireError};
 
-/// The number of searches that may be in ranking, for each search that may walk.
+/// The number of searches that may wait for a ranking, for each search that may walk.
 const RANKED: usize = 8;
 
 /// The number of changes that may wait for storage at once.
@@ -28,18 +28,18 @@ const CHANGES: usize = 8;
 pub struct ComputeOptions {
     /// The number of searches that may walk at once.
     pub in_flight: usize,
-    /// How low codes narrow the candidates.
+    /// The rules by which low codes narrow the candidates.
     pub narrowing: Narrowing,
     /// The largest number of bytes of low codes. If all codes need more, the codes of unpopular
     /// nodes are offloaded to the memory server (§3.3).
     pub low_memory: u64,
-    /// The time after which an unanswered message is repeated. Each pause is twice as long as the
-    /// pause before.
+    /// The time after which an unanswered message is repeated. Each further pause is twice as long
+    /// as the last.
     pub retry: Duration,
     /// The time after which a connection without any reply counts as dead ([`Out::memory_silent`]).
     pub silence: Duration,
-    /// The interval at which the worker reports the memory server's state to storage, so that
-    /// storage keeps the state. The default is four times a minute. With [`Duration::MAX`], the
+    /// The interval at which the worker tells storage which state the memory server has, so that
+    /// storage keeps this state. The default is four times a minute. With [`Duration::MAX`], the
     /// worker never reports it.
     pub vouch: Duration,
     /// The memory server's name in error texts.
@@ -70,8 +70,8 @@ pub struct Worker<L: LowHalf> {
 }
 
 impl<L: LowHalf> Worker<L> {
-    /// A worker without connections. `first` is a random number, so that the worker's ids differ
-    /// from the ids of other runs. Workers that share a connection need different lanes.
+    /// Creates a worker without connections. `first` is a random number, so that the worker's ids
+    /// differ from the ids of other runs. Workers that share a connection need different lanes.
     pub fn new(shelf: Arc<Shelf<L>>, options: ComputeOptions, lane: u16, first: u64) -> Worker<L> {
         Worker {
             queries: Vec::new(),
@@ -100,10 +100,10 @@ impl<L: LowHalf> Worker<L> {
         id as u16
     }
 
-    /// Whether the worker can begin one more search at once. The worker can if a memory server is
-    /// connected and its low codes are loaded. Also, fewer than `in_flight` searches must be
-    /// walking, and the number of searches in ranking must be below its bound. Searches in ranking
-    /// do not count as walks (§4.3), and changes do not count as searches.
+    /// Whether the worker can begin one more search at once. For this, a memory server must be
+    /// connected, and its low codes must be loaded. Fewer than `in_flight` searches must be
+    /// walking. The number of searches that wait for a ranking must be below a bound of its own
+    /// (§4.3). Changes do not count.
     pub fn has_room(&self) -> bool {
         let most = self.common.options.in_flight.max(1);
         // While this worker waits for the memory server, another worker may have a connection that
@@ -134,8 +134,8 @@ impl<L: LowHalf> Worker<L> {
             .filter(|query| query.stage != Stage::Free)
     }
 
-    /// The obstacle that keeps searches from continuing, if there is one. Clients whose search
-    /// waits in vain for a worker receive this text.
+    /// The obstacle that keeps searches from continuing, if there is one. If a client's search is
+    /// not answered because it waits for a worker, the client gets this text.
     pub fn trouble(&self, now: Duration) -> Option<String> {
         let Common {
             options,
@@ -190,7 +190,7 @@ impl<L: LowHalf> Worker<L> {
         for query in &mut self.queries {
             if query.stage != Stage::Free {
                 let text = "a worker of the compute server failed at this request, or at another request that it handled at the same time";
-                // Storage continues with the change, and the client asks again.
+                // Storage continues to make the change, and the client asks for it again.
                 let reason = match query.request.is_change() {
                     true => Reason::Busy,
                     false => Reason::Failed,
@@ -213,7 +213,8 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when a change is withdrawn. The worker does not ask storage for it again.
+    /// Called when a change is withdrawn. After this call, the worker does not ask storage for the
+    /// change.
     pub fn given_up(&mut self, token: Token, out: &mut Out) {
         for query in &mut self.queries {
             if query.stage != Stage::Free && query.request.is(token) {
@@ -223,7 +224,7 @@ impl<L: LowHalf> Worker<L> {
     }
 
     /// Called when the memory server is connected. The memory server may have another state than
-    /// before. Unless the low codes have this state, the worker fetches them again.
+    /// before. If the low codes have another state, the worker fetches new low codes.
     pub fn memory_up(&mut self, now: Duration, out: &mut Out) {
         self.common.memory.set(true);
         self.common.vouch_from(Some(now));
@@ -257,13 +258,13 @@ impl<L: LowHalf> Worker<L> {
         }
     }
 
-    /// Called when the memory server sent something at time `at`, to this worker or to another
+    /// Called when the memory server sent a message at time `at`, to this worker or to another
     /// worker on the same connection.
     pub fn memory_heard(&mut self, at: Duration) {
         self.common.memory.heard(at);
     }
 
-    /// Called when storage sent something at time `at`, to this worker or to another worker on the
+    /// Called when storage sent a message at time `at`, to this worker or to another worker on the
     /// same connection.
     pub fn storage_heard(&mut self, at: Duration) {
         self.common.storage.heard(at);
@@ -360,7 +361,7 @@ impl<L: LowHalf> Worker<L> {
             }
             Message::Lists { step, lists } if step == current => {
                 let Some(low) = common.low_of(query.state) else {
-                    // Other low codes arrived in the meantime, and all walks began again.
+                    // Other low codes arrived before this frame, and all walks began again.
                     return Ok(());
                 };
                 let expanded = low.expand(&mut query.low, lists);
@@ -433,7 +434,7 @@ impl<L: LowHalf> Worker<L> {
         query.counters.storage_wire += frame.bytes() as u64;
         let common = &mut self.common;
         match message {
-            // No ranking was requested.
+            // The request was a change, so no ranking was requested.
             Message::Ranked { .. } if query.request.is_change() => {}
             Message::Ranked { answers, .. } if answers.len() > query.k() as usize => {
                 let text = format!(
@@ -495,7 +496,7 @@ impl<L: LowHalf> Worker<L> {
         Ok(())
     }
 
-    /// When to call [`timer`](Self::timer).
+    /// The time at which the caller must call [`timer`](Self::timer).
     pub fn next_timer(&self) -> Option<Duration> {
         let busy = self
             .queries
@@ -560,8 +561,8 @@ impl<L: LowHalf> Worker<L> {
                 self.common.go_on(now, query, out);
             }
         }
-        // If no query waits for a reply, no reply is late. An unanswered message of an abandoned
-        // query proves nothing about a connection that all workers share.
+        // If no query waits for a reply, no reply is late. If a query was abandoned, its unanswered
+        // message does not count as silence of the connection.
         let asked =
             |stage: fn(&Stage) -> bool| self.queries.iter().any(|query| stage(&query.stage));
         let walks = asked(|stage| matches!(stage, Stage::Walk(_)));

@@ -1,10 +1,10 @@
-//! The state of the index that each connection of a storage server uses, as the connection last
-//! named it. When all connections use the state after a merge, storage gives up the state before
-//! the merge.
+//! The state of the index that each connection of a storage server last named as the state that it
+//! uses. A *state* is the id of a checkpoint. When all connections use the state after a merge,
+//! storage gives up the state before the merge.
 //!
 //! Memory servers have no connection to storage, so compute servers name the state of their memory
-//! server. They name it with each ranking. Without searches they name it by renewing that state
-//! (`vouching.rs`).
+//! server. Each request for a ranking names this state. Without searches, compute servers name the
+//! state when they renew it (`vouching.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,8 +27,8 @@ struct Known {
 }
 
 impl Going {
-    /// The time in which the client of a lost connection is expected to connect again. For this
-    /// time, the state that the connection named last counts.
+    /// The time in which the client of a lost connection is expected to connect again. During this
+    /// time, storage keeps the state that the connection named last.
     pub const BACK: Duration = Duration::from_secs(60);
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -58,9 +58,9 @@ impl Going {
         }
     }
 
-    /// The state that all connections have named last: open connections, and lost connections that
-    /// are expected again. `None` if the connections named different states, if a connection has
-    /// named no state, or if no connection is open.
+    /// The state that all connections have named last, if it is the same state. Lost connections
+    /// that are expected again count. `None` if a connection has named no state, or if no
+    /// connection is open.
     pub fn all_by(&self, now: Duration) -> Option<u64> {
         let mut known = self.known();
         known.gone.retain(|&(until, _)| now < until);

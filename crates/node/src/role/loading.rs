@@ -1,5 +1,5 @@
-//! How a compute server gets its low codes. It requests a description of the collection, and then
-//! the codes, piece by piece, all of one state.
+//! The loading of low codes. A compute server requests a description of the collection, and then
+//! the codes of one state, piece by piece.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ pub(super) struct Loading {
     /// `None` until the collection is described.
     begun: Option<Begun>,
     backoff: Backoff,
-    /// When to repeat the request.
+    /// The time at which the request is repeated.
     pub(super) again: Duration,
 }
 
@@ -168,7 +168,7 @@ impl Loading {
                     return Loaded::Not;
                 }
             }
-            // The server has another state now.
+            // The memory server has another state now.
             (
                 Message::Refused {
                     reason: Reason::OtherState,

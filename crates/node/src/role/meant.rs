@@ -7,12 +7,12 @@ use crate::wire::{MOST_WANTED, Token};
 /// that is no change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Doubt {
-    /// The change was not made and will not be.
+    /// Storage has not made the change, and will not make it.
     #[default]
     Nothing,
     /// The change, or a part of it, may have been made. Storage makes no further part.
     Perhaps,
-    /// The change may still be made.
+    /// Storage may still make the change.
     Yet,
 }
 
@@ -23,14 +23,14 @@ pub(super) struct Meant {
     /// The run of storage that is to make the change, or 0 while the client knows none. No run
     /// makes a change for run 0.
     pub(super) run: u64,
-    /// Whether that run was asked for the change.
+    /// Whether the client asked that run for the change.
     pub(super) sent: bool,
-    /// Whether an earlier run may have made the change.
+    /// Whether an earlier run of storage may have made the change.
     pub(super) before: bool,
 }
 
 impl Meant {
-    /// The possible effects, while storage has not answered.
+    /// The possible effects of the change before storage has answered.
     pub(super) fn doubt(&self) -> Doubt {
         match (self.run, self.sent) {
             (0, _) => Doubt::Nothing,
@@ -39,7 +39,8 @@ impl Meant {
         }
     }
 
-    /// The possible effects if this run has not made the change and will not make it.
+    /// The possible effects if the run of storage that refused the change has not made it, and will
+    /// not make it.
     pub(super) fn refused(&self) -> Doubt {
         match self.before {
             true => Doubt::Perhaps,
@@ -63,8 +64,8 @@ pub(super) struct Wants {
     client: u64,
     /// The newest change that the list is about.
     pub(super) newest: u64,
-    /// The numbers of the changes, in ascending order. The last may be a change that is withdrawn
-    /// without waiting for its outcome.
+    /// The numbers of the changes, in ascending order. The last number may be a withdrawn change
+    /// whose outcome the client does not wait for.
     numbers: Vec<u64>,
 }
 

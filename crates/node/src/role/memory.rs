@@ -17,7 +17,7 @@ use crate::wire::{
 pub struct MemoryOptions {
     /// The largest number of walks at once.
     pub most: usize,
-    /// How long the server keeps a walk that gets no message.
+    /// The time for which the server keeps a walk that gets no message.
     pub idle: Duration,
     /// The largest number of bytes of low codes in one reply, less than [`MOST_BODY`].
     pub piece: usize,
@@ -44,7 +44,7 @@ struct Walk<Q> {
     answer: Vec<u8>,
     /// Whether the reply to that step ended the walk.
     done: bool,
-    /// When the server gives up the walk.
+    /// The time at which the server gives up the walk.
     until: Duration,
     /// The list size: the length of the high list (D_high). It determines the size of the walk's
     /// buffers.
@@ -153,19 +153,19 @@ impl<H: HighHalf> Checkpoints<H> {
 
 /// A connection of the memory role.
 pub struct MemoryState<H: HighHalf> {
-    /// The last state that the server sent to the client without a request.
+    /// The last state that the server announced to the client without a request.
     told: u64,
     /// Whether the client has used the checkpoint before the last one since the last call of
     /// [`was_behind`](Self::was_behind).
     behind: bool,
     options: MemoryOptions,
     walks: HashMap<u64, Walk<H::Query>>,
-    /// Completed walks, whose buffers the next walks reuse.
+    /// Walks that have ended. The next walks reuse their buffers.
     spare: Vec<Walk<H::Query>>,
     room: Room,
-    /// When to look for walks that are idle too long.
+    /// The time of the next check for walks that have been idle too long.
     sweep: Duration,
-    /// The half that was asked for the most popular nodes before the popularity was known.
+    /// The half that was asked for its most popular nodes before their popularity was known.
     uncounted: Option<Arc<H>>,
 }
 
@@ -176,11 +176,12 @@ impl<H: HighHalf> MemoryState<H> {
     /// The largest number of completed walks that are kept.
     const SPARE: usize = 64;
     /// The largest list size and the largest reply in bytes of a walk that is kept. Few queries are
-    /// larger. Without a limit all kept walks would grow to the buffers of the largest query.
+    /// larger. Without this limit, the buffers of all kept walks would grow to the size that the
+    /// largest query needs.
     const SPARE_LIST: usize = 1024;
     const SPARE_ANSWER: usize = 64 << 10;
 
-    /// A new connection.
+    /// Creates the state of a new connection.
     pub fn new(options: MemoryOptions) -> MemoryState<H> {
         MemoryState {
             told: 0,
@@ -221,7 +222,8 @@ impl<H: HighHalf> MemoryState<H> {
         self.walks.len()
     }
 
-    /// When to call [`expire`](Self::expire), or `None` without walks.
+    /// The time at which the caller must call [`expire`](Self::expire). `None` if there are no
+    /// walks.
     pub fn next_expiry(&self) -> Option<Duration> {
         (self.sweep < Duration::MAX).then_some(self.sweep)
     }
@@ -439,7 +441,7 @@ impl<H: HighHalf> MemoryState<H> {
                     Err(HalfError(text)) => (Reason::Invalid, text),
                 }
             }
-            // This walk did not get the steps between its last step and this step.
+            // The walk lacks the steps between its last step and the step of this request.
             Some(_) => (
                 Reason::Unknown,
                 "this memory server lacks earlier steps of the query".to_owned(),
@@ -474,8 +476,8 @@ impl<Q> Walk<Q> {
     /// estimates that this step asked for.
     ///
     /// # Errors
-    /// The reply exceeds a frame. To send the reply would close the connection, and so end all
-    /// walks of the connection.
+    /// The reply exceeds a frame. If the server sent such a reply, the connection would be closed,
+    /// and all its walks would end.
     fn answer<H: HighHalf<Query = Q>>(
         &mut self,
         high: &H,

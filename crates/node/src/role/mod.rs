@@ -19,14 +19,14 @@
 //!          <──changed──         <──changed────────────────────────
 //! ```
 //!
-//! A lost message is sent again, after growing pauses, until the query's deadline. The query begins
-//! again if the memory server has forgotten the query, was restarted, or serves another checkpoint
-//! of the index. Each query either gets a correct answer or fails by its deadline. The error names
-//! the server that did not answer.
+//! A lost message is sent again, after growing pauses, until the query's deadline. If the memory
+//! server has forgotten a query, was restarted, or serves another checkpoint of the index, the
+//! query begins again. Each query either gets a correct answer or fails by its deadline. The error
+//! names the server that did not answer.
 //!
-//! **Halves.** The computation of each role is behind a small trait ([`HighHalf`], [`LowHalf`],
-//! [`Ranker`]), so that this module knows neither vectors nor graphs. The order of the nodes in a
-//! message has no meaning, since messages sort them.
+//! **Halves.** The computation of each role is a *half*, behind a small trait ([`HighHalf`],
+//! [`LowHalf`], [`Ranker`]), so that this module knows neither vectors nor graphs. The order of the
+//! nodes in a message has no meaning: messages list nodes in ascending order.
 //!
 //! **Time** is a [`Duration`] since a fixed instant, which the process that runs the state machine
 //! chooses.
@@ -73,8 +73,8 @@ pub enum NotChanged {
     /// row that no index accepts, or storage that accepts no changes.
     #[error("{0}")]
     Invalid(String),
-    /// A step failed, perhaps after a part of the change became durable. A repeated request for the
-    /// change replaces that part.
+    /// A step failed, perhaps after a part of the change became durable. If the client requests the
+    /// change again, storage replaces that part.
     #[error("{0}")]
     Failed(String),
 }
@@ -90,7 +90,7 @@ pub struct Sizes {
     pub beam: usize,
 }
 
-/// How a compute server uses low codes to narrow the candidates.
+/// The rules by which a compute server narrows the candidates with low codes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Narrowing {
     /// The length of the low list (D_low) as a multiple of the length of the high list; 2 in the
@@ -121,8 +121,8 @@ pub struct Missing {
     /// The nodes, at most [`MOST_NODES`](crate::wire::MOST_NODES). If there are none, no code is
     /// needed.
     pub nodes: Vec<u32>,
-    /// How many nodes to score by high codes. They are selected from these nodes and the nodes that
-    /// are offered with them.
+    /// The number of nodes to score by high codes. The memory server selects them from `nodes` and
+    /// from the nodes that are offered in the same message.
     pub most: u32,
     /// The largest useful estimate of a distance.
     pub bound: f32,
@@ -147,7 +147,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The collection that is searched.
     fn collection(&self) -> Collection;
 
-    /// The centroids of the low codes, which [`LowHalf::load`] needs besides the codes.
+    /// The centroids of the low codes. [`LowHalf::load`] needs these and the codes.
     fn low_centroids(&self) -> Vec<u8>;
 
     /// Appends the low codes of those `nodes` that are among the `kept` most popular nodes of the
@@ -191,10 +191,10 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The half fails. Then the query has ended.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
-    /// Like [`refine`](HighHalf::refine), for a step that asks for low codes. It estimates the
-    /// distances of the nodes in `missing` by their low codes. Then it refines the nearest nodes of
-    /// `missing` and `offered`, which has the form of the nodes of `refine`. `estimates` is
-    /// overwritten with the estimates that are within the bound.
+    /// Does the work of [`refine`](HighHalf::refine) for a step that asks for low codes. First it
+    /// estimates the distances of the nodes in `missing` by their low codes. Then it refines the
+    /// nearest nodes of `missing` and `offered`, which has the form of the nodes of `refine`. The
+    /// call overwrites `estimates` with the estimates up to the bound.
     ///
     /// # Errors
     /// The half fails. Then the query has ended.
@@ -208,7 +208,7 @@ pub trait HighHalf: Send + Sync + 'static {
 
     /// Visits up to `beam` unvisited candidates of the high list, nearest first, and appends their
     /// packed adjacency lists. If all candidates are visited, it appends nothing and returns false.
-    /// It may leave some candidates for the next step. If the lists exceed a frame, the query
+    /// The call may leave some candidates for the next step. If the lists exceed a frame, the query
     /// fails.
     fn advance(&self, query: &mut Self::Query, lists: &mut Vec<u8>) -> bool;
 
@@ -256,8 +256,8 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
 
     /// Begins a query with a high list of length `list`. Appends the nodes at which the search
     /// begins, with their estimates by low codes: these are the first nodes that the high half
-    /// refines. If the low codes of these nodes are offloaded, `missing` is overwritten with the
-    /// nodes.
+    /// refines. If the low codes of these nodes are offloaded, the call overwrites `missing` with
+    /// these nodes.
     ///
     /// # Errors
     /// The row is no valid query.
@@ -311,7 +311,7 @@ pub trait Ranker: Send + Sync + 'static {
     /// state.
     fn collection_of(&self, state: u64) -> Option<Collection>;
 
-    /// Finds the `k` nodes nearest to a row by exact distance. `of` is the state of the nodes, and
+    /// Finds the `k` nodes nearest to a row by exact distance. `of` has the state of the nodes, and
     /// the row. The ranking includes the vectors of the index that are in no checkpoint yet.
     ///
     /// The call returns at once, ranks on threads of its own, and calls `done` on one of them. The
@@ -330,9 +330,9 @@ pub trait Ranker: Send + Sync + 'static {
         done: Done,
     ) -> Result<(), HalfError>;
 
-    /// Releases the states that no server needs any more. It is called several times a second, but
-    /// not while a change is being made. A state is needed while some server asks for it several
-    /// times a minute. Compute servers ask for the state of their memory server, even without
+    /// Releases the states that no server needs any more. The server calls this several times a
+    /// second, but not while a change is being made. A state is needed while some server names it
+    /// several times a minute. Compute servers name the state of their memory server, even without
     /// searches. If all compute servers have named the same state, that state is `all_by`
     /// ([`Going::all_by`]), and no other state is needed.
     fn tidy(&self, _all_by: Option<u64>) {}
@@ -342,12 +342,12 @@ pub trait Ranker: Send + Sync + 'static {
     /// later includes the change.
     ///
     /// # Errors
-    /// [`NotChanged`]: the index accepts no changes, or not this change. Or a step failed, perhaps
-    /// after a part of the change was made.
+    /// [`NotChanged`]: the index accepts no changes, the change is invalid, or a step failed. In
+    /// the last case, a part of the change may have been made.
     fn change(&self, upserts: (&[u64], &[u8]), deletes: &[u64]) -> Result<Changed, NotChanged>;
 }
 
-/// When to repeat a request that is not answered. Each pause is twice as long as the pause before.
+/// The time at which an unanswered request is repeated. Each pause is twice as long as the last.
 #[derive(Clone, Copy, Debug)]
 struct Backoff {
     first: Duration,
@@ -380,7 +380,7 @@ fn other_row(found: usize, right: u32) -> String {
     format!("the row has {found} bytes; rows of this collection have {right} bytes")
 }
 
-/// The text that refuses a request for another state than the state of the server.
+/// The text that refuses a request for a state that the server does not have.
 fn other_state(own: u64, theirs: u64) -> String {
     format!(
         "this server has state {own:016x} of the index, and the request is for state {theirs:016x}"

@@ -2,8 +2,8 @@
 
 use crate::wire::{Head, Message, Reason};
 
-/// The most bytes of an emptied buffer that are kept for reuse. Changes need mebibytes and are
-/// rare.
+/// The capacity up to which an emptied buffer stays for reuse, in bytes. Changes need mebibytes and
+/// are rare.
 const KEPT: usize = 256 << 10;
 
 /// The output of a worker, as frames.
@@ -17,8 +17,8 @@ pub struct Out {
     clients: Vec<u8>,
     /// For each frame in `clients`: the client, the id of the request, and the end of the frame.
     answered: Vec<(u64, u64, usize)>,
-    /// Whether the shelf has new low codes. If so, the other workers have to check the shelf
-    /// ([`Worker::timer`](super::Worker::timer)).
+    /// Whether the [`Shelf`](super::Shelf) has new low codes. If so, the other workers have to
+    /// check the shelf ([`Worker::timer`](super::Worker::timer)).
     pub renewed: bool,
     /// Whether the memory server has been silent too long. If so, the caller has to replace its
     /// connection.

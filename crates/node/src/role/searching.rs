@@ -27,7 +27,7 @@ pub(super) enum Peer {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// There is no search.
+    /// The slot has no search.
     Free,
     /// The search continues when the server is connected, or when a pause ends.
     Held(Peer),
@@ -52,22 +52,22 @@ pub(super) struct Query<Q> {
     pub(super) stage: Stage,
     pub(super) request: Request,
     pub(super) low: Q,
-    /// When the search began.
+    /// The time at which the search began.
     pub(super) began: Duration,
-    /// The length of the high list (D_high) in this attempt. If much of the result with a smaller
-    /// list was deleted, this length is larger than requested.
+    /// The length of the high list (D_high) in this attempt. If many results of an earlier attempt
+    /// were deleted, this length is larger than requested.
     pub(super) list: u32,
     /// The id of this attempt.
     pub(super) id: u64,
     pub(super) state: u64,
     /// The result of the walk, empty until the walk has ended.
     pub(super) found: Vec<u32>,
-    /// The last message, in case it has to be repeated.
+    /// The last message. The worker sends it again if no reply arrives.
     pub(super) asked: Vec<u8>,
     pub(super) backoff: Backoff,
     pub(super) again: Duration,
     pub(super) counters: Counters,
-    /// The number of distances that abandoned walks computed by low codes.
+    /// The number of distances that abandoned walks of this search computed by low codes.
     pub(super) low_before: u64,
     /// The last error.
     pub(super) trouble: Option<String>,
@@ -81,7 +81,7 @@ pub(super) struct Line {
     /// The time since which the server has answered no request. Time without requests does not
     /// count.
     pub(super) unanswered: Option<Duration>,
-    /// How long the server had been silent when the last request was given up.
+    /// The time for which the server had been silent when the worker gave up the last request.
     before: Duration,
 }
 
@@ -104,7 +104,7 @@ impl Line {
         self.set(self.up);
     }
 
-    /// Called when the server sent something to a worker that shares the connection.
+    /// Called when the server has sent a message to another worker on the same connection.
     pub(super) fn heard(&mut self, at: Duration) {
         if let Some(since) = self.unanswered.filter(|&since| since < at) {
             (self.unanswered, self.before) = (Some(since.max(at)), Duration::ZERO);
@@ -166,7 +166,8 @@ pub(super) struct Common<L> {
     pub(super) storage: Line,
     pub(super) loading: Option<Loading>,
     pub(super) vouching: Vouching,
-    /// Whether other low codes are needed. If so, also when to fetch them or check the shelf again.
+    /// Whether the worker needs other low codes. If so, it fetches them or checks the shelf at the
+    /// time `again`.
     pub(super) stale: bool,
     pub(super) again: Duration,
 }
@@ -219,7 +220,7 @@ impl<Q: Default> Query<Q> {
         self.request.wants = NOTHING;
     }
 
-    /// Waits for a server until it is connected, or until a set time.
+    /// Makes the search wait until a server is connected, or until a set time.
     pub(super) fn hold(&mut self, peer: Peer, why: &str) {
         self.stage = Stage::Held(peer);
         self.again = Duration::MAX;
@@ -297,9 +298,9 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Whether a ranked search has to walk again, since too many of its nodes are deleted. If so,
-    /// the list size of the search grows and its result is dropped. Lists and codes are as of the
-    /// last merge, so walks also find nodes deleted since.
+    /// Whether a ranked search has to walk again because too many of its nodes are deleted. If so,
+    /// the list size of the search grows and its result is dropped. Lists and codes are as old as
+    /// the last merge, so walks also find nodes that were deleted after the merge.
     pub(super) fn walks_again(
         &self,
         now: Duration,
@@ -317,7 +318,7 @@ impl<L: LowHalf> Common<L> {
         };
         let (k, list) = (*k, *list);
         let counted = (query.found.len() as u32).saturating_sub(refused);
-        // Almost as many nodes as a ranking would have without deletes.
+        // Without deletes, a ranking has about half as many nodes as the list.
         let enough = (list / 2).max(k);
         let is_enough = counted >= enough || refused <= enough / 4 && counted >= k;
         // A walk with a larger list takes longer than all walks of the search so far.
@@ -387,14 +388,14 @@ impl<L: LowHalf> Common<L> {
 
     /// Requests a change from storage. If storage is not connected, the client is told so, and
     /// repeats its request for as long as it wants the change. A change must not wait in the
-    /// compute server. Nor may the compute server repeat a change to a storage server that has
-    /// forgotten it. Otherwise storage could make the change long after the client got a reply, and
-    /// undo later changes.
+    /// compute server. The compute server must not repeat a change to a storage server that has
+    /// forgotten the change either. In both cases, storage could make the change long after the
+    /// client got a reply, and undo later changes.
     pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return self.no_storage(query, "is not connected", out);
         }
-        // All attempts have one id, since a reply to any attempt is sufficient.
+        // All attempts have the same id, so that a reply to any attempt is enough.
         if query.id == 0 {
             query.id = self.id();
         }
@@ -557,7 +558,8 @@ impl<L: LowHalf> Common<L> {
         }
     }
 
-    /// Logs a warning if not a single low code fits into the space, unless that was true before.
+    /// Logs a warning when no low code fits into the memory for them. If no code fitted before
+    /// either, logs nothing.
     fn warn_of_none(&self, low: &L) {
         let keeps_none = |low: &L| low.kept() == Some(0) && low.collection().nodes > 0;
         if !keeps_none(low) || self.low.as_deref().is_some_and(keeps_none) {

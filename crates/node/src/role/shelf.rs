@@ -18,7 +18,7 @@ pub(super) struct Kept<L> {
 }
 
 impl<L: LowHalf> Shelf<L> {
-    /// `low` are the codes, if there are any. Without codes the first worker fetches them.
+    /// `low` has the codes, if there are any. Otherwise the first worker fetches codes.
     pub fn new(low: Option<L>) -> Shelf<L> {
         Shelf {
             kept: Mutex::new(Kept {

@@ -12,21 +12,21 @@ use super::out::append_refusal;
 use super::{HalfError, NotChanged, Ranker, other_row, other_state};
 use crate::wire::{Changed, Frame, Head, Ids, Message, Ranked, Reason, Token, Wanted, WireError};
 
-/// The number of rankings that a server may have at once, over all its connections.
+/// The rankings that a server may have at once, over all its connections.
 #[derive(Debug)]
 pub struct Slots {
     most: usize,
     taken: AtomicUsize,
 }
 
-/// A ranking's place among the [`Slots`], which becomes free when this is dropped. Drop this only
-/// after the last resource of the ranking is released. If a ranking waits for a stalled device,
-/// neither a deadline nor the end of the connection frees its place.
+/// A ranking's slot among the [`Slots`]. The drop of this value frees the slot. Drop it only after
+/// the last resource of the ranking is released. So if a ranking waits for a stalled device,
+/// neither a deadline nor the end of the connection frees its slot.
 #[derive(Debug)]
 pub struct Slot(Arc<Slots>);
 
 impl Slots {
-    /// At most `most` rankings.
+    /// Creates slots for at most `most` rankings.
     pub fn new(most: usize) -> Arc<Slots> {
         let taken = AtomicUsize::new(0);
         Arc::new(Slots { most, taken })
@@ -93,7 +93,7 @@ pub struct RankJob<'a> {
 pub struct NotRanked<'a> {
     /// The error of the half.
     pub why: &'a HalfError,
-    /// Whether storage has given up the state in the meantime. If so, the search begins again.
+    /// Whether storage has given up the state during the ranking. If so, the search begins again.
     pub gone: bool,
 }
 
@@ -105,13 +105,13 @@ pub struct StorageState {
     /// The rankings in progress, by id: the state, and the client's deadline.
     ranking: HashMap<u64, (u64, Duration)>,
     nodes: Vec<u32>,
-    /// The table in which the connection names the state that it uses, the connection's number in
-    /// that table, and the last state that it named.
+    /// The table in which the connection records the state that it uses, the number of the
+    /// connection in that table, and the last state that it recorded.
     line: Option<(Arc<Going>, u64, u64)>,
 }
 
 impl StorageState {
-    /// How long the server works for a client without a deadline.
+    /// The time after which the server stops work for a client without a deadline.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A new connection to a server with these slots and changes.
@@ -288,7 +288,8 @@ impl StorageState {
         };
         let head = Head { id, state, left: 0 };
         if until < now {
-            // The server replies all the same, so that the client knows that storage is alive.
+            // The deadline has passed, but the server still replies, so that the client knows that
+            // storage is alive.
             let text = "the ranking was not done in time";
             let reason = Reason::Deadline;
             return append_refusal(head, reason, text, out);
@@ -310,8 +311,8 @@ impl StorageState {
     }
 
     /// Whether the caller has to make a change that [`message`](Self::message) returned. If the
-    /// deadline of the change has passed, the result is false, and the reply is appended. The
-    /// result is also false if the client has withdrawn the change in the meantime and was told so.
+    /// deadline of the change has passed, the result is false, and the reply is appended. If the
+    /// client has withdrawn the change and was told so, the result is false too.
     pub fn starts(
         &self,
         now: Duration,
@@ -319,8 +320,8 @@ impl StorageState {
         out: &mut Vec<u8>,
     ) -> bool {
         if now >= until {
-            // A client whose request has expired may have changed the same ids again, so the change
-            // must not be made now.
+            // After the deadline, the client may have changed the same ids again. So storage must
+            // not make the change now.
             let text = "the change waited until its deadline; the change was not made, and will not be made";
             let end = End::not(Reason::GivenUp, text);
             self.changes.end(token, end.clone());
@@ -369,7 +370,7 @@ fn answer_known(head: Head, known: Known, out: &mut Vec<u8>) {
             let text = "the server is making this change, which is not durable yet";
             append_refusal(head, Reason::Busy, text, out);
         }
-        // The reply names this run, so that the client can send the change to it.
+        // The reply names this run of storage, so that the client can send the change to this run.
         Known::OtherRun(run) => {
             let text = "this change was sent before the storage server was restarted, or the server has forgotten this client";
             append_refusal(Head { state: run, ..head }, Reason::OtherState, text, out);

@@ -12,11 +12,11 @@
 //! have connections to both. So each compute server vouches for its memory server, several times a
 //! minute.
 //!
-//! A memory server may follow merges slowly, or not at all. Storage still ranks its searches, for
-//! as long as the memory server answers. A memory server that has disconnected or is silent delays
-//! merges for at most a minute. A compute server names the state after a merge as soon as it has
-//! the low codes of that state. When all compute servers have named it, storage does not wait for
-//! the minute (`going.rs`).
+//! A memory server may adopt the checkpoint of a merge late, or never. As long as the memory server
+//! answers, storage ranks searches in its state. A memory server that has disconnected or is silent
+//! delays merges for at most a minute. A compute server names the state after a merge as soon as it
+//! has the low codes of that state. When all compute servers have named the new state, storage
+//! gives up the old state at once (`going.rs`).
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::wire::{Frame, Head, Message, Reason, append_rank};
 /// The renewals of a worker.
 #[derive(Debug)]
 pub(super) struct Vouching {
-    /// When to ask the memory server next, or never without a connection.
+    /// The time of the next request to the memory server. Without a connection, there is none.
     pub(super) next: Duration,
     /// The id of the last request, while it is unanswered.
     asked: Option<u64>,
@@ -99,7 +99,7 @@ impl<L: LowHalf> Common<L> {
         };
         let state = frame.head.state;
         if self.storage.up && state != 0 {
-            // The row deliberately has an invalid length, so that storage ranks nothing.
+            // The row has an invalid length on purpose, so that storage ranks nothing.
             let head = Head { id, state, left: 0 };
             append_rank(head, 1, &[0], &mut Vec::new(), &mut out.storage);
         }

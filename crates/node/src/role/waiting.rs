@@ -13,9 +13,9 @@ use crate::wire::{Collection, Frame, Head, Message, Reason, Token, WireError};
 pub struct Request {
     /// The number of the client's connection.
     pub client: u64,
-    /// The client's id for the request.
+    /// The id that the client gave the request.
     pub id: u64,
-    /// When the client stops waiting.
+    /// The time at which the client stops waiting.
     pub deadline: Duration,
     /// The content of the request.
     pub wants: Wants,
@@ -49,7 +49,7 @@ pub enum Wants {
 /// The work that a client's message leaves for the caller ([`Waiting::message`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Whether one more request waits for a worker.
+    /// Whether the message has added a request that waits for a worker.
     pub waits: bool,
     /// A change that workers have to drop ([`given_up`](super::Worker::given_up)).
     pub given_up: Option<Token>,
@@ -92,7 +92,7 @@ impl Request {
 /// The reply to a change that its client has withdrawn. The client does not read it.
 pub(super) const GIVEN_UP: &str = "the client has given up this change";
 
-/// Requests that wait, and requests that are known.
+/// The requests that wait for a worker, and the requests in progress.
 #[derive(Debug)]
 pub struct Waiting {
     most: usize,
@@ -106,7 +106,7 @@ pub struct Waiting {
     next: Duration,
     /// The bytes of the rows in the queue.
     bytes: usize,
-    /// The obstacle that a worker last reported.
+    /// The reason that a worker last reported why searches cannot continue.
     trouble: Option<String>,
     /// Requests that wait or are in progress, by client and id.
     known: HashSet<(u64, u64)>,
@@ -122,8 +122,8 @@ impl Waiting {
     /// half of the queries, so that other clients have space.
     pub const MOST_BYTES: usize = 64 << 20;
 
-    /// Space for `most` requests. `list` and `beam` are the defaults for clients that name none.
-    /// `patience` is the time that a client without a deadline waits.
+    /// Creates a queue for `most` requests. `list` and `beam` are the defaults for clients that
+    /// name none. `patience` is the time that a client without a deadline waits.
     pub fn new(most: usize, list: u32, beam: u32, patience: Duration) -> Waiting {
         Waiting {
             most,
@@ -153,8 +153,8 @@ impl Waiting {
     /// not answered yet is ignored.
     ///
     /// `collection` is the collection that is searched, if it is known yet. `trouble` is the reason
-    /// why no search could be answered now. It is the reply to a request for a description, while
-    /// searches still wait.
+    /// why no search could be answered now. The reply to a request for a description has this
+    /// reason, while searches continue to wait.
     ///
     /// # Errors
     /// The frame is no message of a client. The caller has to close the connection.
@@ -277,15 +277,15 @@ impl Waiting {
         ))
     }
 
-    /// The text of the refusal if there is no space for one more request, even after requests whose
-    /// deadline has passed are removed.
+    /// First removes requests whose deadline has passed. If there is still no space for one more
+    /// request, returns the text of the refusal.
     fn no_room(&mut self, now: Duration, request: &Request, out: &mut Out) -> Option<String> {
         if self.is_greedy(request.client, request.bytes()) {
             let text = "this connection has as many queries and changes waiting as this compute server allows. Ask another server, or ask later";
             return Some(text.to_owned());
         }
         if self.queue.len() >= self.most {
-            // Workers may not have removed the requests whose deadline has passed.
+            // Some requests whose deadline has passed may still be in the queue.
             let trouble = self.trouble.take();
             self.expire(now, trouble.as_deref(), out);
         }

@@ -16,7 +16,7 @@ const _: () = assert!(MOST_ROWS + 16 * MOST_IDS + 8 * MOST_WANTED + 64 < MOST_AS
 /// The reasons why a change ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// A part was refused, was not made, or was not answered in time.
+    /// A server refused a part, could not make it, or did not answer in time.
     #[error(transparent)]
     Server(#[from] Failure),
     /// The rows or ids are invalid.
@@ -34,8 +34,8 @@ pub struct Done {
     pub upserted: u64,
     /// The number of ids that were deleted.
     pub deleted: u64,
-    /// The number of ids to delete that did not exist but may have existed before. Storage was
-    /// restarted in the meantime, and its earlier run may have deleted them.
+    /// The number of ids to delete that did not exist after a restart of storage. The run before
+    /// the restart may have deleted them.
     pub unsure: u64,
 }
 
@@ -61,8 +61,8 @@ pub struct Unfinished {
     /// The number of ids in doubt, which follow the ids of the durable part. All or some of the ids
     /// in doubt may have been changed too.
     pub unknown: usize,
-    /// Whether the ids in doubt may still be changed later, since no server could be told that the
-    /// change is withdrawn.
+    /// Whether storage may still change the ids in doubt later. This is true if the client could
+    /// tell no server that it withdraws the change.
     pub yet: bool,
     /// The number of all ids of the change.
     pub total: usize,
@@ -105,8 +105,8 @@ impl fmt::Display for Unfinished {
     }
 }
 
-/// An id that occurs twice, if there is one. In a change with a repeated id it would be ambiguous
-/// which of its vectors to keep.
+/// An id that occurs twice, if there is one. If an id occurs twice, it is unclear which of its
+/// vectors is the last.
 pub fn twice(ids: &[u64]) -> Option<u64> {
     let mut seen = HashSet::with_capacity(ids.len());
     ids.iter().copied().find(|&id| !seen.insert(id))
@@ -124,9 +124,9 @@ impl Client {
     ///
     /// # Errors
     /// [`Unfinished`], with the durable part and the part in doubt. If an id is given twice,
-    /// nothing is changed. In all other cases `read` failed, or a part was refused, failed, or was
-    /// not answered in time. If a part is interrupted or not answered in time, the call asks
-    /// storage for its outcome, for one more second.
+    /// nothing is changed. Otherwise `read` failed, or a part was refused, failed, or was not
+    /// answered in time. If a part is interrupted or not answered in time, the call asks storage
+    /// for the outcome of the part, for one second.
     ///
     /// The caller may make the same change again, since it replaces the existing rows. An
     /// unfinished change is not made after a later acknowledged change of this client. Unless

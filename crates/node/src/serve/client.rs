@@ -15,7 +15,7 @@ use crate::options::NodeError;
 use crate::role::{Asked, ClientState, Doubt, Failure, Found, Outcome};
 use crate::wire::{Changed, Collection, MOST_NODES};
 
-/// How often a waiting thread asks whether to continue.
+/// The interval at which a waiting thread asks whether to continue.
 const LOOKS: Duration = Duration::from_millis(50);
 
 /// The time limits of a client.
@@ -27,8 +27,8 @@ pub struct ClientOptions {
     pub retry: Duration,
     /// The time without any reply after which the client asks the next server. If a server reports
     /// that it waits for other servers, the client asks the next server at once. A client of a
-    /// single server first asks this server for a sign of life. After the same time without one, it
-    /// connects again.
+    /// single server first asks this server for a sign of life. If no sign of life arrives in the
+    /// same time, the client connects again.
     pub silence: Duration,
 }
 
@@ -57,14 +57,14 @@ struct Shared {
     counts: Arc<Counts>,
     /// The time without any reply after which the client asks the next server.
     silence: Duration,
-    /// Whether the client has only one server. If so, it asks the server for a sign of life before
-    /// it counts the connection as dead and replaces it.
+    /// Whether the client has only one server. If so, the client asks this server for a sign of
+    /// life before it replaces the connection.
     alone: bool,
 }
 
 struct State {
     state: ClientState,
-    /// The kinds of connection errors that were logged since a connection last delivered a reply.
+    /// The kinds of connection errors that the client has logged since the last reply.
     said: Vec<String>,
     outbox: Option<Arc<Outbox>>,
     ended: HashMap<u64, Result<Outcome, Failure>>,
@@ -132,7 +132,7 @@ impl Correspondent for Connection {
     }
 }
 
-/// How long the client waits for the outcome of a withdrawn change.
+/// The time for which the client waits for the outcome of a withdrawn change.
 const FATE: Duration = Duration::from_secs(1);
 
 /// The outcome of a withdrawn change.
@@ -145,7 +145,7 @@ enum Fate {
     Asked(Pending),
 }
 
-/// A query in flight. If this is dropped, its answer is ignored.
+/// A query in flight. If this value is dropped, the client ignores the answer.
 pub struct Pending {
     shared: Arc<Shared>,
     id: u64,
@@ -200,7 +200,8 @@ impl Pending {
                 }
                 out.clear();
                 state = self.shared.state();
-                // The reply may have arrived in the meantime, and its notification is not repeated.
+                // The reply may have arrived before this wait, and its notification is not
+                // repeated.
                 if !silent || state.ended.contains_key(&self.id) {
                     continue;
                 }
@@ -225,8 +226,8 @@ impl Pending {
             .unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Like [`wait`](Self::wait), while `goes_on` returns true. The call asks `goes_on` several
-    /// times a second. Returns `None` if `goes_on` returned false.
+    /// Waits for the result like [`wait`](Self::wait), while `goes_on` returns true. The call asks
+    /// `goes_on` several times a second. Returns `None` if `goes_on` returned false.
     pub fn wait_while(self, mut goes_on: impl FnMut() -> bool) -> Option<Result<Found, Failure>> {
         let found = self.outcome(&mut goes_on)?;
         Some(found.map(|outcome| match outcome {
@@ -293,8 +294,8 @@ impl Client {
         Ok(connected.unwrap_or_else(|| unreachable!("`goes_on` never returned false")))
     }
 
-    /// Like [`connect`](Self::connect), while `goes_on` returns true. The call asks `goes_on`
-    /// several times a second. Returns `None` if `goes_on` returned false.
+    /// Connects like [`connect`](Self::connect), while `goes_on` returns true. The call asks
+    /// `goes_on` several times a second. Returns `None` if `goes_on` returned false.
     ///
     /// # Errors
     /// The errors of [`connect`](Self::connect), or no thread could be started.
@@ -359,7 +360,7 @@ impl Client {
         }))
     }
 
-    /// The same client and connection, with another time limit for each query.
+    /// Returns a client with the same connection, and with another time limit for each query.
     #[must_use]
     pub fn within(&self, patience: Duration) -> Client {
         Client {
@@ -405,7 +406,7 @@ impl Client {
         })
     }
 
-    /// Like [`submit`](Self::submit), and waits for the result.
+    /// Sends a query like [`submit`](Self::submit), and waits for the result.
     ///
     /// # Errors
     /// The errors of [`Pending::wait`].
@@ -422,8 +423,9 @@ impl Client {
         found.unwrap_or_else(|| unreachable!("`goes_on` never returned false"))
     }
 
-    /// Like [`collection`](Self::collection), while `goes_on` returns true. The call asks `goes_on`
-    /// several times a second. Returns `None` if `goes_on` returned false.
+    /// Returns the description like [`collection`](Self::collection), but waits only while
+    /// `goes_on` returns true. The call asks `goes_on` several times a second. Returns `None` if
+    /// `goes_on` returned false.
     pub fn collection_while(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -431,8 +433,8 @@ impl Client {
         self.described(false, &mut goes_on)
     }
 
-    /// Like [`collection_while`](Self::collection_while), for changes. Only storage answers, so
-    /// that changes continue without a memory server.
+    /// Returns the description like [`collection_while`](Self::collection_while), for changes. This
+    /// call needs only storage, so changes continue without a memory server.
     pub fn changeable_while(
         &self,
         mut goes_on: impl FnMut() -> bool,
@@ -497,8 +499,8 @@ impl Client {
         self.shared.counts.traffic()
     }
 
-    /// Closes the connection, once no clone from [`within`](Self::within) uses it. Queries in
-    /// flight fail at their deadline.
+    /// Closes the connection when no client from [`within`](Self::within) uses it any more. Queries
+    /// in flight fail at their deadline.
     pub fn close(self) {
         drop(self.keeper);
     }

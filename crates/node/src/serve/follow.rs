@@ -1,5 +1,5 @@
 //! A memory server serves the lists and codes of one checkpoint. This module looks for newer
-//! checkpoints, and makes the server serve them.
+//! checkpoints, and lets the memory server serve them.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,8 +15,8 @@ use crate::role::HighHalf;
 /// Returns whether the thread has to end.
 pub type Over<'a> = dyn Fn() -> bool + Sync + 'a;
 
-/// A thread that looks for newer lists and codes. If this is dropped, the thread ends after the
-/// load in progress.
+/// A thread that looks for newer lists and codes. If this value is dropped, the thread ends after
+/// the load in progress.
 pub struct Follower {
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
@@ -32,8 +32,8 @@ struct Stop {
 impl Follower {
     /// Calls `look` at intervals of `every`, and [puts](Newest::put) its result in place. The
     /// thread does not call `look` while a server still uses the checkpoint before the last one. If
-    /// `look` fails, the thread calls it again; only the first of such errors is logged. `look` may
-    /// take long. It receives a function that returns whether to stop early.
+    /// `look` fails, the thread logs the first error, and calls `look` again. `look` may take long.
+    /// It receives a function that returns whether `look` should stop early.
     ///
     /// # Errors
     /// No thread could be started.
@@ -53,7 +53,7 @@ impl Follower {
             let mut trouble = false;
             while told.wait(every) {
                 newest.forget_unused();
-                // Without this test three checkpoints would be in memory at once.
+                // Without this check, three checkpoints could be in memory at once.
                 if newest.has_before() {
                     continue;
                 }
@@ -90,7 +90,7 @@ impl Follower {
 }
 
 impl Stop {
-    /// Waits. Returns false if the thread has to end.
+    /// Waits for a time. Returns false if the thread has to end.
     fn wait(&self, time: Duration) -> bool {
         let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         let goes_on = |(): &mut ()| !self.stopped.load(Ordering::SeqCst);

@@ -22,7 +22,7 @@ use crate::role::MemoryOptions;
 
 /// The number of queries that a storage server ranks at once, over all its compute servers.
 const MOST_RANKED: usize = 1024;
-/// How often a following memory server looks for a merge.
+/// The interval at which a memory server that follows its index looks for a merge.
 const FOLLOWS: Duration = Duration::from_secs(1);
 /// The description of a metric for Prometheus.
 const NODES: &str = "Nodes of the checkpoint that the server uses";
@@ -40,7 +40,7 @@ pub enum StartError {
 
 /// A memory server of an index. Dropping it stops the server.
 pub struct MemoryOfIndex {
-    /// This is the first field, so that no new lists are put in place after its drop.
+    /// This is the first field, so it is dropped first. After that, no new lists reach the server.
     _follower: Option<Follower>,
     server: MemoryServer,
     high: Newest<High>,
@@ -50,8 +50,8 @@ pub struct MemoryOfIndex {
 impl MemoryOfIndex {
     /// Reads the lists and codes of the index at `path`, and serves them. The read reports to
     /// `progress`. If `follow` is set, the server serves each later checkpoint within about a
-    /// second of its commit. Both checkpoints are in memory for a while. `batch` has the meaning
-    /// that it has for [`MemoryServer::start`].
+    /// second of its commit. Both checkpoints are in memory for a while. `batch` has the same
+    /// meaning as for [`MemoryServer::start`].
     ///
     /// # Errors
     /// There is no index, or servers cannot share it. Or [`MemoryServer::start`] fails. An
@@ -113,7 +113,8 @@ impl MemoryOfIndex {
     }
 }
 
-/// The warning of a server that keeps its checkpoint although the index has another one.
+/// The warning of a server that still serves its checkpoint, although the index has another
+/// checkpoint.
 fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
     let now = Collection::at(path).ok()?;
     (now.state != own.state).then(|| {
@@ -239,8 +240,8 @@ impl StorageOfIndex {
 }
 
 impl ComputeServer<Low> {
-    /// The condition of the server. For [`Page::Health`] it asks the servers that it needs, and
-    /// waits up to a second for them.
+    /// The condition of the server. For [`Page::Health`], the call asks the servers that this
+    /// server needs, and waits up to a second for their replies.
     pub fn report(&self, page: Page) -> Report {
         let (mut report, served) = (Report::default(), self.served());
         if page == Page::Health {

@@ -86,7 +86,7 @@ pub(super) trait Correspondent: Send + 'static {
     /// Called when there is a connection. Messages go into `outbox`.
     fn up(&mut self, outbox: Arc<Outbox>);
 
-    /// Called when something was received.
+    /// Called when bytes have been received.
     fn read(&mut self, inbox: &mut Inbox) -> Result<(), Broken>;
 
     /// Called when there is no connection yet, or when the connection has ended.
@@ -140,7 +140,7 @@ impl Shared {
     }
 }
 
-/// Keeps a connection until this is dropped.
+/// Keeps a connection until this value is dropped.
 pub(super) struct Keeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -232,7 +232,8 @@ impl Destination {
         }
     }
 
-    /// Reads until the connection ends. Returns the reason, and whether anything was received.
+    /// Reads until the connection ends. Returns the reason, and whether the server has sent more
+    /// than a report that it waits.
     fn attend(
         &self,
         duplex: Duplex,

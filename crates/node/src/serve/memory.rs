@@ -44,7 +44,7 @@ struct Counter {
 }
 
 impl Counter {
-    /// Begins to count, unless a count is running. Clients that need the result repeat their
+    /// Begins to count, unless a count is running. Clients that need the popularity repeat their
     /// request until the count is complete.
     fn count<H: HighHalf>(&self, high: Arc<H>) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,7 @@ impl Drop for Counter {
     }
 }
 
-/// How long the checkpoint before the last one is kept without use.
+/// The time for which the checkpoint before the last one stays without use.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// The lists and codes that a memory server serves now. A later checkpoint may replace them while
@@ -111,8 +111,8 @@ pub struct Newest<H> {
 
 struct Kept<H> {
     checkpoints: Checkpoints<H>,
-    /// When a server last used the checkpoint before the last one, or could not yet know of the
-    /// last one.
+    /// The last time at which a compute server used the checkpoint before the last one, or could
+    /// not know of the last one yet.
     behind: Instant,
 }
 
@@ -150,8 +150,8 @@ impl<H: HighHalf> Newest<H> {
         self.kept().checkpoints.has_before()
     }
 
-    /// Puts a newer checkpoint in place. Walks continue in the checkpoint before it, while a
-    /// compute server asks for that earlier checkpoint.
+    /// Puts a newer checkpoint in place. Walks that began in the earlier checkpoint continue there,
+    /// while a compute server asks for it.
     pub fn put(&self, high: Arc<H>) {
         let mut kept = self.kept();
         kept.checkpoints.go_on(high);
@@ -264,9 +264,9 @@ impl MemoryServer {
         MemoryServer::following(Newest::new(high), walks, batch, options)
     }
 
-    /// Like [`start`](Self::start). The server also serves each checkpoint that is
-    /// [put](Newest::put) in place later. It tells the compute servers that there is a new state,
-    /// and they fetch the new low codes.
+    /// Starts the server like [`start`](Self::start). The server also serves each checkpoint that
+    /// is [put](Newest::put) in place later. It tells the compute servers that there is a new
+    /// state, and they fetch the new low codes.
     ///
     /// # Errors
     /// The errors of [`start`](Self::start).

@@ -10,7 +10,7 @@
 //!   Client          a thread that keeps the connection; many queries, from any number of threads
 //! ```
 //!
-//! Each of these ends its threads when it is dropped or stopped.
+//! Each of these values ends its threads when it is dropped or stopped.
 
 mod changing;
 mod client;
@@ -75,11 +75,12 @@ pub enum Encryption<'a> {
 
 impl Place {
     /// A server by its name, as a user writes it: `host:port`, `[address]:port`, `shm:/path` or
-    /// `ucx:host:port`. `shm:` is never encrypted, and `ucx:` cannot be. This call sends nothing.
+    /// `ucx:host:port`. `shm:` is never encrypted, and `ucx:` cannot be encrypted. This call sends
+    /// nothing.
     ///
     /// # Errors
-    /// The name has no known form, or the certificates cannot be read. Or UCX is not available, or
-    /// is combined with encryption.
+    /// The name has no known form, or the certificates cannot be read. UCX is not available, or is
+    /// combined with encryption.
     pub fn of(
         name: &str,
         secret: Option<&Secret>,
@@ -109,7 +110,7 @@ impl Place {
         Ok(Place::Remote(Server::new(name, secret.cloned(), tls)?))
     }
 
-    /// The same server, with a time limit for connecting and greeting.
+    /// Returns the same server, with a time limit for connecting and greeting.
     fn within(&self, limit: Duration) -> Place {
         match self {
             Place::Remote(server) => {
@@ -119,8 +120,8 @@ impl Place {
         }
     }
 
-    /// Connects, and completes the greeting. `limit` is the time that the server has to receive the
-    /// bytes of one send.
+    /// Connects to the server, and completes the greeting. `limit` is the time that the server has
+    /// to receive the bytes of one send.
     fn connect(&self, protocol: Protocol, limit: Duration) -> Result<Duplex, Fault> {
         let failed = |error: std::io::Error| Fault::Unreachable(error.to_string());
         match self {

@@ -25,8 +25,8 @@ use crate::wire::{Frame, MOST_ASKED, Message, Ranked, Token, WireError};
 /// The largest number of waiting changes. The server refuses further changes for now, and compute
 /// servers request them again.
 const CHANGES: usize = 32;
-/// How often the thread that makes changes checks whether it has to end, and releases unneeded
-/// states.
+/// The interval at which the thread that makes changes checks whether it has to end, and releases
+/// states that no server needs.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A running storage server. Dropping it stops the server. Each connection has a thread, which
@@ -35,7 +35,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct StorageServer {
     listening: Listening,
     counts: Arc<Counts>,
-    /// The maker is dropped after the source of changes.
+    /// The maker is dropped after the listener, from which the changes come.
     _maker: Maker,
 }
 
@@ -118,7 +118,7 @@ fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: 
         });
         match &made {
             Ok(_) => {}
-            // The client receives this error, so the log has it at a low level only.
+            // The client receives this error, so it is logged at a low level.
             Err(NotChanged::Invalid(why)) => tracing::info!("a change was refused: {why}"),
             Err(NotChanged::Failed(why)) => {
                 tracing::warn!("a change was not made, or only in part: {why}");
@@ -155,7 +155,7 @@ struct Ranking {
     connection: Arc<Connection>,
     id: u64,
     told: AtomicBool,
-    /// This is the last field, so that it is dropped last.
+    /// This is the last field, so the slot becomes free last.
     _slot: Slot,
 }
 

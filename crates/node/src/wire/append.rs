@@ -354,8 +354,8 @@ fn put_give_up(out: &mut Vec<u8>, token: Token, (newest, wanted): (u64, impl Num
     wanted.put(out);
 }
 
-/// Appends a frame with the lists of a step, which `pack` appends. If `pack` returns false, there
-/// are no lists, and no frame is appended. Returns whether a frame was appended.
+/// Appends a frame with the lists that `pack` appends for a step. If `pack` returns false, there
+/// are no lists, and the call appends no frame. Returns whether a frame was appended.
 pub(crate) fn append_lists(
     head: Head,
     step: u32,
@@ -372,8 +372,8 @@ pub(crate) fn append_lists(
     any
 }
 
-/// Like [`append_lists`], for a step that asked for low codes. Sorts `estimates`, which are the
-/// estimates of the requested nodes.
+/// Appends a frame like [`append_lists`], for a step that asked for low codes. Sorts `estimates`,
+/// which are the estimates of the requested nodes.
 pub(crate) fn append_met(
     head: Head,
     step: u32,
@@ -449,7 +449,8 @@ pub(crate) fn append_rank(head: Head, k: u32, row: &[u8], nodes: &mut Vec<u32>, 
     open.close(Kind::Rank, head, out);
 }
 
-/// Appends the codes of `count` nodes, which `fill` appends. If `fill` fails, nothing is appended.
+/// Appends a frame with the codes that `fill` appends for `count` nodes. If `fill` fails, the call
+/// appends nothing.
 pub(crate) fn append_codes<E>(
     head: Head,
     nodes: [u32; 2],

@@ -3,8 +3,8 @@
 
 use super::u64_at;
 
-/// The largest number of changes that a client lists as wanted. Further changes wait until some of
-/// these have ended.
+/// The largest number of changes that a client lists as wanted. If a client has more changes, the
+/// further changes wait until some of the listed changes have ended.
 pub const MOST_WANTED: usize = 4096;
 
 /// Ids, or other numbers, in the form in which they were received: a u64 each.

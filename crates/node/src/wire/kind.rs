@@ -1,5 +1,5 @@
 //! The kinds of messages, by their number in a frame's header. The table in [`wire`](super)
-//! describes each.
+//! describes each kind.
 
 /// A kind of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -59,8 +59,8 @@ pub struct Ranked {
 /// Nodes whose low codes a compute server does not have, in the form in which they were received.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MissingNodes<'a> {
-    /// How many nodes to score by high codes. They are selected from these nodes and the offered
-    /// nodes.
+    /// The number of nodes to score by high codes. The memory server selects them from `nodes` and
+    /// from the offered nodes.
     pub most: u32,
     /// The largest useful estimate of a distance.
     pub bound: f32,
@@ -83,7 +83,7 @@ impl MissingNodes<'_> {
 pub enum Message<'a> {
     /// Asks for a description of the collection.
     Describe {
-        /// Whether the client will change the collection. If so, a compute server needs only
+        /// Whether the client wants to change the collection. If so, a compute server needs only
         /// storage for its reply.
         for_changes: bool,
     },
@@ -91,8 +91,8 @@ pub enum Message<'a> {
     Description {
         /// The collection.
         collection: Collection,
-        /// The centroids that a compute server needs besides the low codes. Only the memory role
-        /// sends them.
+        /// The centroids, which a compute server needs in addition to the low codes. Only the
+        /// memory role sends them.
         centroids: &'a [u8],
     },
     /// Asks for the low codes of some nodes.

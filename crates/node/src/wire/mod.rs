@@ -38,10 +38,10 @@
 //! | 18 give up | client → compute → storage | *token*, newest u64, wanted u32, numbers u64 each |
 //! | 19 look | compute → memory | step u32, bytes u32, missing nodes, scored nodes |
 //!
-//! - 1 describe: *for changes* means that the client will only change the collection. In this case
-//!   only storage is needed.
-//! - 3 low codes: only the codes of the *kept* most popular nodes are sent. 4 codes: if some codes
-//!   are offloaded, *bits* has a bit for each node of the range.
+//! - 1 describe: *for changes* means that the client wants to change the collection, not to search
+//!   it. In this case, the compute server needs only storage.
+//! - 3 low codes: the reply has only the codes of the *kept* most popular nodes. 4 codes: if some
+//!   codes are offloaded, *bits* has a bit for each node of the range.
 //! - 5 begin continues with: bytes of the missing nodes u32, bytes of the row u32, missing nodes,
 //!   the query's row, scored nodes.
 //! - 11 ranked: *dead* is the number of nodes that are deleted or replaced.
@@ -66,22 +66,23 @@
 //!
 //! **The state** keeps a search from mixing checkpoints, since node numbers and codes have a
 //! meaning only within one checkpoint. Each role refuses a request that names a state it does not
-//! have ([`Reason::OtherState`]), and the client of that request begins again. After a merge,
-//! memory and storage serve two states for a while: the last state and the state before it.
+//! have ([`Reason::OtherState`]), and the server or client that sent the request begins again.
+//! After a merge, memory and storage serve two states for a while: the last state and the state
+//! before it.
 //!
-//! If a *description* with id 0 arrives without a request, the memory server now has another state.
-//! The server continues to answer in the state before it for a while.
+//! A memory server that gets another state sends a *description* with id 0, without a request. For
+//! a while, it continues to answer in the state before.
 //!
 //! **Tokens** make a change idempotent. A token names the run of storage that is to make the
-//! change, the client, and the number of the change. Storage makes a change once, however often and
-//! through whichever compute servers the change arrives. Storage refuses a change for another run
-//! with [`Reason::OtherState`], and names its own run in the header's field for the state. The
-//! client then asks again if it still wants the change.
+//! change, the client, and the number of the change. Storage makes a change once, even if the
+//! change arrives several times and through several compute servers. Storage refuses a change for
+//! another run with [`Reason::OtherState`], and names its own run in the header's field for the
+//! state. The client then asks again if it still wants the change.
 //!
 //! With each change, the client sends the number of its newest change, and lists the changes that
-//! it still waits for. All its other changes up to the newest have ended: storage makes none of
-//! them any more, whenever they arrive ([`Reason::Over`]). The reply to *give up* is the outcome of
-//! the change: *changed*, a refusal with the reason, or [`Reason::Busy`] while the change is being
+//! it still waits for. All its other changes up to the newest have ended: if one of them arrives
+//! later, storage does not make it ([`Reason::Over`]). The reply to *give up* is the outcome of the
+//! change: *changed*, a refusal with the reason, or [`Reason::Busy`] while the change is being
 //! made.
 //!
 //! **Steps** make a walk idempotent. `begin` requests step 0, and `refine` and `look` request the
@@ -113,7 +114,8 @@ pub use nodes::{Nodes, Scored};
 /// - 1: the first.
 /// - 2: nodes carry the estimates of their low codes, also the nodes at which a walk begins; low
 ///   codes may be offloaded; changes.
-/// - 3: a change lists the changes that its client waits for, and may be given up.
+/// - 3: the message of a change lists the changes that its client waits for; a change may be
+///   withdrawn.
 /// - 4: a memory server gets queries rounded.
 /// - 5: with offloaded codes, a list is sent unchanged if the compute server has the codes of all
 ///   its neighbours.
@@ -143,8 +145,8 @@ const COUNTERS: usize = 72;
 
 pub use stratann_tier::remote::wire::Protocol;
 
-/// The reasons why bytes are no valid frame or message. The receiver closes the connection that
-/// delivered them, since it cannot find the frames after them.
+/// The reasons why bytes are no valid frame or message. The receiver cannot find the frames after
+/// these bytes, so it closes the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// An invalid header.
@@ -327,7 +329,7 @@ pub enum Reason {
     /// The request can never be answered, since it has a wrong row or a node that does not exist. A
     /// repeated request would fail too.
     Invalid = 1,
-    /// The request names another state than the state of the server. The client has to request a
+    /// The request names a state that the server does not have. The client has to request a
     /// description and begin again.
     OtherState = 2,
     /// No such query is in progress: the server was restarted, or the query was idle too long. The
@@ -342,8 +344,8 @@ pub enum Reason {
     /// A compute server cannot answer now, since it waits for another server. The client may ask
     /// another compute server, or ask later.
     Waiting = 7,
-    /// The change was not made and never will be. Its client has withdrawn it, or its deadline had
-    /// passed.
+    /// Storage has not made the change, and never will. Its client has withdrawn it, or its
+    /// deadline has passed.
     GivenUp = 8,
     /// The client no longer waits for the change. Storage does not know the outcome any more, and
     /// makes no further part of the change.

@@ -5,8 +5,8 @@
 //! nodes loses no information, since the lists are ordered by distance and node number.
 //!
 //! A message with nodes to score by residual codes also has the estimates of their low codes. These
-//! nodes are encoded as a count, the set, and an f32 for each node. The f32 is not rounded, since
-//! the receiver uses it like a value of its own. Servers therefore return exactly the results of a
+//! nodes are encoded as a count, the set, and an f32 for each node. The receiver uses the f32 like
+//! a value of its own, so it is not rounded. Servers therefore return exactly the results of a
 //! single process.
 
 use super::{MOST_NODES, WireError, u32_at};

@@ -354,7 +354,7 @@ fn scored_nodes_come_back_with_their_estimates_and_as_many_as_these() {
             "{error}"
         );
     }
-    // More estimates than the body has bytes.
+    // The body announces more estimates than it has bytes for.
     let body = [&1u32.to_le_bytes()[..], &9u32.to_le_bytes(), &[1, 2, 3]].concat();
     let mut wrong = Vec::new();
     let open = Open::new(&mut wrong);

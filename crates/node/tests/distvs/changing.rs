@@ -16,7 +16,7 @@ use stratann_node::wire::{Changed, Collection, Reason};
 use crate::halves::{DIM, Full, Low};
 use crate::servers::{PATIENCE, options, patient, remote, until, world};
 
-/// Callers wait here until a test opens the gate.
+/// A gate at which callers wait until a test opens it.
 #[derive(Default)]
 struct Gate {
     open: Mutex<bool>,
@@ -121,7 +121,7 @@ fn change<T>(says: Says, act: impl FnOnce(&Client, &Moody) -> T) -> T {
     let (nowhere, behind) = (remote("127.0.0.1:1"), remote(storage.address()));
     let server = ComputeServer::<Low>::start(nowhere, behind, options()).unwrap();
     let client = Client::connect(vec![remote(server.address())], patient()).unwrap();
-    // The client knows the collection from now on.
+    // After this call, the client knows the collection.
     client.changeable_while(|| true).unwrap().unwrap();
     let _opens = Opens(&moody.gate);
     act(&client, &moody)
@@ -210,7 +210,7 @@ fn a_change_that_can_never_be_made_is_invalid_and_nothing_of_it_is_in_doubt() {
         text.ends_with("it takes no changes; nothing was changed"),
         "{text}"
     );
-    // A failed read of a file has the same effect, and the earlier parts stay.
+    // After a failed read of a file, the earlier parts stay changed too.
     let reads = |first: usize, _: &mut [u8]| match first {
         0 => Ok(()),
         _ => Err("a file".to_owned()),
@@ -322,7 +322,7 @@ fn who_stops_a_change_that_is_answered_meanwhile_is_told_that_it_is_made() {
                 rows.fill(7);
                 Ok(())
             };
-            // The client knows the run of storage from now on.
+            // After this call, the client knows the run of storage.
             client.upsert(&[9], DIM, row, |_| true).unwrap();
             let before = client.traffic().received;
             let stops = |rows| {
@@ -336,7 +336,8 @@ fn who_stops_a_change_that_is_answered_meanwhile_is_told_that_it_is_made() {
     );
 }
 
-/// If a change waits for another one and its client withdraws it, storage never makes it.
+/// If a change waits for another change, and its client withdraws it, storage never makes the
+/// waiting change.
 #[test]
 fn a_change_that_is_stopped_before_it_began_is_never_made() {
     let says: Says = |gate, number| {
@@ -355,7 +356,7 @@ fn a_change_that_is_stopped_before_it_began_is_never_made() {
         Client::connect(place, patient()).unwrap()
     });
     std::thread::scope(|scope| {
-        // This also happens if the test fails, since the scope waits for the other thread.
+        // The gate opens even if the test fails, since the scope waits for the other thread.
         let _opens = Opens(&moody.gate);
         let slow = scope.spawn(|| one.delete(&[1], |_| true).unwrap());
         moody.begins();
@@ -479,7 +480,7 @@ fn changes_need_no_memory_server() {
         assert_eq!(told.unwrap(), changing());
         assert_eq!(upsert(&client).unwrap().upserted as usize, ALL);
     }
-    // Storage is needed. If it is not reachable, the error names it.
+    // A change needs storage. If storage is not reachable, the error names it.
     let behind = storage.address();
     drop(storage);
     let client = Client::connect(vec![remote(one.address())], patient()).unwrap();

@@ -46,7 +46,7 @@ fn built_of(base: &Matrix, path: &Path) {
     build(base, path, &options, &Silent).unwrap();
 }
 
-/// Storage's outcome of a change of ids with a row each.
+/// The result of storage for a change that gives each id a row.
 fn said(full: &Full, ids: &[u64], rows: &[f32]) -> Result<Changed, NotChanged> {
     let bytes: Vec<u8> = rows.iter().flat_map(|x| x.to_le_bytes()).collect();
     Ranker::change(full, (ids, &bytes), &[])
@@ -100,8 +100,7 @@ fn what_is_deleted_takes_no_place_among_the_answers() {
     let mut row = vec![0; queries.row_bytes()];
     for number in 0..3 {
         queries.read(number, &mut row).unwrap();
-        // A whole topic is deleted at once: as many vectors as a search with a list of 160
-        // re-ranks.
+        // Many near vectors are deleted at once: as many as a search with a list of 160 re-ranks.
         let one = Matrix::new(row.clone(), 1, 128, queries.element()).unwrap();
         let near = brute_force(&base, &one, 80, Metric::L2, 1, &Silent).unwrap();
         let gone: Vec<u64> = near.ids.clone();
@@ -227,8 +226,9 @@ fn servers_find_what_one_process_finds() {
     };
     let (all, [rounds, by_low, by_high]) = searched(&client);
     assert!((0.9..0.98).contains(&all), "{all}");
-    // The searches begin elsewhere. With a third of the codes, they begin at seeds among the
-    // server's own nodes. Without codes, they begin at the nearest of evenly spaced nodes.
+    // These searches begin at other nodes than a search with all codes. With a third of the codes,
+    // they begin at seeds among the server's own nodes. Without codes, they begin at the nearest of
+    // evenly spaced nodes.
     for ((_, client), (later, more)) in poor.iter().zip([(0.1, 1.05), (0.3, 1.1)]) {
         let (recall, took) = searched(client);
         let context = format!(

@@ -42,8 +42,8 @@ impl Random {
     }
 }
 
-/// Changed rows. Only a search for exactly such a row finds it, so that the results of other
-/// queries stay the same.
+/// The rows that changes inserted. Only a search for exactly such a row finds it, so the results of
+/// other queries stay the same.
 #[derive(Default)]
 pub struct Stored(Mutex<BTreeMap<u64, Vec<u8>>>);
 
@@ -90,7 +90,7 @@ pub struct World {
     pub stored: Stored,
     /// Bytes that are appended to the centroids, to make a message large.
     pub padding: usize,
-    /// How often a step repeats each neighbour, to make a message large.
+    /// The number of times that a step repeats each neighbour, to make a message large.
     pub weight: usize,
     vectors: Vec<[u8; DIM]>,
     lists: Vec<Vec<u32>>,
@@ -400,7 +400,8 @@ pub struct LowQuery {
     list: List,
     ratio: f32,
     missing: Vec<u32>,
-    /// The nodes that were offered with the last request, and how many of all nodes to refine.
+    /// The nodes that were offered with the last request. The next field is the number of nodes to
+    /// refine.
     offered: Vec<(u32, f32)>,
     most: usize,
     begins: bool,
@@ -496,13 +497,13 @@ impl LowHalf for Low {
         query.ratio = narrowing.ratio as f32;
         query.missing.clear();
         missing.nodes.clear();
-        // There are two nodes, so that a search that begins elsewhere would differ.
+        // The search begins at two nodes, so a search from other nodes would have another result.
         for node in [0, self.collection.nodes / 2] {
             match &self.codes[node as usize] {
                 Some(code) => nodes.push((node, distance(&query.row, code, LOW) as f32)),
                 None => missing.nodes.push(node),
             }
-            // The search must not meet the node again.
+            // The search must not score the node again.
             query.list.seen.insert(node);
         }
         query.begins = !missing.nodes.is_empty();
@@ -601,8 +602,8 @@ pub struct Expected {
 }
 
 /// PRESS (§3.1, algorithm 2) in one process, with the low codes of `kept` nodes on the compute
-/// server. With fewer codes, the search scores as many nodes by low codes, and sometimes one more
-/// node by high codes.
+/// server. With fewer codes, the search scores the same number of nodes by low codes, and sometimes
+/// a further node by high codes.
 pub fn press(
     world: &World,
     row: &[u8],

@@ -1,5 +1,5 @@
-//! A simulated network of roles, clients and links. A seed determines all events. Time is simulated
-//! too.
+//! A simulated network of roles, clients and links. A seed determines all events, and time is
+//! simulated.
 //!
 //! Links lose, duplicate, delay and reorder frames. Pairs of processes are disconnected for a
 //! while. Servers are killed, lose their state, and start again, some with another state of the
@@ -39,10 +39,10 @@ pub struct Plan {
     /// Whether storage commits the other state while it runs. The memory server then serves that
     /// state some time later.
     pub merges: bool,
-    /// The time between the commit of storage and the change of the memory server. With `None` the
-    /// time is random, and ends before or after `calm`.
+    /// The time between the commit of storage and the adoption of the new state by the memory
+    /// server. With `None` the time is random, and ends before or after `calm`.
     pub behind: Option<Duration>,
-    /// How often workers renew the state of their memory server.
+    /// The interval at which workers renew the state of their memory server.
     pub vouch: Duration,
     /// The milliseconds in which a memory server counts the popularity of nodes, once a request
     /// needs it.
@@ -67,8 +67,8 @@ pub struct Plan {
     /// The number of changes out of a hundred that storage reports as failed, whether it made them
     /// or not.
     pub failing: u64,
-    /// The number of ids that are inserted, replaced and deleted. Each step comes after the step
-    /// before it was acknowledged and checked, failed, or was withdrawn.
+    /// The number of ids that are inserted, replaced and deleted. Each step begins when the step
+    /// before was acknowledged and checked, failed, or was withdrawn.
     pub written: u64,
     /// Whether several changes of one client are requested together.
     pub twins: bool,
@@ -201,13 +201,13 @@ struct Compute {
 #[derive(Clone, Debug)]
 pub struct Query {
     pub asks: Asked,
-    /// For an id that the test writes: the id, and the current step.
+    /// If the test writes an id: the id, and the current step.
     pub of: Option<(u64, Step)>,
     /// The client's next request, after the reply to this one.
     then: Option<Asked>,
     pub deadline: Duration,
     pub ended: Option<(Duration, Result<Outcome, Failure>)>,
-    /// The compute server that its client was connected to at the end.
+    /// The compute server to which the client was connected at the end of the request.
     pub by: Option<usize>,
     /// For a change that ended in doubt and was then withdrawn: the outcome that the client
     /// received.
@@ -246,8 +246,8 @@ pub fn mark(upserts: &[u64], rows: &[u8], deletes: &[u64]) -> (u64, u8) {
     }
 }
 
-/// The steps of an id that the test writes. Each step comes after the step before it was
-/// acknowledged. After a failed change the same client makes the next change.
+/// The steps of an id that the test writes. Each step begins when the step before was acknowledged.
+/// After a failed change, the same client makes the next change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Insert,
@@ -346,7 +346,7 @@ pub struct Network {
     pub silences: u32,
 }
 
-/// Storage's states, as its role sees them.
+/// The states of storage, as the storage role sees them.
 struct States {
     now: Arc<World>,
     before: Option<Arc<World>>,
@@ -408,11 +408,11 @@ impl Ranker for States {
 /// The time after which killed processes and disconnected pairs work again.
 const REST: Duration = Duration::from_millis(60);
 const RETRY: Duration = Duration::from_millis(4);
-/// How long a client waits for the outcome of a change.
+/// The time for which a client waits for the outcome of a change.
 const FATE: Duration = Duration::from_millis(20);
 
-/// The least patience of the plan, within bounds: the time after which twins end. At this time,
-/// some twins are made, and others are in progress.
+/// The time after which twins end: the shortest time limit of the plan, within bounds. At this
+/// time, storage has made some twins, and others are in progress.
 fn least_of((least, _): (u64, u64)) -> u64 {
     least.clamp(3000, 3_000_000)
 }
@@ -825,7 +825,7 @@ impl Network {
             let yet = |failure: &Failure| failure.doubt() == Doubt::Yet;
             let change = query.of.is_some_and(|(_, step)| step.is_change());
             if change && !query.given_up && !query.stopped && outcome.as_ref().is_err_and(yet) {
-                // A real client does this too. Other threads may send requests in between.
+                // A real client does the same. Its other threads may send requests in between.
                 query.ended = Some((now, outcome));
                 query.given_up = true;
                 let gap = micros(self.random.below(300));
@@ -833,7 +833,7 @@ impl Network {
                 self.at(now + gap, Event::GiveUp { client, query, id });
                 continue;
             }
-            // A client that does not know the outcome makes the next change itself.
+            // If a client does not know the outcome of its change, it makes the next change itself.
             let next = query.of.and_then(|(id, step)| match &outcome {
                 Ok(_) => Some((id, step.next()?, None)),
                 Err(failure) if step.is_change() => {
@@ -867,7 +867,7 @@ impl Network {
     }
 
     fn connect(&mut self, from: usize, to: usize) {
-        // A client has one connection, to any server.
+        // A client has one connection, to any compute server.
         let client = from >= 2 + self.plan.compute;
         let same = |pair: (usize, usize)| pair == (from, to) || client && pair.0 == from;
         let there = self.connections.values().any(|&pair| same(pair));
@@ -970,8 +970,8 @@ impl Network {
         self.schedule(from);
     }
 
-    /// The next process to connect to after one is not reachable. A client connects to any compute
-    /// server.
+    /// The process to connect to next if the last one is not reachable. A client connects to any
+    /// compute server.
     fn next_of(&mut self, from: usize, to: usize) -> usize {
         match from >= 2 + self.plan.compute {
             true => 2 + self.random.below(self.plan.compute as u64) as usize,
@@ -1293,7 +1293,7 @@ impl Network {
                 let fails = !self.calm() && self.random.chance(self.plan.failing);
                 let made = match fails && self.random.chance(50) {
                     true => Changed::default(),
-                    // The change is durable, whether or not its client is told.
+                    // The change is durable, even if its client gets no reply.
                     false => {
                         self.journal.push(Entry {
                             at: self.now,

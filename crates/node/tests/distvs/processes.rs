@@ -53,7 +53,7 @@ fn serve() {
     }
 }
 
-/// A server in a process, which ends when this is dropped.
+/// A server in a process. When this value is dropped, the process ends.
 struct Process(Child);
 
 impl Process {
@@ -108,7 +108,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
     let (over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
     let load = |seed: u64| {
         let mut random = Random(seed);
-        // A failure ends the other threads too.
+        // If this thread fails, the other threads end too.
         let _over = Over(&over);
         while !over.load(Ordering::SeqCst) {
             let row = random.row();
@@ -137,14 +137,14 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
         over.store(true, Ordering::SeqCst);
         loads.into_iter().for_each(|load| load.join().unwrap());
     });
-    // A hanging process: the connection stays, but no bytes are received.
+    // The process hangs: the connection stays, but no bytes are received.
     let hasty = patient.within(Duration::from_millis(150));
     let row = Random(9).row();
     let memory = memory.unwrap();
     for (process, role, address) in [(&storage, "storage", &behind), (&memory, "memory", &at)] {
         process.signal("-STOP");
-        // This is longer than the silence limit. The server then counts as dead, and the client
-        // connects again.
+        // The process hangs for longer than the silence limit. So the server counts as dead, and
+        // the client connects again.
         let (began, mut named) = (Instant::now(), false);
         while !named || began.elapsed() < 2 * SILENCE {
             match hasty.search(&row, 4, 0, 0) {
@@ -162,7 +162,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
                 "no error names the {role} server"
             );
         }
-        // The process continues.
+        // This signal lets the process continue.
         process.signal("-CONT");
         check(&world, &row, 4, &patient.search(&row, 4, 0, 0).unwrap());
     }

@@ -27,7 +27,7 @@ fn storage(world: Arc<World>) -> StorageServer {
     StorageServer::start(Arc::new(Full(world)), 64, own_address()).unwrap()
 }
 
-/// Starts a server in place of one that has just ended.
+/// Starts a server at the address of a server that has just ended.
 fn again<S>(address: &str, start: impl Fn(Options) -> Result<S, NodeError>) -> S {
     started(|| {
         let listen = address.to_owned();
@@ -76,10 +76,10 @@ fn a_compute_server_says_who_is_the_wrong_one_or_gone() {
     let (memory, storage) = (memory(world()), storage(world()));
     let places = || (remote(memory.address()), remote(storage.address()));
     let (at, behind) = places();
-    // Each server is at the address of the other.
+    // The compute server gets the two addresses in the wrong order.
     let crossed = compute(behind, at);
     trouble(&crossed, "is a storage server, not a memory server");
-    // Each connection finds that out separately.
+    // Each connection gets this error separately.
     let other = "is a memory server of DistVS, not a storage server";
     let said = until(&crossed, |said| {
         let line = said.lines.get(1);
@@ -183,8 +183,8 @@ fn a_client_goes_on_to_the_next_server_where_one_waits() {
     wait(|| half.low().is_some());
     let well = compute(places().0, places().1);
     let at = |server: &ComputeServer<Low>| remote(server.address());
-    // The client leaves the server only because of the server's own report, long before the
-    // deadline.
+    // The client leaves the server long before the deadline, because the server reports that it
+    // waits.
     let patient = ClientOptions {
         silence: 2 * PATIENCE,
         retry: Duration::from_millis(100),
@@ -241,12 +241,12 @@ fn connecting_takes_no_longer_than_a_query_may_and_is_given_up_at_once() {
         error.to_string().contains("no greeting for 100 ms"),
         "{error}"
     );
-    // If a server is dropped in the meantime, it does not wait for the reply either.
+    // If a server is dropped while it waits for a reply, the drop does not wait for the reply.
     let server = compute(nobody.clone(), nobody);
     std::thread::sleep(Duration::from_millis(50));
     let began = Instant::now();
     drop(server);
-    // Waiting would have lasted ten seconds.
+    // If it had waited, this would have taken ten seconds.
     assert!(began.elapsed() < Duration::from_secs(8));
 }
 
@@ -276,7 +276,7 @@ fn a_place_is_named_as_users_write_it() {
 #[test]
 fn who_comes_to_the_wrong_port_is_told_what_it_is() {
     let server = memory(world());
-    // Short and long requests, as tools and browsers send them.
+    // The requests are short and long, as tools and browsers send them.
     for request in [
         "GET / HTTP/1.0\r\n\r\n".to_owned(),
         format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", "a".repeat(200)),
@@ -285,7 +285,7 @@ fn who_comes_to_the_wrong_port_is_told_what_it_is() {
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket.write_all(request.as_bytes()).unwrap();
         let mut told = Vec::new();
-        // The connection may end before the server has read all of a long request.
+        // The server may close the connection before it has read the whole of a long request.
         let _ = socket.read_to_end(&mut told);
         let told = String::from_utf8_lossy(&told);
         let right = "this is the port of a memory server of DistVS of StratANN";
@@ -293,7 +293,7 @@ fn who_comes_to_the_wrong_port_is_told_what_it_is() {
     }
     // In the reverse case, a client of StratANN connects to the HTTP port.
     let http = Http::start("127.0.0.1:0", |_| Report::default()).unwrap();
-    // There is no greeting.
+    // The HTTP listener sends no greeting.
     let hurried = ClientOptions {
         patience: Duration::from_millis(300),
         ..ClientOptions::default()

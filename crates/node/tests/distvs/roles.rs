@@ -32,7 +32,7 @@ fn frame_of(head: Head, message: Message<'_>) -> Vec<u8> {
 }
 
 /// Nodes with the estimates of their low codes for [`ROW`]. A node that does not exist gets no
-/// estimate. The memory is leaked, which keeps the tests short.
+/// estimate. The function leaks the memory of the nodes, which keeps the tests short.
 fn scored(nodes: &[u32]) -> Scored<'static> {
     let (world, mut set, mut estimates, mut before) = (world(), Vec::new(), Vec::new(), 0);
     for &node in nodes {
@@ -291,7 +291,7 @@ fn storage_ranks_once_what_comes_twice_and_answers_nobody_who_is_gone() {
     state.ranked(at(1), 1, Ok(&ranked), &mut out);
     assert!(!out.is_empty() && reason(&out).is_none());
     out.clear();
-    // The first ranking is after its deadline of 5 ms, and the second is unknown.
+    // The first ranking ends after its deadline of 5 ms. The second ranking is unknown.
     state.ranked(at(6), 2, Ok(&ranked), &mut out);
     assert_eq!(reason(&out), Some(Reason::Deadline));
     out.clear();
@@ -310,7 +310,7 @@ fn storage_ranks_once_what_comes_twice_and_answers_nobody_who_is_gone() {
     assert_eq!(reason(&out), Some(Reason::Failed));
     out.clear();
     held.clear();
-    // The state was dropped in the meantime, so the search begins again.
+    // Storage dropped the state during the ranking, so the search begins again.
     assert!(tell(&mut held, &mut state, 5, 0, own, &[1]).0.is_some());
     state.ranked(at(6), 5, Err(NotRanked { why, gone: true }), &mut out);
     assert_eq!(reason(&out), Some(Reason::OtherState));
@@ -357,7 +357,7 @@ fn up(worker: &mut Worker<Low>, out: &mut Out) {
     assert!(out.is_empty());
 }
 
-/// A worker with low codes and without connections.
+/// Creates a worker with low codes and without connections.
 fn worker() -> Worker<Low> {
     worker_of(Some(world()), Duration::MAX)
 }
@@ -399,7 +399,7 @@ fn a_server_that_answers_nothing_is_asked_again_and_then_taken_for_dead() {
     let begun = out.memory.clone();
     let id = Frame::decode(&begun).unwrap().unwrap().head.id;
     assert_eq!(Worker::<Low>::lane_of(id), 3);
-    // Each pause is twice as long as the pause before.
+    // Each pause is twice as long as the last.
     for due in [11, 31, 71] {
         out.clear();
         assert_eq!(worker.next_timer(), Some(at(due)));
@@ -483,7 +483,8 @@ fn searches_wait_once_each_and_no_longer_than_their_clients() {
     };
     assert_eq!((list, beam), (60, 8));
     assert!(waiting.is_empty());
-    // The server knows a request in progress. After its reply the request may be repeated.
+    // While a request is in progress, the server ignores its repetition. After the reply, the
+    // client may send the request again.
     assert_eq!(push(&mut waiting, 2, 1, 0, 60), (false, None));
     waiting.over(2, 1);
     assert_eq!(push(&mut waiting, 2, 1, 0, 60), (true, None));
@@ -549,15 +550,15 @@ fn a_connection_is_not_dead_where_nobody_waits_or_others_are_answered() {
     worker.timer(at(60), &mut out);
     assert_eq!((worker.in_flight(), worker.next_timer()), (0, None));
     out.clear();
-    // The connection is not dead long afterwards, although the next search sends a request.
+    // Much later, the connection does not count as dead when the next search sends a request.
     worker.timer(at(500), &mut out);
     worker.take(at(1000), search(2, at(2000)), &mut out);
     worker.timer(at(1030), &mut out);
     assert!(!out.memory_silent);
-    // Both requests have waited for 100 ms together.
+    // The waits of both requests add up to 100 ms.
     worker.timer(at(1040), &mut out);
     assert!(out.memory_silent);
-    // Another worker gets a reply.
+    // Here another worker on the same connection gets a reply.
     let (mut worker, mut out) = (self::worker(), Out::default());
     up(&mut worker, &mut out);
     worker.take(at(0), search(1, at(5000)), &mut out);
@@ -597,7 +598,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
         Some(Reason::Invalid)
     );
     assert!(waiting.is_empty());
-    // First the rows have the largest size, while the row length is unknown.
+    // First, the row length of the collection is unknown, and the rows have the largest size.
     let row = vec![0; 1 << 20];
     let most = Waiting::MOST_BYTES >> 20;
     let mut full = |client| {
@@ -608,7 +609,7 @@ fn what_waits_is_bounded_in_bytes_and_each_client_has_half_of_it() {
     waiting.gone(1);
     waiting.pop(at(0), None, &mut Out::default()).unwrap();
     assert_eq!(ask(&mut waiting, 3, 0, &row, None), None);
-    // Then the rows are small.
+    // Then the row length is known, and the rows are small.
     let mut waiting = Waiting::new(8, 40, 8, at(1000));
     let mut full = |client| {
         let taken = (0..).take_while(|&id| ask(&mut waiting, client, id, ROW, None).is_none());
@@ -837,8 +838,8 @@ fn the_first_answer_to_a_change_counts_also_behind_that_storage_is_at_it() {
     };
     for answer in [Message::Changed(CHANGED), failed] {
         let ((mut worker, id), mut out) = (changing(), Out::default());
-        // The change takes long. The worker asks storage again, and storage reports that the change
-        // is in progress.
+        // Storage needs long for the change. The worker asks again, and storage replies that the
+        // change is in progress.
         worker.timer(at(10), &mut out);
         assert!(!out.storage.is_empty());
         told(&mut worker, at(11), id, busy, &mut out);
@@ -987,7 +988,7 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     for message in [delete(), give_up()] {
         assert_eq!(tell(&mut state, 4, message), (false, Some(Reason::Failed)));
     }
-    // The change waits until its deadline, and is not made later either.
+    // The change waits until its deadline. Storage does not make it then, and not later.
     let mut state = StorageState::new(Slots::new(2), Arc::new(Changes::new(1)));
     assert_eq!(tell(&mut state, 1, delete()), (true, None));
     out.clear();
@@ -1095,7 +1096,7 @@ fn a_client_that_gives_a_change_up_is_told_what_became_of_it() {
         (Message::Changed(CHANGED), None),
         (refused(Reason::GivenUp), Some(Doubt::Nothing)),
         (refused(Reason::Failed), Some(Doubt::Perhaps)),
-        // That run no longer exists.
+        // The run of storage that the change is for no longer exists.
         (refused(Reason::OtherState), Some(Doubt::Perhaps)),
         (refused(Reason::Deadline), Some(Doubt::Yet)),
     ] {
@@ -1113,7 +1114,7 @@ fn a_client_that_gives_a_change_up_is_told_what_became_of_it() {
             other => panic!("{other:?}"),
         }
     }
-    // The next change also reports that the client does not wait for the forgotten one.
+    // The message of the next change says that the client no longer waits for the forgotten change.
     let ((mut client, id), mut out) = (asked_of(&[3]), Vec::new());
     client.forget(id, &mut out);
     let said = Frame::decode(&out).unwrap().unwrap();
@@ -1144,8 +1145,8 @@ fn asks_to_vouch(out: &Out) -> Head {
     asked.head
 }
 
-/// Passes that request to the memory server and its reply to the worker. Returns the state that the
-/// worker then names to storage, if it names one.
+/// Passes a worker's request for the state to the memory server, and the reply to the worker.
+/// Returns the state that the worker then names to storage, if it names one.
 fn vouches(
     worker: &mut Worker<Low>,
     memory: &mut Memory,
@@ -1164,7 +1165,7 @@ fn vouches(
         panic!("{asked:?}");
     };
     assert_eq!((row, nodes.0), (&[0][..], &[][..]));
-    // Storage refuses it, and the worker ignores the refusal.
+    // Storage refuses the request that names the state, and the worker ignores the refusal.
     let mut storage = StorageState::new(Slots::new(1), Arc::new(Changes::new(1)));
     let ranker = Full(memory.checkpoints.last().clone());
     let mut refused = Vec::new();
@@ -1225,7 +1226,7 @@ fn a_worker_vouches_for_the_state_that_its_memory_server_has_while_it_answers() 
         Message::decode(&fetches).unwrap(),
         Message::Describe { for_changes: false }
     );
-    // While storage is not connected, no state is named.
+    // While storage is not connected, the worker names no state.
     worker.storage_down("is gone", &mut out);
     out.clear();
     worker.timer(at(6000), &mut out);
@@ -1253,7 +1254,7 @@ fn a_worker_without_low_codes_vouches_for_what_its_memory_server_says_that_it_ha
     out.clear();
     worker.timer(at(1000), &mut out);
     let (mut rest, mut asked) = (&out.memory[..], None);
-    // It also asks for low codes again.
+    // The worker also asks for low codes again.
     while let Some(frame) = Frame::decode(rest).unwrap() {
         if let Message::LowCodes { .. } = Message::decode(&frame).unwrap() {
             asked = Some(frame.head);

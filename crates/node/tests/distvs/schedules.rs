@@ -1,5 +1,5 @@
 //! Many schedules of the simulated network. Each query gets a correct answer or fails by its
-//! deadline. When there are no more faults, all queries are answered.
+//! deadline. After the last fault, all queries are answered.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,7 +99,8 @@ fn trouble(seed: u64) -> Plan {
     }
 }
 
-/// Checks the reply that a client got about a change: made, not made, or no further part made.
+/// Checks the reply that a client got about a change: storage made it, did not make it, or makes no
+/// further part.
 fn told_rightly(network: &Network, query: &Query, context: &str) {
     let Asked::Change {
         upserts,
@@ -239,8 +240,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
                 assert!(known, "{context}");
-                // The next request is the one that counts, or this query stands for a withdrawn
-                // change.
+                // A description is counted only if the query stands for a withdrawn change.
+                // Otherwise the client's next request counts.
                 answered += u64::from(query.of.is_some());
             }
             Err(Failure::Refused {
@@ -286,8 +287,8 @@ fn where_nothing_goes_wrong_all_is_as_in_one_process() {
     }
 }
 
-/// Searches continue while storage commits another state, and while the other servers change to it
-/// one after the other.
+/// Searches continue while storage commits another state, and while the other servers adopt the new
+/// state one after the other.
 #[test]
 fn a_merge_costs_no_query() {
     let worlds = worlds();
@@ -361,7 +362,7 @@ fn a_memory_server_that_stays_behind_is_ranked_for_after_minutes_without_a_query
                 })
                 .collect();
             assert_eq!(states, [worlds[expected].state; 3], "{context}");
-            // Storage does not keep the state longer, since the next merge would wait.
+            // Storage does not keep the state longer: otherwise the next merge would wait.
             assert_eq!(network.has_before(), expected == 0, "{context}");
         }
     }
@@ -395,8 +396,9 @@ fn the_state_before_is_given_up_once_all_have_gone_on() {
     }
 }
 
-/// A memory server may count the popularity of nodes for longer than it may be silent. It still
-/// does not count as dead. It counts once, and requests that do not need the result do not wait.
+/// A memory server may need longer to count the popularity of nodes than the time for which it may
+/// be silent. It still does not count as dead. It computes the popularity once, and requests that
+/// do not need the popularity do not wait.
 #[test]
 fn counting_how_popular_nodes_are_costs_no_connection() {
     let worlds = worlds();

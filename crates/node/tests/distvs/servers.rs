@@ -25,7 +25,7 @@ use stratann_tier::remote::{Server, Tls, Transport};
 
 use crate::halves::{DIM, Full, Low, POISON, Random, World, press};
 
-/// The limit for expected events. The machine of the tests may be busy.
+/// The time limit for an expected event. It is long, since the machine of the tests may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 const LIST: u32 = 24;
@@ -56,7 +56,7 @@ fn storage(world: &Arc<World>, options: Options) -> StorageServer {
 }
 
 /// The address of a server that is restarted. On 127.0.0.1 another server or connection could use
-/// the port while this server is down. On this address none does.
+/// the port while this server is down. No other server or connection uses this address.
 pub fn own_address() -> Options {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst));
@@ -67,7 +67,7 @@ pub fn own_address() -> Options {
     }
 }
 
-/// Starts a server to replace one that has just ended. Its port may be in use for a moment.
+/// Starts a server to replace one that has just ended. The port may still be in use for a moment.
 pub fn started<S>(start: impl Fn() -> Result<S, NodeError>) -> S {
     let began = Instant::now();
     loop {
@@ -93,7 +93,7 @@ pub fn options() -> ComputeServerOptions {
     }
 }
 
-/// The options of a client that gets its replies, however busy the machine is.
+/// The options of a client that gets its replies even on a busy machine.
 pub fn patient() -> ClientOptions {
     ClientOptions {
         patience: PATIENCE,
@@ -135,7 +135,7 @@ pub fn check(world: &World, row: &[u8], k: u32, found: &Found) {
     check_with(world, row, k, found, u32::MAX);
 }
 
-/// Like `check`, for a compute server with the low codes of `kept` nodes.
+/// Checks a result like `check`, for a compute server with the low codes of `kept` nodes.
 fn check_with(world: &World, row: &[u8], k: u32, found: &Found, kept: u32) {
     let sizes = (LIST as usize, BEAM as usize);
     let expected = press(world, row, k as usize, sizes, Narrowing::default(), kept);
@@ -160,7 +160,7 @@ fn ask(client: &Client, world: &World, seed: u64, queries: usize, at_once: usize
     ask_with(client, world, seed, (queries, at_once), u32::MAX);
 }
 
-/// Like [`ask`], for a compute server with the low codes of `kept` nodes.
+/// Sends queries like [`ask`], to a compute server with the low codes of `kept` nodes.
 fn ask_with(
     client: &Client,
     world: &World,
@@ -276,7 +276,7 @@ fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64)
     let began = Instant::now();
     ask(&client, &cluster.world, 9, 400, 2 * workers * in_flight);
     let took = began.elapsed();
-    // Ends of walks get no reply, so the last ones may be in flight.
+    // The messages that end walks get no reply, so the last of these messages may be in flight.
     let traffic = || (cluster.compute.memory_traffic(), cluster.memory.traffic());
     while traffic().0.sent > traffic().1.received {
         assert!(began.elapsed() < PATIENCE);
@@ -300,8 +300,8 @@ fn messages_a_write(batch: bool, workers: usize, in_flight: usize) -> (f64, f64)
 
 #[test]
 fn messages_go_together_where_they_are_to() {
-    // The number depends on the interleaving of threads, and is about five. Without batching it is
-    // exactly one.
+    // The number of messages in a write depends on the interleaving of threads, and is about five.
+    // Without batching, it is exactly one.
     let (out, back) = messages_a_write(true, 2, 8);
     assert!(out > 1.2 && back > 1.2, "{out} {back}");
     assert_eq!(messages_a_write(false, 2, 4), (1.0, 1.0));
@@ -481,7 +481,8 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
     late("storage", &behind);
     drop(memory);
     late("memory", &at);
-    // More queries than the workers begin at once. The waiting queries get the reason too.
+    // The client sends more queries than the workers begin at once. The waiting queries get the
+    // reason too.
     let name = format!("the memory server at {at}");
     until(|| {
         let pending: Vec<Pending> = (0..8).map(|_| client.submit(&row, 3, 0, 0)).collect();
@@ -489,7 +490,7 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
             .into_iter()
             .map(|pending| pending.wait().unwrap_err().to_string());
         let told: Vec<String> = told.collect();
-        // Four queries walk, and get the reason from their worker.
+        // Four queries have a worker, which tells them the reason.
         told.iter().filter(|text| text.contains(&name)).count() > 4
     });
     let gone = Client::connect(vec![remote(&at)], ClientOptions::default());
@@ -519,7 +520,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
     let answers = [0; 2].map(AtomicU64::new);
     let load = |seed: u64| {
         let mut random = Random(seed);
-        // A failure ends the other threads too.
+        // If this thread fails, the other threads end too.
         let _over = Over(&over);
         while !over.load(Ordering::SeqCst) {
             let row = random.row();
@@ -535,8 +536,8 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
             MemoryServer::start(world.clone(), walks, true, listening(&at))
         })
     };
-    // Waits until there are more results in a state. Each server thus ends under load and after it
-    // has returned results.
+    // Waits until there are more results in a state. So each server ends under load, after it has
+    // returned results.
     let goes_on = |which: usize| {
         let before = answers[which].load(Ordering::SeqCst);
         until(|| answers[which].load(Ordering::SeqCst) > before + 8 || over.load(Ordering::SeqCst));
@@ -569,7 +570,7 @@ fn a_memory_server_that_is_restarted_under_load_costs_no_answer() {
     println!("{answers:?}");
 }
 
-/// Ends the threads' work, at the latest when this is dropped.
+/// When this value is dropped, the threads end their work.
 pub struct Over<'a>(pub &'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -744,7 +745,7 @@ fn who_sends_what_is_no_frame_or_half_of_one_is_disconnected() {
     for bytes in [vec![0xFF; 64], vec![0, 0, 0]] {
         let mut socket = connect();
         socket.write_all(&bytes).unwrap();
-        // Without a disconnect the read would wait without limit.
+        // If the server did not disconnect, the read would wait without limit.
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut rest = Vec::new();
         let ended = socket.read_to_end(&mut rest);
@@ -857,7 +858,7 @@ fn no_more_is_ranked_than_may_be_though_deadlines_pass_and_connections_end() {
     let mut first = plain(storage.address(), Protocol::Storage);
     (0..3).for_each(|id| ask(&mut first, id));
     until(|| jobs() == 3);
-    // Their deadlines have passed. This frees no slot, since the rankings still exist.
+    // The deadlines of the rankings have passed. But the rankings still exist, so no slot is free.
     thread::sleep(2 * BRIEF);
     ask(&mut first, 9);
     assert_eq!(refusal(&mut first), Some(Reason::Busy));
@@ -936,7 +937,7 @@ fn over_tls_who_is_slow_has_all_and_stops_nobody() {
     }
     stream.flush().unwrap();
     // The thread that reads the connection also writes all replies. If its writes waited for the
-    // peer, it would wait in the first one.
+    // peer, the thread would wait in the first write.
     until(|| storage.traffic().received == ANSWERS);
     thread::sleep(Duration::from_millis(100));
     for id in 0..ANSWERS {

@@ -35,7 +35,7 @@ pub fn read(
     )
 }
 
-/// The fault of a server on this machine. The error has the server's name as the client was given
+/// The fault of a server on this machine. The error must have the server's name as the client knows
 /// it.
 pub fn fault(error: TierError) -> Fault {
     match error {

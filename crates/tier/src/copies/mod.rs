@@ -69,8 +69,8 @@ pub(crate) fn copy_of(copy: &str, original: &str) -> String {
 
 impl MirrorVolume {
     /// Wraps a volume, with a folder for the copies of its files. Every file that is opened through
-    /// this volume gets a copy. So open only files through it that searches read from the folder
-    /// (see [`RoutedVolume`](crate::RoutedVolume)).
+    /// this volume gets a copy. So open through it only the files that searches read from the
+    /// folder (see [`RoutedVolume`](crate::RoutedVolume)).
     pub fn new(home: Arc<dyn Volume>, folder: CopyFolder, read_by: ReadBy) -> MirrorVolume {
         let directory = folder.directory().clone();
         let copies: Arc<dyn Volume> = match (read_by, folder.kept()) {

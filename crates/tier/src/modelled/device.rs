@@ -38,7 +38,7 @@
 //!   0.1669 of that time. This gives 22.9 ns for the protocol of each request, and 2.2 ns for each
 //!   block. With up to 90 % of small requests, the slowdown is then at most 48.8 %. In the paper
 //!   the slowdown is largest at 50 % of small requests, and smaller with more of them. A device
-//!   that serves requests in order cannot behave so. At 50 %, the slowdown of this model is 11.6 %.
+//!   that serves requests in order cannot do this. At 50 %, the slowdown of this model is 11.6 %.
 //!   So small requests cost less in this model than on the measured card.
 //! - **CXL**: a request takes at least the link's time for 128 bytes.
 //! - **NVM**: only the blocks count. A request of 128 bytes wastes the other half of its block. The

@@ -286,7 +286,7 @@ impl Link {
             return Instant::now();
         }
         let patience = self.server.inner.patience;
-        // The check runs more often than the patience ends. So a pause of this process can be
+        // The check runs several times within the patience. So a pause of this process can be
         // distinguished from silence of the server.
         (state.quiet_since + patience).min(Instant::now() + patience / 4)
     }

@@ -91,14 +91,14 @@ pub(super) struct State {
     coming: Option<Coming>,
     pub(super) slots: Vec<Option<Asked>>,
     pub(super) free: Vec<u32>,
-    /// The number of requests so far. The upper half of a tag is this number, when the request was
-    /// made.
+    /// The number of requests so far. When a request is made, this number becomes the upper half of
+    /// its tag.
     number: u32,
     numbers: Vec<u32>,
     /// The time from which the silence of the server is counted. It is reset when an answer is
     /// complete, or [`OF_USE`] bytes have arrived.
     pub(super) quiet_since: Instant,
-    /// The number of bytes that arrived since then.
+    /// The number of bytes that arrived since `quiet_since`.
     pub(super) of_use: usize,
     /// The time of the last pump.
     pub(super) looked: Instant,

@@ -1,5 +1,5 @@
-//! A socket for TLS with one time limit for a whole call of TLS, into however many pieces the peer
-//! divides its bytes.
+//! A socket for TLS with one time limit for a whole call of TLS, even if the peer sends its bytes
+//! in many small pieces.
 //!
 //! TLS reads until it has a whole record. While it agrees on keys, it reads and writes in turn. If
 //! the limit applied to each wait, a peer that sends one byte before each limit could block a

@@ -133,7 +133,7 @@ impl RemoteVolume {
     }
 
     /// Returns a copy of the file at the same checkpoint that another machine has put on the
-    /// server, or this machine for another folder.
+    /// server, or that this machine has put there for another folder.
     fn of_another_origin(
         &self,
         original: &mut Original<'_>,

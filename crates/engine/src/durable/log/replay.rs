@@ -22,7 +22,7 @@ const PIECE: usize = 1 << 20;
 const TRIES: usize = 3;
 
 /// The number of bytes, beyond four times the length of the log, that may be read to count whole
-/// records after the log's end. Only a message has this count. Without a limit, each gap in a log
+/// records after the log's end. The count is only for a message. Without a limit, each gap in a log
 /// full of gaps would cost one read.
 const COUNTING: u64 = 64 * PIECE as u64;
 
@@ -95,7 +95,7 @@ pub(crate) struct Torn {
     pub(crate) reason: String,
     /// The number of whole records after the offset. None of them is known to have been durable.
     pub(crate) whole: u64,
-    /// Whether `whole` is a lower bound, because the replay stopped to count.
+    /// Whether `whole` is a lower bound, because the replay stopped counting.
     pub(crate) more: bool,
 }
 
@@ -464,9 +464,9 @@ impl Reading {
     /// The log that follows this log. The valid records of this log end at `end`.
     ///
     /// A sync of this file may have failed in another process. Then storage may lack records that
-    /// reads still return, and a sync that succeeds now would not show this. So records after the
-    /// mark are written again. If a log has no records before its mark, it is replaced as a whole,
-    /// since its name may not be durable either.
+    /// reads still return, and a sync that succeeds now would not report this loss. So records
+    /// after the mark are written again. If a log has no records before its mark, it is replaced as
+    /// a whole, since its name may not be durable either.
     fn next_after(&self, end: RecordPlace, from: LogPosition) -> NextLog {
         let (number, start) = (self.header.number, self.header.start());
         let (replaces, undurable) = match self.durable {
@@ -553,8 +553,8 @@ impl Reading {
         Ok(None)
     }
 
-    /// The number of whole records after a position without one, below the sequence number `limit`.
-    /// The flag is true if counting was stopped, so that there may be more records.
+    /// The number of whole records after a position that has no whole record, below the sequence
+    /// number `limit`. The flag is true if counting was stopped, so that there may be more records.
     fn whole_behind(
         &self,
         read_at: &ReadAt<'_>,

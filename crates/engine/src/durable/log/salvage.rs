@@ -1,6 +1,6 @@
 //! Salvage reads every whole record of damaged logs, even if records between them are missing.
 //!
-//! Each record has the number of its log, its offset and its sequence number. So it can be
+//! Each record has the number of its log, its offset and its sequence number. So a record can be
 //! recognised without the bytes before it. If a log has no header, it is searched from its first
 //! byte on. Superseded records are left out: a record of a log is valid only below the first
 //! sequence number of each later log.
@@ -120,7 +120,7 @@ impl Source {
             limit: None,
         };
         let without_header = |first: &[u8]| {
-            // The bytes before the records have no record, whatever version the log has.
+            // In every version of logs, these first bytes have no record.
             let header = LogHeader::decode(first, number, &file).unwrap_or(LogHeader {
                 shape,
                 number,

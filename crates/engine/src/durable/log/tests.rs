@@ -1,5 +1,5 @@
-//! Tests that a replay finds all acknowledged records, in order and without gaps, whatever
-//! operation fails or crashes.
+//! Tests that a replay finds all acknowledged records, in order and without gaps, after a failure
+//! or a crash at any operation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -646,7 +646,7 @@ impl VolumeFile for SlowFile {
 fn threads_share_syncs_and_the_order_is_that_of_the_file() {
     const THREADS: u64 = 8;
     const EACH: u64 = 60;
-    // A sync lasts until all other threads have begun their next calls, however long they need.
+    // A sync lasts until all other threads have begun their next calls, even if they need long.
     let slow = Slow::new(Duration::from_millis(1));
     let log = Log::start(
         Arc::new(slow.clone()),
@@ -701,8 +701,7 @@ fn threads_append_while_the_disk_fills_up_breaks_and_the_log_rotates() {
         let (kept, stop) = (Mutex::new(BTreeMap::new()), AtomicBool::new(false));
         let failed = AtomicUsize::new(0);
         thread::scope(|scope| {
-            // The value also stops the other threads if this thread panics. Otherwise they would
-            // continue.
+            // If this thread panics, the drop of `_stops` ends the other threads too.
             let _stops = Stops(&stop);
             for thread in 0..4 {
                 let (log, kept, stop, failed) = (&log, &kept, &stop, &failed);
@@ -1096,7 +1095,7 @@ fn damage_is_told_from_a_torn_end() {
     ] {
         refused(&|volume| change(volume, "log-000003", cut, flip), &words);
     }
-    // A log that was never written completely has no records, whatever bytes its header has.
+    // A log that was never written completely has no records, even if its header has bytes.
     for (cut, flip) in [(100, None), (0, None), (12_288, Some(60))] {
         let volume = three_logs();
         change(&volume, "log-000003", Some(cut), flip);
@@ -1187,8 +1186,8 @@ fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec
 
 #[test]
 fn what_was_not_synced_is_torn_and_not_damaged() {
-    // The log has sixty durable records. It has forty later records that were not promised to be
-    // durable, as a killed process leaves them.
+    // The log has sixty durable records. A killed process has left forty later records, whose
+    // durability no call has acknowledged.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     for id in 0..100 {

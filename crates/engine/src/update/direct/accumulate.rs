@@ -10,8 +10,8 @@
 //! ```
 //!
 //! OdinANN §3.2 writes changed records together on any page with free slots: about R / (n - m)
-//! pages for each insert. With many records on a page, this scatters records that locality order
-//! had put side by side. Then one read no longer serves several hops of a walk.
+//! pages for each insert. If pages have many records, that strategy scatters records that an order
+//! by locality had put side by side. Then one read no longer serves several hops of a walk.
 //!
 //! In this strategy, an insert writes one page: the page of the new record, with all pending
 //! changes of this page. Writes begin with the first insert, so searches that run beside inserts
@@ -259,8 +259,8 @@ fn rewrite<N: Composable>(
                 .relocate(placement, &leave, NOWHERE, Use::Empty);
         });
         for (number, nodes) in &moving {
-            // Changes that were added during the rewrite are moved to the new page before the
-            // nodes. So no search sees the lists without these changes.
+            // The nodes move to the new page after the changes that were added during the rewrite.
+            // So no search sees a list without these changes.
             rest.changes.retain(|&change| {
                 let moves = nodes.contains(&change.node);
                 if moves {
@@ -462,8 +462,8 @@ fn compose<N: Composable>(
 fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     let direct = inserter.direct;
     let placement = direct.placement();
-    // Records come first, since some of the changes belong to their lists. No change may be lost,
-    // since it may be the only edge to a node.
+    // Records come first, since some of the changes belong to their lists. No change may be lost: a
+    // change may be the only edge to a node.
     for record in rest.records {
         // The record is added to the present page of its nearest neighbour. The neighbour is an
         // older node, so no two records wait for each other.

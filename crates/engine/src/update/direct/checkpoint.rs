@@ -12,8 +12,8 @@
 //! Checkpoints are frequent, so that a restart replays a short log. A checkpoint writes the whole
 //! table, with 4 bytes for each node. So a checkpoint is due after inserts of a fixed share of the
 //! nodes. Then its cost is a fixed number of bytes for each insert. A checkpoint is also due when
-//! only the last checkpoint names many of the pages. In a graph of some ten thousand nodes, a
-//! thousand inserts rewrite nearly all pages, and no old page is free before the next checkpoint.
+//! many pages belong only to the last checkpoint. In a graph of some ten thousand nodes, a thousand
+//! inserts rewrite nearly all pages, and no old page is free before the next checkpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -194,7 +194,7 @@ impl Direct {
     }
 }
 
-/// The changes and records that wait for their pages, as a file has them.
+/// The changes and records that wait for their pages, in the form that a file stores.
 pub(super) fn pending(placement: &Placement) -> PendingFile {
     let (changes, records) = placement.pending.all();
     let record = |(_, record): (u32, Arc<NewRecord>)| PendingRecord {

@@ -35,12 +35,12 @@ impl Records {
         self.places.len()
     }
 
-    /// About the number of bytes that all records take on pages.
+    /// The approximate number of bytes that all records take on pages.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len() + BESIDE * self.places.len()
     }
 
-    /// About the number of bytes that the records at `places` take on pages.
+    /// The approximate number of bytes that the records at `places` take on pages.
     pub(super) fn bytes_of(&self, places: &[usize]) -> usize {
         let bytes = places.iter().map(|&at| {
             let place = &self.places[at];

@@ -23,8 +23,8 @@
 //! index needs this much memory for the pages of the journal.
 //!
 //! A search that began before a write may read the page during the write. So the new bytes stay in
-//! memory until all such searches have ended. After each read, a search uses the bytes in memory if
-//! there are any.
+//! memory until all such searches have ended. If memory has new bytes of a page, a search uses them
+//! instead of the bytes that it has read.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -221,8 +221,8 @@ impl Direct {
     }
 
     /// Waits until the searches that began before the writes have ended, at most until `until`.
-    /// Drops the written pages from memory whose searches have ended. Without `until`, the call
-    /// does not wait.
+    /// Then drops each written page from memory if all searches that began before its write have
+    /// ended. Without `until`, the call does not wait.
     fn wake(&self, placement: &Placement, until: Option<Instant>) {
         loop {
             let oldest = placement.pins.oldest();
@@ -230,8 +230,8 @@ impl Direct {
             resting.retain(|(moment, pages)| {
                 let over = *moment < oldest;
                 for (page, bytes) in pages.iter().filter(|_| over) {
-                    // If the memory budget keeps the page, the kept bytes are old. So the new bytes
-                    // stay in `unwritten`, which reads look up first.
+                    // If `resident` has the page, it has the old bytes. So the new bytes stay in
+                    // `unwritten`, which reads look up first.
                     if self.index.graph().resident.get((*page).into()).is_none() {
                         placement.unwritten.remove(*page, bytes);
                     }
@@ -286,7 +286,8 @@ impl<N: Rewritable> InPlace<N> {
         new_node: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
         let file = &direct.index.graph().file;
-        // Before the insert, the number of nodes leaves a free slot on the page of the next node.
+        // By the number of nodes, the page of the next node has a free slot. If it has none, the
+        // page is damaged.
         let too_many = || Error::Damaged {
             file: file.clone(),
             what: format!("page {page} has more records than nodes of the index"),

@@ -9,7 +9,7 @@
 //!
 //! The neighbours are an approximate snapshot: the insert does not consider edges that other
 //! inserts add between steps 1 and 4. If a neighbour is still on a page that the search has in
-//! memory, its list is taken from these bytes. So almost no page is read twice.
+//! memory, the insert takes the list from this page. So almost no page is read twice.
 //!
 //! If vectors are stored apart from lists, the vectors of a hundred candidates would take a hundred
 //! reads. So in these layouts, step 2 compares candidates by their codes. In all layouts, codes
@@ -35,7 +35,7 @@ pub(super) struct Neighbour {
     pub(super) distance: f32,
     /// Whether no nearer neighbour makes this neighbour redundant.
     pub(super) diverse: bool,
-    /// The row of the vector of the node among the candidates.
+    /// The row of the neighbour's vector in [`Inserter::rows`].
     row: u32,
 }
 
@@ -431,16 +431,17 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .lists
             .decide(&self.owner, &self.list, &new, codes, &keeps)
         {
-            // Another insert has just removed the other edges to the node that would leave.
+            // Another insert has just removed the other edges to the node that would leave, so this
+            // node stays.
             Decision::Replace(leaves) if !lists.leave(leaves) => Decision::Keep,
             decision => decision,
         }
     }
 
-    /// The present bytes of a page without its pending changes. They are the bytes that the search
-    /// has read, if they are current. Otherwise they come from memory, or from storage if memory
-    /// does not have the page. If pages are rewritten in place, the caller must hold the lock of
-    /// the page.
+    /// The present bytes of a page without its pending changes. If the bytes that the search has
+    /// read are current, the call returns these. Otherwise it takes the bytes from memory, or from
+    /// storage if memory does not have the page. If pages are rewritten in place, the caller must
+    /// hold the lock of the page.
     pub(super) fn page_bytes(&self, page: u32) -> Result<PageBytes, Error> {
         let Walker {
             traversal, reader, ..

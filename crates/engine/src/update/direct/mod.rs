@@ -223,7 +223,7 @@ impl Room {
     }
 }
 
-/// The log records of one call. Several tasks take the next record each, and insert its vector.
+/// The log records of one call. Each of several tasks takes the next record and inserts its vector.
 struct Batch<'a> {
     records: &'a [LogRecord<'a>],
     next: AtomicUsize,
@@ -293,8 +293,8 @@ fn written_files(index: &Index) -> impl Iterator<Item = (&str, &dyn Tier)> {
         .flatten()
 }
 
-/// Whether only other names of its files (hard links) prevent direct inserts into an index. While a
-/// file has other names, no insert writes to it.
+/// Whether other names (hard links) of an index's files are the only obstacle to direct inserts.
+/// While a file has other names, no insert writes to it.
 ///
 /// # Errors
 /// The volume fails.
@@ -358,8 +358,8 @@ fn prepare(index: &Index) -> &Placement {
 
 impl Direct {
     /// Opens the writer of direct inserts for an index, with `threads` threads. The result is
-    /// `None` in two cases. The layout does not support direct inserts by this strategy. Or files
-    /// of the index have other names in their volume `home`, and must first be [copied](own_files).
+    /// `None` if the layout does not support direct inserts by this strategy, or if files of the
+    /// index have other names in their volume `home`, and must first be [copied](own_files).
     ///
     /// # Errors
     /// The file of pages cannot be opened for writing, or a thread cannot be started.
@@ -766,7 +766,7 @@ impl Direct {
         }
     }
 
-    /// About the number of bytes of memory that inserts take in addition to the memory of searches.
+    /// The approximate bytes of memory that inserts take, beyond the memory of searches.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let placement = self.placement();
         let codes = self.index.codes().len() as u64;

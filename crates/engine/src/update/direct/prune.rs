@@ -2,9 +2,10 @@
 //!
 //! If a new node joins a full list, one of the nodes leaves. **Delta pruning** compares the new
 //! node with all old nodes, but not the old nodes with each other. So it needs O(R) comparisons
-//! instead of O(R²). Consider two nodes of a list. The node that is farther from the owner is
-//! *shielded* if the nearer node is nearer to it than the owner is, by the margin `alpha` of the
-//! build. The paper says that such a node violates the triangle inequality.
+//! instead of O(R²). The owner is the node that has the list. A node of the list is *shielded* if
+//! another node is nearer to the owner, and is also nearer to the shielded node than the owner is.
+//! The margin `alpha` of the build says how much nearer. The paper says that such a node violates
+//! the triangle inequality.
 //!
 //! 1. If the comparison with the new node shows shielded nodes, the farthest of them leaves. It may
 //!    be the new node itself, which then does not join.
@@ -14,8 +15,8 @@
 //!
 //! Distances are computed from the codes in memory, as in the paper (§4.2.1), with one exception.
 //! The owner's vector is known, so its distances are measured from the vector itself to the codes
-//! of the other nodes. Inner products become distances as in the build (see [`Space`]). That
-//! reduction needs an upper bound of the lengths of vectors. The bound here is the maximum length
+//! of the other nodes. Inner products become distances as in the build (see [`Space`]). This
+//! conversion needs an upper bound of the lengths of vectors. The bound here is the maximum length
 //! of the compared vectors.
 
 use stratann_vector::{DistanceTable, Element, Metric, Reduction};
@@ -109,9 +110,9 @@ impl<'a> ListPruner<'a> {
         }
     }
 
-    /// Decides whether a new node joins a list. `owner` is the vector of the node whose list it is,
-    /// as floats in the space of the codes. Nodes for which `keeps` is true stay, except under full
-    /// pruning.
+    /// Decides whether a new node joins a list. `owner` is the vector of the node that has the
+    /// list, as floats in the space of the codes. Nodes for which `keeps` is true stay, except
+    /// under full pruning.
     pub(super) fn decide(
         &mut self,
         owner: &[f32],
@@ -244,8 +245,8 @@ impl<'a> ListPruner<'a> {
         })
     }
 
-    /// Transforms all rows so that their distances have the same order as their inner products.
-    /// Returns the new dimension.
+    /// Transforms all rows so that a larger inner product means a smaller distance. Returns the new
+    /// dimension.
     fn lift(&mut self) -> usize {
         let mut space = Space::new(self.metric, Element::F32, self.codebook.dim());
         space.measure(&self.rows);

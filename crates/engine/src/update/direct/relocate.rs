@@ -195,7 +195,8 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
                 let file = &direct.index.graph().file;
                 return Err(too_large(file, records.node(next)));
             }
-            // The next record does not fit beside the kept records, so the next page is tried.
+            // The next record does not fit beside the kept records, so the insert tries the next
+            // page.
             continue;
         }
         let nodes: Vec<u32> = (from..next).map(|at| records.node(at)).collect();

@@ -41,9 +41,10 @@ pub(super) enum Use {
 struct Page {
     /// The number of nodes on the page.
     live: u16,
-    /// The number of bytes of the records on the page. It is [`FULL`] if it is unknown.
+    /// The number of bytes of the records on the page. If this number is unknown, the field is
+    /// [`FULL`].
     used: u16,
-    /// The interval between checkpoints in which the page was composed.
+    /// The number of the interval between two checkpoints in which the page was composed.
     born: u32,
 }
 
@@ -55,8 +56,8 @@ struct State {
     pages: Vec<Page>,
     empty: Vec<u32>,
     spare: Vec<u32>,
-    /// Pages that are free when the searches that began before their timestamps have ended, in the
-    /// order of the timestamps.
+    /// Pages in the order of their timestamps. A page becomes free when all searches that began
+    /// before its timestamp have ended.
     resting: VecDeque<(u64, u32, Use)>,
     /// Pages that only the last checkpoint names. They are not reused before the next commit.
     waiting: Vec<(u32, Use)>,
@@ -94,13 +95,13 @@ pub(super) struct PageStore {
     page_bytes: usize,
     /// The maximum number of dirty pages that wait for their write.
     most: usize,
-    /// Whether a page is never reused, since the memory budget keeps the page of the build in
-    /// memory for searches.
+    /// Whether a page is never reused, because a memory budget keeps the page in memory as the
+    /// build wrote it.
     kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     pub(super) counts: Counts,
 }
 
-/// About the number of bytes of a page that belong to no record.
+/// The approximate number of bytes of a page that belong to no record.
 const PAGE_HEADER: usize = 32;
 /// The maximum number of dirty pages. If there are more, inserts wait. A small memory budget lowers
 /// the maximum, but not below `LEAST_UNWRITTEN`.
@@ -110,8 +111,8 @@ pub(super) const LEAST_UNWRITTEN: usize = 16;
 impl PageStore {
     /// Creates the state for the pages of a placement. A checkpoint names all of these pages, and
     /// each has `page_bytes` bytes. Inserts wait if more than `most` pages are dirty. `kept`
-    /// selects pages that must stay unchanged. If pages are rewritten in place, there is no state
-    /// for each page.
+    /// selects pages that must stay unchanged. If pages are rewritten in place, the returned value
+    /// has no states of pages.
     pub(super) fn new(
         placement: &Placement,
         page_bytes: usize,
@@ -161,7 +162,7 @@ impl PageStore {
             .map_or(0, |page| page.live.into())
     }
 
-    /// About the number of bytes that the records of a page take.
+    /// The approximate number of bytes that the records of a page take.
     pub(super) fn used(&self, page: u32) -> usize {
         let state = self.state.lock();
         match state.pages.get(page as usize) {
@@ -170,7 +171,7 @@ impl PageStore {
         }
     }
 
-    /// About the number of bytes of records that fit onto a page.
+    /// The approximate number of bytes of records that fit onto a page.
     pub(super) fn capacity(&self) -> usize {
         self.page_bytes - PAGE_HEADER
     }
@@ -383,7 +384,7 @@ impl PageStore {
         self.state.lock().interval += 1;
     }
 
-    /// About the number of bytes of memory that the state of the pages takes.
+    /// The approximate number of bytes of memory that the state of the pages takes.
     pub(super) fn memory_bytes(&self) -> u64 {
         (self.state.lock().pages.len() * size_of::<Page>()) as u64
     }

@@ -22,10 +22,11 @@ pub(super) const FILL: usize = 2;
 ///
 /// Under the inner product, half of a list is for vectors with a near direction. The other half is
 /// for the vectors with the largest product with the node: the best results if the node were a
-/// query. The reduction of `graph/space.rs` is not used, for two reasons. It must know the longest
-/// vector before the first insert. And if lengths differ, it isolates long vectors: in the reduced
-/// space, they are near to few other vectors, so few lists have them. But they are results of many
-/// queries (package-text-2k, lengths log-normal with deviation 0.5: recall@10 0.83).
+/// query. The reduction of `graph/space.rs` is not used, for two reasons. First, this reduction
+/// must know the longest vector before the first insert. Second, if lengths differ, it isolates
+/// long vectors: in the reduced space, they are near to few other vectors, so few lists have them.
+/// But long vectors are results of many queries (package-text-2k, lengths log-normal with deviation
+/// 0.5: recall@10 0.83).
 #[derive(Clone, Copy)]
 pub(super) struct Space<'a> {
     pub(super) kernel: &'a Kernel,
@@ -75,9 +76,9 @@ pub(super) const CHOSEN: u32 = u32::MAX;
 
 impl Pruner {
     /// Chooses neighbours from the pool. The diverse neighbours come first. Then the nearest other
-    /// candidates fill the list up to a share of the degree. They connect equal rows. Under the
-    /// inner product, the candidates with the largest product fill the list up to the degree
-    /// instead.
+    /// candidates fill the list up to a share of the degree. These candidates connect equal rows.
+    /// Under the inner product, the candidates with the largest product fill the list up to the
+    /// degree instead.
     pub(super) fn prune(
         &mut self,
         view: &View<'_>,

@@ -176,8 +176,8 @@ impl Segment {
     }
 }
 
-/// The table of all segments. A new segment makes a new table. A search may read an older table
-/// until it ends.
+/// The table of all segments. When a segment is added, a new table replaces this one. A search may
+/// read an older table until it ends.
 pub(super) type Segments = Arc<[Arc<Segment>]>;
 
 /// The segments that one search or insert can read.

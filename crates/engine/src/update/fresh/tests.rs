@@ -247,8 +247,8 @@ fn finds_the_nearest_by_cosine_and_by_product() {
             let normal = (0..12).map(|_| unit()).sum::<f32>() - 6.0;
             (0.5 * normal).exp()
         }),
-        // A few rows are results of nearly every query. Here lists of near directions and large
-        // products reach their limit.
+        // A few rows are results of nearly every query. For such rows, lists of near directions and
+        // large products are hardly enough.
         ("with outliers", 0.94, |row| {
             if row % 400 == 399 { 10.0 } else { 1.0 }
         }),

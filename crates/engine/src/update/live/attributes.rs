@@ -26,12 +26,12 @@ const SOME: usize = 1024;
 /// look-up runs while changes wait.
 const TRIES: usize = 8;
 
-/// The treatment of the old attributes and payload of a vector that its new row does not name.
+/// The treatment of a vector's old attributes and payload if its new row does not name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
-    /// They are removed: the new row replaces the old row as a whole.
+    /// The old attributes and payload are removed: the new row replaces the old row as a whole.
     Go,
-    /// They are kept.
+    /// The old attributes and payload stay.
     Stay,
 }
 
@@ -55,8 +55,8 @@ impl Places {
     }
 }
 
-/// About the number of bytes of rows that are read, logged and stored together. During this work,
-/// the rows take several times as much memory.
+/// The approximate bytes of rows that are read, logged and stored together. During this work, the
+/// rows take several times as much memory.
 const READ_AT_ONCE: usize = 1 << 20;
 
 /// Reads the rows of a call, beginning with row `first`: `count` rows, or fewer if rows are long.
@@ -152,8 +152,8 @@ impl LiveIndex {
         let state = self.state();
         let inserted = state.overlay.inserted.read().clone();
         let overlay = Overlay {
-            // All other parts can be read at an earlier timestamp. This set cannot, so it is
-            // copied.
+            // The other parts of the overlay can be read at an earlier timestamp. This set cannot,
+            // so it is copied.
             inserted: Arc::new(RwLock::new(inserted)),
             ..state.overlay.clone()
         };

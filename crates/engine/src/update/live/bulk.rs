@@ -20,16 +20,16 @@ use crate::progress::Progress;
 use crate::update::health::Concern;
 use crate::update::logged::vector_charge;
 
-/// The minimum number of rows of a bulk insert is `MANY`, and also one `PART`-th of the number of
-/// vectors in the index.
+/// A bulk insert has at least `MANY` rows, and at least one row for each `PART` vectors in the
+/// index.
 const MANY: usize = 1_000;
 const PART: usize = 8;
 /// The maximum number of bytes of vectors that wait for the merge.
 const MOST_BYTES: u64 = 256 << 20;
 
 impl LiveIndex {
-    /// The number of the next `rows` that should wait for a merge. It is 0 if direct inserts are
-    /// better, or if the index has none.
+    /// The number of rows, among the next `rows`, that should wait for a merge. The result is 0 if
+    /// direct inserts are better, or if the index has no direct inserts.
     pub(super) fn many_of(&self, rows: usize) -> usize {
         let state = self.state();
         if !self.goes_directly(&state) || !self.options.direct.merge_many {
@@ -75,8 +75,8 @@ impl LiveIndex {
         self.filling.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether enough vectors wait that a merge is cheaper than inserting them one by one, and the
-    /// options allow such a merge.
+    /// Whether a merge is cheaper than inserting the waiting vectors one by one, and the options
+    /// allow such a merge.
     pub(super) fn many_wait(&self, state: &State) -> bool {
         let waits = state.fresh().len();
         self.options.direct.merge_many

@@ -342,7 +342,7 @@ impl LiveIndex {
         progress: &dyn Progress,
     ) -> Result<(), Error> {
         let total = ids.len();
-        // The number of the next rows that wait for a merge. A merge inserts them together.
+        // The number of rows that wait until a merge inserts them together.
         let mut many = self.many_of(total);
         self.own_files_for(total, progress)?;
         let mut stage = Some(Stage::begin(progress, "inserting", ids.len() as u64));

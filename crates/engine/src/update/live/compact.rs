@@ -35,8 +35,8 @@ use crate::update::{rebalance, replay};
 use crate::{Error, plan};
 
 /// The freeze of a running merge. While this value exists, new vectors go to another fresh graph,
-/// which the merge does not read. The next checkpoint ends the freeze. Without it, the drop of this
-/// value undoes the freeze.
+/// which the merge does not read. The commit of the next checkpoint ends the freeze. If there is no
+/// commit, the drop of this value undoes the freeze.
 struct Frozen<'a> {
     live: &'a LiveIndex,
     state: Arc<State>,

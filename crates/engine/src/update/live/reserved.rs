@@ -220,7 +220,7 @@ impl Reserved {
     }
 }
 
-/// Whether `progress` interrupts a wait. The lock is released while `progress` is called, since its
+/// Whether `progress` interrupts a wait. The lock is released while `progress` is called, since the
 /// callback may begin another change. That inner change never waits.
 fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool {
     let thread = std::thread::current().id();

@@ -4,9 +4,9 @@
 //! - **Given ids**: the index keeps no record of the insert. All rows up to the last row whose id
 //!   is in the index count as inserted.
 //! - **Automatic ids**: before the first row is logged, the insert and its first id are durably
-//!   recorded in the file INSERTS. Row n has the id first + n, even if a resume inserts it. When
-//!   all rows are durable, INSERTS records that the insert is done. This record stays until the
-//!   next insert begins.
+//!   recorded in the file INSERTS. Row n has the id first + n, even if a resume inserts the row.
+//!   When all rows are durable, INSERTS records that the insert is done. This record stays until
+//!   the next insert begins.
 //!
 //! Rows are logged in order, and after a crash the log ends with a whole record. So the inserted
 //! rows are always the first rows of the insert. Automatic ids stay reserved for the insert until
@@ -237,9 +237,9 @@ impl LiveIndex {
 
     /// Returns an error if `ids` has the id of a missing row of an unfinished insert. If another
     /// vector got this id, it would be unknown which rows of the insert are inserted. There is one
-    /// exception: a call with all missing rows under their ids, in order, resumes the insert. If
-    /// the call has attributes, the unfinished insert must have attributes too, and the reverse. In
-    /// this case the unfinished insert is returned.
+    /// exception: a call with all missing rows under their ids, in order, resumes the insert.
+    /// Either both the call and the unfinished insert have attributes, or neither has. In this case
+    /// the unfinished insert is returned.
     pub(super) fn check_unclaimed(
         &self,
         ids: &[u64],
@@ -597,8 +597,8 @@ impl LiveIndex {
         Ok(before)
     }
 
-    /// Returns an error if some ids are not in the index. In that case, it is unknown whether their
-    /// rows were deleted, or whether the last ids belong to other vectors.
+    /// Returns an error if some ids are not in the index. In that case, either their rows were
+    /// deleted, or the last ids belong to other vectors.
     fn check_all_in(
         &self,
         vectors: &dyn VectorSource,

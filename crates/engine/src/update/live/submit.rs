@@ -58,7 +58,7 @@ impl LiveIndex {
         submitted(self.now(), queries, options, Some(filter), deadline)
     }
 
-    /// The snapshot of the present, for a search that is about to be submitted.
+    /// The current snapshot, for a search that is about to be submitted.
     fn now(&self) -> Box<AtMoment> {
         let (state, moment) = self.at_one_moment();
         Box::new(AtMoment {
@@ -125,7 +125,7 @@ pub(super) struct Submitted {
     none: Condvar,
 }
 
-/// One submitted search in the count. The drop of this value ends the search for the count.
+/// One submitted search in the count. The drop of this value removes the search from the count.
 struct Counted(Arc<Submitted>);
 
 impl Submitted {

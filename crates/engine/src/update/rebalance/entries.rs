@@ -10,8 +10,8 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::Vectors;
 use crate::stores::clusters::reader::ClusterReader;
 
-/// About the number of bytes of vectors that stay in memory, since a neighbouring cluster may be
-/// split next.
+/// The approximate bytes of vectors that stay in memory, since a neighbouring cluster may be split
+/// next.
 const KEPT: usize = 8 << 20;
 
 /// A vector in a cluster.
@@ -19,7 +19,7 @@ const KEPT: usize = 8 << 20;
 pub(super) struct Entry {
     /// The number of the vector.
     pub(super) node: u32,
-    /// The external id. It is meaningless if `vector` is empty.
+    /// The external id. If `vector` is empty, the id is meaningless.
     pub(super) id: u64,
     /// Whether this cluster is the own cluster of the vector.
     pub(super) own: bool,

@@ -8,9 +8,9 @@
 //!   to the nearer head. If all members are equally near to both heads, each cluster gets half of
 //!   them. If one half would be almost empty, the split is not made. If one half is almost empty
 //!   only because of the other heads around, the large half is not split again.
-//! - **Merge**: if a cluster that new vectors join has less than an eighth of that limit, it is
-//!   dissolved. Its vectors join the clusters into which a build would put them. A merge needs the
-//!   own clusters of vectors, and only replicated indexes store these.
+//! - **Merge**: if a cluster that new vectors join has fewer vectors than an eighth of that limit,
+//!   the cluster is dissolved. Its vectors join the clusters into which a build would put them. A
+//!   merge needs the own clusters of vectors, and only replicated indexes store these.
 //! - **Reassign**: after a split, vectors are reassigned by the conditions that SPFresh shows to be
 //!   necessary. A vector of the split cluster moves to another cluster if the head of that cluster
 //!   is nearer than both new heads. A vector of a neighbouring cluster moves to a new head if the
@@ -26,10 +26,10 @@
 //!
 //! SPFresh appends a reassigned vector to its new cluster, and raises its version number, so that
 //! old copies are stale. In StratANN no copy is stale: a copy in a cluster that is no longer the
-//! nearest is a copy like any other. It is removed if its cluster is split and a build would not
-//! put it there, or if its cluster is rewritten after the vector was deleted. If vectors are stored
-//! in all of their clusters, the nearest of them is the *own* cluster of the vector: scans and
-//! merges count the vector there. If the vector is reassigned to a nearer cluster, the nearer
+//! nearest is a copy like any other. A copy is removed if its cluster is split and a build would
+//! not put it there, or if its cluster is rewritten after the vector was deleted. If vectors are
+//! stored in all of their clusters, the nearest of them is the *own* cluster of the vector: scans
+//! and merges count the vector there. If the vector is reassigned to a nearer cluster, the nearer
 //! cluster becomes its own.
 //!
 //! Clusters that only get new members are not read into memory. Their new members wait in
@@ -57,8 +57,8 @@ const NEAREST: usize = 16;
 /// For indexes that do not store the own clusters of vectors: the number of members at which a
 /// cluster is examined, as a percentage of the mean number of members.
 const LOOK_AT: u64 = 150;
-/// A cluster is merged, or a half of a split counts as almost empty, if it has less than a limit
-/// divided by `SMALL_PART`.
+/// If a cluster has less than the limit divided by `SMALL_PART`, it is merged. If a half of a split
+/// has less, this half counts as almost empty.
 const SMALL_PART: usize = 8;
 
 /// A new vector.
@@ -106,7 +106,7 @@ pub(super) struct Changes<'a> {
     stored: Stored<'a>,
     pub(super) heads: AmendedHeads,
     closure: Closure,
-    /// The maximum weight of a cluster. A cluster with more is split.
+    /// The maximum weight of a cluster. A cluster with a larger weight is split.
     most: usize,
     /// The maximum counted size of a cluster. A cluster with more members is examined.
     look_at: usize,
@@ -383,8 +383,8 @@ impl<'a> Changes<'a> {
         std::iter::once(cluster).chain(others).collect()
     }
 
-    /// The standing of the current vector in some clusters, by the heads in `near`. The heads may
-    /// be in any order. `own` is true if the vector is in its own cluster.
+    /// The [`Standing`] of the current vector in some clusters, by the heads in `near`. The heads
+    /// may be in any order. `own` is true if the vector is in its own cluster.
     fn standing<const N: usize>(&self, clusters: [u32; N], own: bool) -> [Standing; N] {
         let (mut nearest, mut alike) = ((f32::INFINITY, u32::MAX), 0);
         let mut here = [f32::INFINITY; N];
@@ -536,8 +536,7 @@ impl<'a> Changes<'a> {
             let (_, nearest) = here.nearest;
             let is_here = here.ratio() == 1.0;
             let leaves = !is_here && !halves.contains(&nearest);
-            // If another cluster is the own cluster of the vector, its copy is not copied to the
-            // second half.
+            // If another cluster is the own cluster of the vector, this copy goes to one half only.
             let counts = entry.own || before.weight > 0.0;
             let mut entry = entry;
             if leaves && counts {

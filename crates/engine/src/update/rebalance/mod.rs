@@ -32,7 +32,8 @@
 //! files of clusters and vectors are dead ([`Due::Garbage`](crate::Due::Garbage)).
 //!
 //! A deleted vector stays in clusters that are not rewritten, and its id stays a dead id, as after
-//! direct inserts. A merge removes such vectors. It is due when a tenth of the vectors is deleted.
+//! direct inserts. A merge removes such vectors. This merge is due when a tenth of the vectors is
+//! deleted.
 
 mod entries;
 mod local;

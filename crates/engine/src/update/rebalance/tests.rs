@@ -485,8 +485,8 @@ fn vectors_around_what_was_built_are_found_in_their_clusters() {
     live.rebalance(&Silent).unwrap();
     let asked = many.in_memory().unwrap().chunks(row).step_by(4);
     let asked = Matrix::new(asked.flatten().copied().collect(), 750, WIDE, Element::F32).unwrap();
-    // Without the repair, the shares are .941 and .993. A build of all vectors has .980 and 1. One
-    // of the 750 vectors may be missed.
+    // With the former walks, the shares are .941 and .993. A build of all vectors has .980 and 1.
+    // One of the 750 vectors may be missed.
     for (probes, least) in [(4, 0.97), (64, 0.998)] {
         let options = SearchOptions {
             k: 1,

@@ -184,8 +184,8 @@ fn a_merge_that_panics_is_undone() {
 
 #[test]
 fn a_merge_that_the_budget_has_no_room_for_is_refused_and_changes_nothing() {
-    // Only cases with direct inserts: if vectors wait for a merge, the budget refuses inserts
-    // before it refuses a merge.
+    // The cases have direct inserts: if vectors wait for a merge, the budget refuses inserts before
+    // it refuses a merge.
     for case in [PACKED, DECOUPLED, INLINE] {
         let folder = tempfile::tempdir().unwrap();
         let volume = base(case, folder.path());

@@ -63,8 +63,8 @@ fn check_look_ups(
     }
 }
 
-/// By default, cases with each layout and each update strategy at least once. In the slow tests,
-/// all cases.
+/// The cases to test: by default, each layout and each update strategy at least once; in the slow
+/// tests, all.
 pub(super) fn cases() -> Vec<Case> {
     if slow() {
         return CASES.to_vec();

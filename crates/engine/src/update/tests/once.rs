@@ -2,8 +2,8 @@
 //! call is repeated, if necessary through another handle. At the end, the process is killed, or the
 //! machine crashes. The index must have all acknowledged changes and no damage.
 //!
-//! A failed sync discards the unsynced data, as Linux does. If no later write repeats this data, it
-//! is lost.
+//! A failed sync discards the unsynced data, as Linux does. If no later write repeats this data,
+//! the data is lost.
 
 use stratann_tier::testing::{Mishap, Operation};
 
@@ -51,7 +51,7 @@ impl Once<'_> {
         };
         stratann_tier::testing::refuse_threads_after(None);
         for _ in 0..2 {
-            // A part of the call may be done. The second call makes the remaining changes.
+            // The call may have made some of its changes. The second call makes the others.
             let again = match call {
                 Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                 Call::Delete(ids) => {

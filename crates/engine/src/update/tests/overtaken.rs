@@ -329,7 +329,7 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
             continue;
         };
         moving += 1;
-        // Only after a deletion, a search with a long list examines every vector.
+        // A search with a long list examines every vector only after a deletion.
         live.delete(&[ids[1].1]).unwrap();
         for (at, &(node, id)) in ids.iter().step_by(101).enumerate() {
             // This loop tests two former bugs. A search of all vectors mistook a moving node for a

@@ -237,8 +237,8 @@ impl Progress for Ends {
     fn warn(&self, _: &str) {}
 }
 
-/// An insert was recorded, but a crash came before its first row. Inserts of other rows under its
-/// ids fail, and do not end it.
+/// An insert was recorded, but a crash came before its first row. Inserts of other rows under the
+/// ids of this insert fail, and it can still be resumed.
 #[test]
 fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -278,7 +278,7 @@ fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
 }
 
 /// The error of an interrupted insert suggests an insert of the remaining rows under their ids. Any
-/// process can do this.
+/// process can make this insert.
 #[test]
 fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -291,7 +291,7 @@ fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
     for upserts in [false, true] {
         let volume = volume.fork();
         let live = open(&volume);
-        // Calls may replace inserted rows, and the index still knows the insert.
+        // If a call replaces inserted rows, the index still knows the interrupted insert.
         let replaced = wide_rows(live.index().dim(), &[BASE], 1);
         let row = RowTable::new(vec![super::row(BASE, 1)]);
         live.upsert_rows(&replaced, &row, &[BASE], &Silent).unwrap();

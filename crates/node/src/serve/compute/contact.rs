@@ -1,6 +1,7 @@
 //! The state of a compute server's connection to memory or storage. It records whether the server
-//! is connected, since when, and why not. It also records the state of the index on the server. The
-//! health page reports this state, and the log reports its changes.
+//! is connected, the time since then, and the reason if it is not connected. It also records the
+//! state of the index on the server. The health page reports this state, and the log reports its
+//! changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -30,16 +31,17 @@ struct Known {
     outbox: Option<Arc<Outbox>>,
     /// The time since which the server is connected, or is not connected.
     since: Instant,
-    /// The reasons for the lost connection that were logged. Empty once the server has sent
-    /// something.
+    /// The reasons for the lost connection that were logged. The list is empty after the server has
+    /// sent a message.
     lost: Vec<String>,
     /// The last such reason without the server's name, for the health page.
     why: String,
-    /// The time since which a requested sign of life is missing.
+    /// The time at which this server requested a sign of life that has not arrived.
     silent: Option<Instant>,
     /// Whether the missing sign of life was logged.
     told_silent: bool,
-    /// How long the server had been silent when a worker closed the connection for its silence.
+    /// The time for which the server had been silent when a worker closed the connection for this
+    /// reason.
     given_up: Option<Duration>,
     /// The last request for a sign of life: its id, and the state that it named.
     question: (u64, u64),
@@ -58,7 +60,8 @@ pub(super) struct Said {
     pub(super) of: u64,
     /// Whether the server serves the state `of`.
     pub(super) serves: bool,
-    /// The newest state of the server. If a memory server serves `of`, it replies with `of`.
+    /// The newest state of the server. If a memory server serves the state `of`, this field is
+    /// `of`.
     pub(super) newest: u64,
 }
 
@@ -219,7 +222,7 @@ impl Contact {
         }
     }
 
-    /// Called when the server sent something.
+    /// Called when the server has sent a message.
     pub(super) fn heard(&self) {
         if self.awaited.load(Ordering::Relaxed) && self.awaited.swap(false, Ordering::SeqCst) {
             let mut known = self.known();
@@ -230,7 +233,7 @@ impl Contact {
             self.answers.notify_all();
             if was_lost || was_silent {
                 // This message has the level of the message about the lost connection, so that a
-                // reader of that message also sees this one.
+                // reader of the log who sees the loss also sees the new connection.
                 tracing::warn!("{} is connected and answers", self.name());
             }
         }
@@ -253,9 +256,10 @@ impl Contact {
         id & NO_LANE == NO_LANE
     }
 
-    /// Asks for a sign of life, and whether the server serves a state. The memory server is asked
-    /// for the low codes of no nodes. Storage is asked to rank no nodes, for a row of an invalid
-    /// length. A server without the state reports that. No server has state 0.
+    /// Asks the server for a sign of life, and whether it serves a state. The request to the memory
+    /// server is for the low codes of no nodes. The request to storage is to rank no nodes, for a
+    /// row of an invalid length. A server without the state says so in its reply. No server has
+    /// state 0.
     pub(super) fn ask(&self, state: u64) {
         let mut known = self.known();
         let waits = known.silent.is_some() && known.question.1 == state;

@@ -1,4 +1,4 @@
-//! A desk for each worker of a compute server. Other threads put the worker's input on its desk.
+//! The *desk* of a worker of a compute server: other threads put the worker's input there.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,7 @@ pub(super) struct Mail {
     pub(super) storage: Vec<u8>,
     /// The connection to the memory server on which a turn of the worker is already counted.
     pub(super) expected: Option<Arc<Outbox>>,
-    /// Whether the worker has to look elsewhere: at a waiting search, or at new low codes.
+    /// Whether the worker has work that is not on its desk: a waiting search, or new low codes.
     pub(super) look: bool,
     pub(super) over: bool,
 }

@@ -34,8 +34,8 @@ impl<L: LowHalf> Service for Front<L> {
             outbox.close();
         }
         self.shared.waiting().gone(number);
-        // The workers are told after the client's requests are removed, so that no worker accepts
-        // such a request any more.
+        // First the client's requests are removed, and then the workers are told. So no worker
+        // accepts a request of this client any more.
         self.shared.tell(&News::Gone(number));
         served.or_else(ended)
     }
@@ -90,7 +90,7 @@ impl<L: LowHalf> Front<L> {
             let told = (0..more.min(shared.desks.len())).filter(|_| shared.summon());
             if more > 0 && told.count() == 0 {
                 // A worker without space sleeps until the earliest deadline that it knows. A change
-                // needs none of the servers that searches wait for.
+                // does not wait for the memory server.
                 let waiting = shared.waiting();
                 let (earliest, change) = (waiting.next_expiry(), waiting.has_change());
                 drop(waiting);
@@ -101,8 +101,8 @@ impl<L: LowHalf> Front<L> {
                     shared.alarm();
                 }
             }
-            // Replies that need no worker, even to other clients that have waited too long. Only a
-            // refusal means that a request no longer waits.
+            // These replies need no worker. Some are for other clients, whose requests have waited
+            // too long. Only a refusal means that a request no longer waits.
             for (to, _, frame) in out.answers() {
                 if Frame::is_refusal(frame) {
                     shared.count(frame);

@@ -39,10 +39,10 @@ use crate::role::{ComputeOptions, LowHalf, Narrowing, Shelf, Waiting, Worker};
 pub struct ComputeServerOptions {
     /// The number of threads that search.
     pub workers: usize,
-    /// The number of queries of each thread that walk at once (§4.1). Queries in ranking do not
-    /// count.
+    /// The number of queries of each thread that walk at once (§4.1). Queries that wait for a
+    /// ranking do not count.
     pub in_flight: usize,
-    /// How low codes narrow the candidates for the memory server.
+    /// The rules by which low codes narrow the candidates for the memory server.
     pub narrowing: Narrowing,
     /// The largest number of bytes of low codes, including the table that maps them to nodes. If
     /// all codes need more, the codes of unpopular nodes are offloaded to the memory server (§3.3).
@@ -54,7 +54,7 @@ pub struct ComputeServerOptions {
     pub beam: u32,
     /// The largest number of queries that wait for a worker.
     pub waiting: usize,
-    /// How long a client without a deadline waits.
+    /// The time for which a client without a deadline waits.
     pub patience: Duration,
     /// The time after which an unanswered message is first repeated.
     pub retry: Duration,
@@ -119,7 +119,7 @@ pub struct ComputeServer<L: LowHalf> {
     workers: Workers<L>,
 }
 
-/// The threads of the workers, which end when this is dropped.
+/// The threads of the workers. When this value is dropped, the threads end.
 struct Workers<L: LowHalf> {
     shared: Arc<Shared<L>>,
     threads: Vec<JoinHandle<()>>,

@@ -39,13 +39,14 @@ impl<L: LowHalf> Shared<L> {
 
     /// The reason why no search could be answered now, as far as it is known without waiting.
     pub(super) fn trouble(&self) -> Option<String> {
-        // The replies are for the next call.
+        // The replies will be known at the next call.
         self.ask_contacts();
         self.readiness(Instant::now()).trouble
     }
 
-    /// The collection for changes, as storage has it now, or the reason why the collection cannot
-    /// be changed. Only storage is needed. Waits up to a second for its reply.
+    /// Asks storage for its current description of the collection, and waits up to a second for the
+    /// reply. Returns the reason if the collection cannot be changed. The memory server is not
+    /// needed.
     pub(super) fn changeable(&self) -> Result<Collection, String> {
         self.ask_contacts();
         let storage = self.contacts(Protocol::Storage, Instant::now());
@@ -81,7 +82,7 @@ impl<L: LowHalf> Shared<L> {
         let mut contacts: Contacts<'_> = own
             .map(|contact| (contact, contact.standing(until)))
             .collect();
-        // A server with one usable connection can be asked.
+        // One usable connection is enough to ask a server.
         contacts.sort_by_key(|(_, standing)| standing.trouble.is_some());
         contacts
     }
@@ -111,8 +112,8 @@ impl<L: LowHalf> Shared<L> {
         readiness
     }
 
-    /// Logs whether the servers have the state of the low codes, whenever that changes. A server
-    /// that will soon get new codes is no problem.
+    /// Logs each change in whether the servers have the state of the low codes. If this server will
+    /// soon get new codes, the states may differ.
     pub(super) fn compare(&self) {
         let now = Instant::now();
         let storage = self.contacts(Protocol::Storage, now);
@@ -121,7 +122,8 @@ impl<L: LowHalf> Shared<L> {
         let newest = |of: &Contacts<'_>| Some(of.first()?.1.said?.newest);
         let agree = newest(&memory).is_some() && newest(&memory) == newest(&storage);
         let mut said = self.told_difference();
-        // While one of the servers is disconnected, it is unknown whether the states still differ.
+        // While a server is disconnected, this server does not know whether the states still
+        // differ.
         if *said == differ || differ.is_none() && !agree {
             return;
         }
@@ -245,7 +247,8 @@ mod tests {
     fn servers_that_agree_are_not_to_be_started_anew() {
         // Both servers have a newer state, and the new low codes are being fetched.
         assert_eq!(told(0xA, (false, 0xB), (false, 0xB)), None);
-        // First no problem, and then a merge after which storage still has the state before it.
+        // There is no problem before a merge, nor after a merge while storage still has the earlier
+        // state.
         assert_eq!(told(0xA, (true, 0xA), (true, 0xA)), None);
         assert_eq!(told(0xA, (true, 0xA), (true, 0xB)), None);
         assert_eq!(told(0, (false, 0xB), (false, 0xB)), None);

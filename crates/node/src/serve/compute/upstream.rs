@@ -1,4 +1,4 @@
-//! A compute server's connections to memory and storage. Replies are sorted by the worker that sent
+//! A compute server's connections to memory and storage. Each reply goes to the worker that sent
 //! the request.
 
 use std::sync::Arc;
@@ -54,8 +54,7 @@ impl<L: LowHalf> Correspondent for Upstream<L> {
         self.contact.down(lost);
         let (memory, why) = (self.is_memory(), lost.why());
         self.tell(|mail| {
-            // Frames that were received before are not needed, since all their requests begin
-            // again.
+            // Frames of the lost connection are not needed, since all its requests begin again.
             match memory {
                 true => {
                     mail.memory.clear();
@@ -88,8 +87,7 @@ impl<L: LowHalf> Correspondent for Upstream<L> {
                 continue;
             }
             let lane = usize::from(Worker::<L>::lane_of(frame.head.id));
-            // A reply without a worker is dropped. So is a reply for a worker with another
-            // connection.
+            // A reply for no worker, or for a worker of another connection, is dropped.
             let own = lane % self.step == self.first;
             if let Some(sorted) = self.sorted.get_mut(lane).filter(|_| own) {
                 sorted.extend_from_slice(frame.whole());

@@ -1,5 +1,5 @@
 //! The loop of a compute server's worker thread. In each turn it reads its input, lets its
-//! [`Worker`] process the input, begins waiting searches, and sends.
+//! [`Worker`] process the input, begins waiting searches, and sends the output.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ pub(super) struct Shared<L: LowHalf> {
     pub(super) outside: Arc<Counts>,
     /// The connections to memory and storage. Connections to memory come first.
     pub(super) contacts: Vec<Arc<Contact>>,
-    /// The last logged text about servers with different states.
+    /// The last logged text about different states of the servers.
     pub(super) told_difference: Mutex<Option<String>>,
     /// The time without any reply after which a connection is closed.
     pub(super) silence: Duration,
@@ -42,14 +42,14 @@ struct Lines {
     memory: Option<Arc<Outbox>>,
     storage: Option<Arc<Outbox>>,
     news: VecDeque<News>,
-    /// If a turn of the worker is counted on a connection, but has not begun: that connection.
+    /// The connection on which a turn of the worker is counted that has not begun, if there is one.
     expected: Option<Arc<Outbox>>,
     memory_frames: Vec<u8>,
     storage_frames: Vec<u8>,
 }
 
 impl Lines {
-    /// Moves the input from a desk to here. Returns false if the worker has to end.
+    /// Moves the input from a desk to this value. Returns false if the worker has to end.
     fn take(&mut self, desk: &Desk) -> bool {
         let mut mail = desk.mail();
         if mail.over {
@@ -115,7 +115,7 @@ impl<L: LowHalf> Shared<L> {
     pub(super) fn summon(&self) -> bool {
         let first = self.next_asked.fetch_add(1, Ordering::Relaxed);
         let desks = (0..self.desks.len()).map(|at| &self.desks[(first + at) % self.desks.len()]);
-        // If no worker has space, the next worker that has space looks by itself.
+        // If no worker has space, the next worker that gets space looks for a search by itself.
         let found = desks
             .into_iter()
             .find(|desk| desk.room.swap(false, Ordering::SeqCst));
@@ -182,7 +182,7 @@ impl<L: LowHalf> Shared<L> {
             tracing::error!(
                 "a worker panicked (the message is on standard error). The queries of the worker are lost, and the worker is restarted"
             );
-            // The earlier output is sent too, so that no client waits for it.
+            // The output from before the panic is sent too, so that no client waits for it.
             worker.abandon(&mut out);
             self.answer(&out);
             desk.in_flight.store(0, Ordering::Relaxed);
@@ -208,8 +208,8 @@ impl<L: LowHalf> Shared<L> {
         lines.hear_news(worker, now, out);
         let expected = lines.expected.take();
         let memory = lines.memory.as_ref().map(|outbox| {
-            // A turn that was counted on another connection does not count for this one. The other
-            // connection has ended by now.
+            // If the turn was counted on another connection, that connection has ended, and the
+            // turn does not count here.
             let counted = expected.is_some_and(|expected| Arc::ptr_eq(&expected, outbox));
             outbox.turn(counted)
         });
@@ -248,7 +248,7 @@ impl<L: LowHalf> Shared<L> {
             self.desks
                 .iter()
                 .for_each(|desk| desk.change(|mail| mail.look = true));
-            // The servers are asked whether they also have the new state.
+            // This call asks the servers whether they have the new state too.
             self.ask_contacts();
         }
         out.clear();
@@ -259,8 +259,8 @@ impl<L: LowHalf> Shared<L> {
     /// Makes a worker begin waiting requests while it has space.
     fn take_requests(&self, worker: &mut Worker<L>, desk: &Desk, now: Duration, out: &mut Out) {
         let trouble = worker.trouble(now);
-        // The flag is set before the worker checks the queue. A request added later is therefore
-        // seen by the worker or by the thread that added it.
+        // The flag is set before the worker checks the queue. So if a thread adds a request after
+        // this point, the worker sees the request, or the thread sees the flag.
         desk.room.store(true, Ordering::SeqCst);
         while worker.has_room() {
             let Some(request) = self.waiting().pop(now, trouble.as_deref(), out) else {
@@ -283,7 +283,8 @@ impl<L: LowHalf> Shared<L> {
         }
     }
 
-    /// Closes connections that were silent too long, so that new ones replace them.
+    /// Closes connections that were silent too long. The keepers of these connections then connect
+    /// again.
     fn end_silent(&self, lines: &Lines, out: &Out) {
         let both = [
             (&lines.memory, out.memory_silent),

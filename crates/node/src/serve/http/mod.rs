@@ -1,4 +1,4 @@
-//! A server's condition over HTTP: its health, and its metrics for Prometheus.
+//! Pages that show a server's condition over HTTP: its health, and its metrics for Prometheus.
 //!
 //! ```text
 //!   GET /health    200 and `well`, or 503 and the obstacle; then a line for each server it needs
@@ -11,8 +11,8 @@
 //! Each connection has a thread (`talk.rs`), for some seconds and at most 8 KiB of a request. Few
 //! connections are open at a time. If one more connection arrives, the server closes the oldest
 //! connection that waits for its peer. A hostile client may send slowly, send without end, send
-//! nothing, or not read. It still cannot keep replies from other clients, nor keep the server from
-//! stopping.
+//! nothing, or not read. In all of these cases, other clients get their replies, and the server can
+//! stop.
 
 mod report;
 mod talk;
@@ -34,10 +34,10 @@ use crate::options::{NodeError, Options};
 struct Limits {
     /// The largest number of open connections. Each connection has a thread.
     most: usize,
-    /// The time limit for a whole request, and for its whole reply. It does not depend on the size
-    /// of the pieces.
+    /// The time limit for a whole request, and for its whole reply. The limit is the same for a
+    /// request in many small pieces.
     time: Duration,
-    /// How long a new connection waits for closed connections to end.
+    /// The time for which a new connection waits until closed connections have ended.
     room: Duration,
 }
 
@@ -50,7 +50,7 @@ const LIMITS: Limits = Limits {
     room: Duration::from_millis(100),
 };
 
-/// How often to look for a new connection.
+/// The interval at which the listener looks for a new connection.
 const LOOK: Duration = Duration::from_millis(20);
 /// The pause after a failed attempt to accept a connection.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -102,8 +102,8 @@ impl Http {
         };
         let bound = bind(listen)?;
         let address = bound.local_addr().map_err(failed)?;
-        // The listener can thus stop without one more connection, which could fail if no file
-        // descriptor is free.
+        // The listener does not block in `accept`, so it can stop without a last connection. Such a
+        // connection could fail if no file descriptor is free.
         bound.set_nonblocking(true).map_err(failed)?;
         let over = Arc::<AtomicBool>::default();
         let told = over.clone();
@@ -162,7 +162,7 @@ fn bind(listen: &str) -> Result<TcpListener, NodeError> {
     })
 }
 
-/// Open connections with their threads, the oldest first. When dropped, it closes them and waits
+/// Open connections with their threads, the oldest first. The drop closes the connections and waits
 /// for the threads. Each thread finishes at most one report.
 struct Talks {
     limits: Limits,
@@ -225,8 +225,8 @@ impl Talks {
                     told.store(true, Ordering::SeqCst);
                     report
                 });
-                // The shutdown is needed, since the thread that closes connections may have the
-                // socket too.
+                // The thread that closes connections may have the socket too, so the drop of this
+                // socket alone would not close the connection.
                 let _ = own.shutdown(Shutdown::Both);
             })?;
             Ok::<_, std::io::Error>((waits, thread))

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use super::{Page, Report};
 
-/// The largest number of bytes of a request before its body. The next constant limits the lines.
-/// The body is not read.
+/// The largest number of bytes of a request before its body. The next constant limits the number of
+/// lines. The server does not read the body.
 const MOST_HEAD: usize = 8 << 10;
 const MOST_LINES: usize = 64;
 /// The time for which the server still reads input after the reply. The next constant limits the
-/// bytes. Without this time, a peer that still sends could be disconnected before it has read the
-/// reply.
+/// bytes of this input. Without this time, a peer that still sends could be disconnected before it
+/// has read the reply.
 const LINGER: Duration = Duration::from_millis(250);
 const MOST_LEFT: usize = 64 << 10;
 
@@ -106,7 +106,7 @@ impl Asked {
     }
 }
 
-/// A connection with a fixed deadline, whatever the size of the pieces in which it transfers bytes.
+/// A connection with a fixed deadline, which does not depend on the size of the transferred pieces.
 struct Until<'a> {
     socket: &'a TcpStream,
     until: Instant,
@@ -160,7 +160,8 @@ fn read(from: &mut impl Read) -> io::Result<Asked> {
     Ok(Asked::refused(431))
 }
 
-/// Systems report a passed time limit by either error kind.
+/// When a time limit has passed, some systems return one of these error kinds, and other systems
+/// the other.
 fn is_late(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

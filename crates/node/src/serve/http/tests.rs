@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::link::Traffic;
 
-/// The limit for expected events. The machine of the tests may be busy.
+/// The time limit for an expected event. It is long, since the machine of the tests may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// More bytes than the buffers of a connection can store. The server therefore waits for a peer
@@ -236,7 +236,7 @@ fn it_ends_at_once_whoever_is_connected() {
         let (began, address) = (Instant::now(), http.address());
         drop(http);
         let took = began.elapsed();
-        // Without closing hostile connections this would wait for ten minutes.
+        // If the server did not close hostile connections, this would take ten minutes.
         assert!(took < PATIENCE, "{of_each}: {took:?}");
         assert!(TcpStream::connect(address).is_err());
         drop(peers);
@@ -265,7 +265,7 @@ fn where_all_wait_for_reports_one_more_is_told_so_and_threads_are_bounded() {
             thread::sleep(Duration::from_millis(1));
         }
     }
-    // The peer has sent no request, and gets a reply all the same.
+    // The peer has sent no request, but still gets a reply.
     let answer = rest(&connect(&http));
     assert!(
         answer.starts_with("HTTP/1.1 503 ") && answer.contains("too many connections ask"),
@@ -275,6 +275,6 @@ fn where_all_wait_for_reports_one_more_is_told_so_and_threads_are_bounded() {
     for socket in waiting {
         assert!(rest(&socket).starts_with("HTTP/1.1 200 "));
     }
-    // There is space again.
+    // After the hostile connections were closed, there is space again.
     assert!(get(&http, "/health").starts_with("HTTP/1.1 200 "));
 }

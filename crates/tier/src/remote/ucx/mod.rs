@@ -11,10 +11,10 @@
 //!   TCP: Target, a thread of the server, answers
 //! ```
 //!
-//! Greetings use TCP as usual. So do opening and putting files, and reads with one request at a
-//! time. Only the reads of searches go through UCX. The TCP connection stays open beside UCX, and
-//! the server keeps the files open as long as the connection exists. When the connection ends, all
-//! reads fail at once, even if UCX has not noticed that no answer will come.
+//! Greetings use TCP as usual. TCP also carries the opening and putting of files, and reads with
+//! one request at a time. Only the reads of searches go through UCX. The TCP connection stays open
+//! beside UCX. When the TCP connection ends, the server closes the files, and all reads fail at
+//! once, even if UCX has not noticed that no answer will come.
 //!
 //! `target.rs` is the server's side, and `lane.rs` is the client's. `endpoint.rs` is a connection
 //! to another process, and `api.rs` declares the used part of the library. Servers of DistVS

@@ -23,10 +23,10 @@ impl Crash {
 }
 
 impl SimVolume {
-    /// Returns the contents of the disk if the machine crashes now, or after the crash that it
-    /// already had, as a new, healthy volume without locks. Different seeds keep different parts of
-    /// the unsynced changes. With several disks, the first disk loses changes by `mode`. Each other
-    /// disk loses changes by a mode that the seed chooses.
+    /// Returns the contents of the disk after a crash, as a new, healthy volume without locks. The
+    /// crash happens now, unless the machine has crashed already. Different seeds keep different
+    /// parts of the unsynced changes. With several disks, the first disk loses changes by `mode`.
+    /// Each other disk loses changes by a mode that the seed chooses.
     pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
         let state = self.lock_state();
         let mut disks = Vec::with_capacity(state.disks.len());
