@@ -49,7 +49,9 @@ impl Expanded {
         };
         let (name, line) = said.lines.iter().find(|(name, _)| own(name))?;
         let file = said.file.display();
-        Some(format!("note: this option is `{name}` in {file}, line {line}"))
+        Some(format!(
+            "note: this option is `{name}` in {file}, line {line}"
+        ))
     }
 }
 

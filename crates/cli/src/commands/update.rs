@@ -264,7 +264,10 @@ pub(super) fn finish(
         )
     };
     if let Some(before) = changed.in_before {
-        lines.push(("inserted before", format!("the first {}", size::count(before))));
+        lines.push((
+            "inserted before",
+            format!("the first {}", size::count(before)),
+        ));
     }
     for file in changed.forgotten.iter().flatten() {
         lines.push((

@@ -214,7 +214,10 @@ fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     assert_eq!(live.len() as u64, there);
     live.insert(&other, Some(&[last]), &Silent).unwrap();
     let none = live.forget_cut_off("array").unwrap_err().to_string();
-    assert!(none.contains("none was cut off"), "{none}");
+    assert!(
+        none.contains("no insert of this file was cut off"),
+        "{none}"
+    );
 }
 
 /// Interrupts an insert after a part of its rows.

@@ -89,7 +89,9 @@ fn a_flipped_byte_of_a_page_of_vectors_is_found_if_it_counts() {
         for (length, end) in [(at(pages - 1), pages - 1), (at(built + 1) - 1, built)] {
             let volume = grown.changed(&name, |bytes| bytes.truncate(length));
             let node = added[(end - built) as usize];
-            let text = format!("its {end} pages end before page {end}, which has node {node} by");
+            let text = format!(
+                "its {end} pages end before page {end}, which has node {node} according to"
+            );
             grown.says(&volume, 1, &name, &text);
         }
     }
