@@ -38,9 +38,9 @@ pub(crate) struct Crashed {
 /// which happens `all` times if nothing fails. Returns the number of operations.
 ///
 /// Slow tests have a crash at each operation. The work runs again for each crash, and meets the
-/// failure itself. By default, every second operation has a crash, and the work runs again for a
-/// quarter of these crashes. The other crashed machines are states that were recorded during one
-/// run without failures.
+/// failure itself. By default, the first, the last and every second operation have a crash, and the
+/// work runs again for every eighth operation. The other crashed machines are states that were
+/// recorded during one run without failures.
 ///
 /// `shift` chooses the operations and their crash modes ([`crashes`]). A test of several cases
 /// gives each case another number.
@@ -61,7 +61,8 @@ pub(crate) fn each_crash(
     let machines = whole.crashed();
     assert_eq!(machines.len() as u64, operations);
     for (at, machine) in (0..).zip(machines) {
-        if !slow() && (at + shift) % 2 == 1 {
+        let is_end = at == 0 || at + 1 == operations;
+        if !slow() && !is_end && (at + shift) % 2 == 1 {
             continue;
         }
         // If the work before an acknowledgement ends with the operation that crashes, the

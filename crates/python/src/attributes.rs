@@ -230,9 +230,9 @@ pub struct Beside {
     payload: bool,
 }
 
-/// The columns to return.
+/// The columns to return, by name.
 enum Wanted {
-    All,
+    All(BTreeSet<String>),
     Named(BTreeSet<String>),
 }
 
@@ -241,7 +241,7 @@ impl Beside {
     /// `None` if the user wants neither.
     ///
     /// # Errors
-    /// `attributes` is neither a bool nor a list of columns, or the index lacks a column.
+    /// `attributes` is neither a bool, a column nor a list of columns, or the index lacks a column.
     pub fn of(
         attributes: Option<&Bound<'_, PyAny>>,
         payload: bool,
@@ -250,7 +250,8 @@ impl Beside {
         let attributes = match attributes {
             None => None,
             Some(given) => match given.extract::<bool>() {
-                Ok(flag) => flag.then_some(Wanted::All),
+                Ok(true) => Some(Wanted::All(columns()?)),
+                Ok(false) => None,
                 Err(_) => Some(Wanted::Named(wanted(given, &columns()?)?)),
             },
         };
@@ -290,27 +291,45 @@ impl Beside {
                     payload: None,
                 })
             });
-            parts.push(self::attributes(py, attributes.collect())?);
+            let (Wanted::All(names) | Wanted::Named(names)) = wanted;
+            let names = PyTuple::new(py, names)?;
+            let values = self::attributes(py, attributes.collect())?;
+            parts.push((values, "AttributesOfResults", Some(names)));
         }
         if self.payload {
-            parts.push(payloads(py, rows)?);
+            parts.push((payloads(py, rows)?, "PayloadsOfResults", None));
         }
-        let grouped = |part: Bound<'py, PyList>| {
-            if single {
-                return Ok(part.into_any());
-            }
-            let groups = (0..part.len()).step_by(k.max(1));
-            let groups = groups.map(|first| part.get_slice(first, first + k));
-            PyList::new(py, groups.collect::<Vec<_>>()).map(Bound::into_any)
-        };
+        let module = py.import("stratann.rows")?;
+        let grouped =
+            |(part, class, names): (Bound<'py, PyList>, &str, Option<Bound<'py, PyTuple>>)| {
+                let class = module.getattr(class)?;
+                // The lists of single queries carry what they hold, too: a loop takes them apart.
+                let made = |list: Bound<'py, PyList>| match &names {
+                    Some(names) => class.call1((list, names)),
+                    None => class.call1((list,)),
+                };
+                if single {
+                    return made(part);
+                }
+                let groups = (0..part.len()).step_by(k.max(1));
+                let groups: PyResult<Vec<_>> = groups
+                    .map(|first| made(part.get_slice(first, first + k)))
+                    .collect();
+                made(PyList::new(py, groups?)?)
+            };
         parts.into_iter().map(grouped).collect()
     }
 }
 
 /// The columns that the caller of a search wants to be returned.
 fn wanted(given: &Bound<'_, PyAny>, columns: &BTreeSet<String>) -> PyResult<BTreeSet<String>> {
-    let module = given.py().import("stratann.attributes")?;
-    let names = module.call_method1("several", (given, "attributes"))?;
+    let names = match given.cast::<PyString>() {
+        Ok(name) => PyList::new(given.py(), [name])?.into_any(),
+        Err(_) => {
+            let module = given.py().import("stratann.attributes")?;
+            module.call_method1("several", (given, "attributes"))?
+        }
+    };
     let mut wanted = BTreeSet::new();
     for name in names.try_iter()? {
         let name = text_of(&name?, "a name in attributes")?;

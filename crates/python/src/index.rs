@@ -254,7 +254,7 @@ impl Index {
     ///     a search returns `k` results. The search adapts its list size to the number of matching
     ///     vectors. docs/attributes.md has the grammar, and `Index.columns` has the names of the
     ///     columns.
-    /// attributes : bool or list of str, optional
+    /// attributes : bool, str or list of str, optional
     ///     Whether to return the attributes of each result: True for all columns, or the names of
     ///     columns.
     /// payload : bool
@@ -912,7 +912,7 @@ impl Index {
     /// Returns
     /// -------
     /// ids : numpy.ndarray
-    ///     uint64, (n,): the ids of all vectors.
+    ///     uint64, (n,): the ids of all vectors. None are inserted if there are no vectors.
     #[pyo3(signature = (vectors, ids=None, *, attributes=None, payload=None, resume=false, progress=None))]
     #[expect(
         clippy::too_many_arguments,
@@ -933,6 +933,10 @@ impl Index {
             .map(|ids| arrays::ids(ids, Some(rows.rows())))
             .transpose()?;
         let (beside, told) = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
+        if rows.rows() == 0 {
+            self.handle.change(py)?;
+            return Ok(PyArray1::from_vec(py, Vec::new()));
+        }
         // All checks come before `change`, which takes the lock of the folder and keeps it until a
         // close.
         let (listener, source) = (Listener::new(progress)?.after(told), rows.source()?);
@@ -1040,6 +1044,10 @@ impl Index {
         let rows = self.rows(vectors, VECTORS)?;
         let ids = arrays::ids(ids, Some(rows.rows()))?;
         let (beside, told) = self.table(py, attributes, payload, rows.rows(), rows.is_single())?;
+        if rows.rows() == 0 {
+            self.handle.change(py)?;
+            return Ok(());
+        }
         let (listener, source) = (Listener::new(progress)?.after(told), rows.source()?);
         let live = self.handle.change(py)?;
         run_rows(py, &listener, Some(rows.rows()), |progress| match &beside {

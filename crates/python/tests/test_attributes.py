@@ -650,13 +650,15 @@ def test_a_search_returns_attributes_and_payloads(index, queries):
     assert payload == [index.payload(row) for row in index.search_like([3, 4], k=2)[0]]
     _, _, like = index.search_like(3, k=2, attributes=["stock"])
     assert [row.get("stock") for row in like] == [row.get("stock") for row in index.attributes(index.search_like(3, k=2)[0])]
+    # One text is one name.
+    assert index.search(queries[0], attributes="stock")[2] == index.search(queries[0], attributes=["stock"])[2]
     # Missing results, and no queries at all.
     ids, _, rows = index.search(queries[0], k=5, filter="stock in [1, 2]", attributes=["stock"])
     assert sorted(row["stock"] for row in rows[:2]) == [1, 2] and rows[2:] == [None] * 3
     assert index.search(queries[:0], attributes=True)[2] == []
     for wrong, error, words in [
         (["stok"], ValueError, r'attributes has "stok"; the index has no such column \(did you mean "stock"\?\)'),
-        ("stock", TypeError, "would ask for each character"),
+        ("stok", ValueError, r'attributes has "stok"; the index has no such column \(did you mean "stock"\?\)'),
         (3, TypeError, "attributes"),
     ]:
         for call in (index.search, index.search_like):
@@ -751,7 +753,7 @@ def test_tables_and_lists_take_all_parts_of_a_result(tmp_path, small, queries):
     assert list(stratann.to_pandas(*index.search(small[0], return_stats=True)).columns) == ["query", "rank", "id", "distance"]
     bodies = index.search(small[0], k=4, payload=True)
     with pytest.raises(TypeError, match="pass them as payload="):
-        stratann.to_pandas(*bodies)
+        stratann.to_pandas(*bodies[:2], list(bodies[2]))
     assert stratann.to_pandas(*bodies[:2], payload=bodies[2])["payload"].tolist()[0] == [0]
 
     # Large integers stay exact beside a missing value, and no attribute replaces another.
@@ -770,6 +772,42 @@ def test_tables_and_lists_take_all_parts_of_a_result(tmp_path, small, queries):
     assert stratann.recall(best, truth) == stratann.recall(best[:2], truth) == 1.0
     with pytest.raises(TypeError, match="found is of type list; it is no tuple of ids and distances"):
         stratann.recall([ids, distances], truth)
+
+
+def test_a_table_tells_payloads_from_attributes(tmp_path, small):
+    pandas = pytest.importorskip("pandas")
+    rows = [{"year": 1}, {}, {}]
+    index = stratann.build(small[:3], tmp_path / "a.idx", attributes=rows, payload=[{"text": f"t{id}"} for id in range(3)])
+    base = ["query", "rank", "id", "distance"]
+    for queries in (small[1], small[1:3]):
+        for stats in (False, True):
+            found = index.search(queries, k=2, payload=True, return_stats=stats)
+            frame = stratann.to_pandas(*found)
+            assert list(frame.columns) == [*base, "payload"] and frame["payload"][0] == {"text": "t1"}
+            assert stratann.to_lists(*found) == stratann.to_lists(found[0], found[1], found[2])
+    for ids, distances, payload in zip(*index.search(small[1:3], k=2, payload=True)):
+        assert list(stratann.to_pandas(ids, distances, payload).columns) == [*base, "payload"]
+    # A column is there, also if no result has a value.
+    for asked in (True, ["year"], "year"):
+        frame = stratann.to_pandas(*index.search(small[1], k=1, attributes=asked))
+        assert list(frame.columns) == [*base, "year"] and pandas.isna(frame["year"]).all() and len(frame) == 1
+    assert list(stratann.to_pandas(*index.search(small[:0], k=1, attributes=["year"])).columns) == [*base, "year"]
+    found = index.search(small[1], k=1, attributes=["year"], payload=True)
+    swapped = stratann.to_pandas(found[0], found[1], found[3], found[2])
+    assert list(swapped.columns) == [*base, "payload", "year"]
+    assert pickle.loads(pickle.dumps(found[2])).names == ("year",) and json.loads(json.dumps(found[3])) == found[3]
+    with pytest.raises(TypeError, match="two lists of the same kind"):
+        stratann.to_pandas(found[0], found[1], found[3], found[3])
+
+
+def test_a_table_refuses_parts_without_a_list_for_each_query(tmp_path, small):
+    pytest.importorskip("pandas")
+    index = stratann.build(small[:3], tmp_path / "a.idx", payload=["first", "second", "third"])
+    ids, distances = index.search(small[:2], k=2)
+    for flat in (["first", "second"], index.payload(ids.ravel())):
+        for call in (lambda: stratann.to_pandas(ids, distances, payload=flat), lambda: stratann.to_lists(ids, distances, flat)):
+            with pytest.raises(ValueError, match="Pass a list for each query|Pass the parts that one search returned"):
+                call()
 
 
 def test_dicts_ask_for_ranges_and_for_several_items(small, tmp_path):

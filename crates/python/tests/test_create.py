@@ -208,6 +208,8 @@ def test_columns_are_there_before_the_first_row(tmp_path):
     [
         ({"year": "int"}, ValueError, 'columns has "year" of type \'int\'; there is no such type (did you mean "integer"?). Use one of: boolean, '),
         ({"year": str}, ValueError, 'there is no such type (did you mean "string"?)'),
+        ({"day": "date"}, ValueError, 'there is no such type (did you mean "timestamp"?)'),
+        ({"tags": "list[str]"}, ValueError, 'there is no such type (did you mean "list of strings"?)'),
         ({"year": 3}, ValueError, 'columns has "year" of type 3; there is no such type. Use one of'),
         ({"": "float"}, ValueError, "1 to 128 bytes"),
         ({3: "float"}, TypeError, "Pass a dict of names and types"),

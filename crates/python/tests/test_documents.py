@@ -353,11 +353,11 @@ def test_a_misspelt_key_of_a_filter_leads_to_the_right_one(documents, tmp_path):
         documents.delete_matching,
     ):
         for filter in ({"yaer": 1}, {"color": {"$in": ["red"]}}, {"yaer": {"$gt": 0}}, {"$not": {"$not": {"yaer": 1}}}):
-            with pytest.raises(ValueError, match="which no document has .did you mean '(year|colour)'.*Correct the key"):
+            with pytest.warns(RuntimeWarning, match="which no document has .did you mean '(year|colour)'"):
                 call(filter)
     for filter in ({"color": {"$exists": False}}, {"color": {"$ne": "red"}}):
-        with pytest.raises(ValueError, match="did you mean 'colour'"):
-            documents.count(filter)
+        with pytest.warns(RuntimeWarning, match="did you mean 'colour'"):
+            assert documents.count(filter) == 3
     assert len(documents) == 3
     # Keys of a few documents, keys without a column, and keys that resemble no other.
     assert documents.count({"colour": "red"}) == 1 and documents.count({"nested": {"$exists": True}}) == 1

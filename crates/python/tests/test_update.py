@@ -71,9 +71,11 @@ def test_a_single_vector_has_one_id(index, small):
     assert 1000 in nearest(index, small[1000])
 
 
-def test_no_vector_is_refused(index, small):
-    with pytest.raises(ValueError, match="rows is 0; at least 1"):
-        index.insert(small[:0])
+def test_no_vectors_change_nothing(index, small):
+    assert index.insert(small[:0]).tolist() == index.insert(small[:0], []).tolist() == []
+    assert index.upsert(small[:0], []) is None
+    with pytest.raises(ValueError, match="ids"):
+        index.upsert(small[:0], [1])
     index.delete(numpy.array([], numpy.uint64))
     assert len(index) == BUILT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 import numpy
 from numpy.typing import NDArray
@@ -75,6 +75,20 @@ class Page:
         return len(self.ids)
 
 
+class AttributesOfResults(List[Any]):
+    """The attributes that a search returned. They are a list that also holds the `names` of the
+    columns that the search asked for.
+    """
+
+    def __init__(self, values: Iterable[Any] = (), names: Tuple[str, ...] = ()) -> None:
+        super().__init__(values)
+        self.names = names
+
+
+class PayloadsOfResults(List[Any]):
+    """The payloads that a search returned. They are a list."""
+
+
 def to_lists(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], *parts: Any) -> List[Any]:
     """The results of a search as lists of pairs of an id (int) and its distance (float), nearest
     first. Several queries give a list of such lists, and a single query gives one list.
@@ -87,7 +101,7 @@ def to_lists(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], *par
     So are missing results, and a list may be shorter than k.
     """
     ids, distances = _same_shape(ids, distances)
-    lists = [part for part in parts if not isinstance(part, dict)]
+    lists = [_checked(part, ids, "a part") for part in parts if not isinstance(part, dict)]
     if ids.ndim == 1:
         return _tuples(ids, distances, *lists)
     return [_tuples(*row) for row in zip(ids, distances, *lists)]
@@ -111,14 +125,14 @@ def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], att
     of its query), `rank` (0 is the nearest), `id` and `distance`.
 
     The arguments are the parts that `search` returned: `to_pandas(*index.search(..))`. Missing
-    results are left out, and so are stats. Each attribute is a column of its name, or
-    `attribute_id` if its name is taken, as `id` is. Payloads are the column `payload`. If `search`
-    returned payloads without attributes, pass them by name: `to_pandas(ids, distances,
-    payload=payload)`.
+    results are left out, and so are stats. Each attribute that the search asked for is a column of
+    its name, or `attribute_id` if its name is taken, as `id` is. If no result has the attribute, the
+    column has only missing values. Payloads are the column `payload`. Pass payloads that are not
+    from a search by name: `to_pandas(ids, distances, payload=index.payload(ids))`.
     """
     import pandas
 
-    columns = _columns(ids, distances, attributes, payload)
+    columns = _columns(ids, distances, *_parts(attributes, payload))
     for name, values in columns.items():
         # A column of integers with a missing value would become floats, which lose digits.
         if isinstance(values, list) and None in values and all(value is None or type(value) is int for value in values) and any(value is not None for value in values):
@@ -132,32 +146,57 @@ def to_arrow(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], attr
     """
     import pyarrow
 
+    attributes, payload = _parts(attributes, payload)
     columns = _columns(ids, distances, attributes, payload)
-    if payload is not None and not isinstance(payload, dict):
+    if payload is not None:
         columns["payload"] = [None if one is None else json.dumps(one, ensure_ascii=False) for one in columns["payload"]]
     return pyarrow.table(columns)
 
 
-def _columns(ids: Any, distances: Any, attributes: Any = None, payload: Any = None) -> Dict[str, Any]:
-    """The columns of a table of results. A dict in place of a list is the stats of a search."""
+def _parts(attributes: Any, payload: Any) -> Tuple[Any, Any]:
+    """The attributes and the payloads among the parts of a search, by their kinds. A dict in
+    place of a list is the stats.
+    """
+    attributes, payload = (None if isinstance(part, dict) else part for part in (attributes, payload))
+    if isinstance(attributes, PayloadsOfResults) or isinstance(payload, AttributesOfResults):
+        attributes, payload = payload, attributes
+    if isinstance(attributes, PayloadsOfResults) or isinstance(payload, AttributesOfResults):
+        raise TypeError("attributes and payload are two lists of the same kind. Pass one list of each")
+    return attributes, payload
+
+
+def _checked(part: Any, ids: NDArray[Any], what: str) -> Any:
+    """`part`, if it has a value for each result."""
+    if len(part) != len(ids):
+        raise ValueError(f"{what} has {len(part)} rows and ids has {len(ids)}. Pass the parts that one search returned")
+    if ids.ndim == 2:
+        for number, row in enumerate(part):
+            if not isinstance(row, (list, tuple, numpy.ndarray)) or len(row) != ids.shape[1]:
+                raise ValueError(f"{what} has {row!r} for query {number}; each query has a list of {ids.shape[1]} values. Pass a list for each query")
+    return part
+
+
+def _columns(ids: Any, distances: Any, attributes: Any, payload: Any) -> Dict[str, Any]:
+    """The columns of a table of results."""
     single = numpy.ndim(ids) == 1
     ids, distances = map(numpy.atleast_2d, _same_shape(ids, distances))
     query, rank = numpy.nonzero(ids != NOTHING)
 
-    def of_results(part: Any) -> List[Any]:
-        rows = [part] if single else part
+    def of_results(part: Any, what: str) -> List[Any]:
+        rows = _checked([part] if single else part, ids, what)
         return [rows[number][place] for number, place in zip(query.tolist(), rank.tolist())]
 
     columns: Dict[str, Any] = {"query": query, "rank": rank, "id": ids[query, rank], "distance": distances[query, rank]}
-    if payload is not None and not isinstance(payload, dict):
-        columns["payload"] = of_results(payload)
-    if attributes is None or isinstance(attributes, dict):
+    if payload is not None:
+        columns["payload"] = of_results(payload, "payload")
+    if attributes is None:
         return columns
-    rows = [{} if row is None else row for row in of_results(attributes)]
+    rows = [{} if row is None else row for row in of_results(attributes, "attributes")]
     for row in rows:
         if not isinstance(row, dict):
             raise TypeError(f"attributes has {row!r}; attributes of a result are a dict. If these are payloads, pass them as payload=")
-    names = dict.fromkeys(name for row in rows for name in row)
+    names = dict.fromkeys(getattr(attributes, "names", ()))
+    names.update(dict.fromkeys(name for row in rows for name in row))
     taken = set(columns)
     for name in names:
         column = name

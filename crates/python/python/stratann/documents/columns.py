@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import warnings
 from typing import Any, Callable, ClassVar, Dict, Iterable, List, Mapping, Optional, Tuple
 
 import numpy
@@ -135,10 +136,11 @@ class Columns:
         - Its key is not in `filterable`.
         - Its key has no column, and `count` finds documents that were put with this key when the
           key was not filterable. With `deleting`, keys with a column are refused too in this case.
-        - With `suggesting`, no document has its key, but a similar one. The key is then probably
-          misspelt.
         - With `deleting`, it negates a key that no document has. If the key is misspelt, the
           deletion would delete every document.
+
+        With `suggesting`, a key that no document has is a warning if the documents have a similar
+        key. The key is then probably misspelt.
         """
         self.schema: Dict[str, str] = dict(schema)
         self._filterable = None if filterable is None else frozenset(filterable)
@@ -247,9 +249,8 @@ class Columns:
             )
         near = meant(key, self.keys()) if self._suggesting and self._filterable is None else None
         if near is not None:
-            raise ValueError(
-                f"a filter asks for the key {key!r}, which no document has (did you mean {near!r}?). Correct the key. If documents will have it, "
-                f"leave it out of filters until then, or name all keys of filters in filterable="
+            warnings.warn(
+                f"a filter asks for the key {key!r}, which no document has (did you mean {near!r}?)", RuntimeWarning, stacklevel=2
             )
 
     def _has_others(self, key: str) -> bool:
