@@ -176,7 +176,7 @@ def _checked(part: Any, ids: NDArray[Any], what: str) -> Any:
     return part
 
 
-def _columns(ids: Any, distances: Any, attributes: Any, payload: Any) -> Dict[str, Any]:
+def _columns(ids: Any, distances: Any, attributes: Any = None, payload: Any = None) -> Dict[str, Any]:
     """The columns of a table of results."""
     single = numpy.ndim(ids) == 1
     ids, distances = map(numpy.atleast_2d, _same_shape(ids, distances))
