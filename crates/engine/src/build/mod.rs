@@ -535,7 +535,7 @@ struct Next<'a> {
     rows: Option<Rows<'a>>,
     /// The callback that gets the manifest before the commit.
     ready: Option<Ready<'a>>,
-    /// Whether there are no rows.
+    /// Whether the caller gave no vectors, so that the source is a placeholder.
     placeholder: bool,
 }
 

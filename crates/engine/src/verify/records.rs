@@ -99,8 +99,8 @@ impl Tables {
 }
 
 impl Check<'_> {
-    /// Checks all pages of a file without inserts, or the pages of a segment's build. `n` is the
-    /// number of the file, as in [`stored::entry`].
+    /// Checks the pages of a file of lists in an index without direct inserts, or of a segment of
+    /// vectors. `n` is the number of the file, as in [`stored::entry`].
     pub(super) fn built(
         &mut self,
         kind: FileKind,

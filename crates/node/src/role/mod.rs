@@ -311,8 +311,9 @@ pub trait Ranker: Send + Sync + 'static {
     /// state.
     fn collection_of(&self, state: u64) -> Option<Collection>;
 
-    /// Finds the `k` nodes nearest to a row by exact distance. `of` has the state of the nodes, and
-    /// the row. The ranking includes the vectors of the index that are in no checkpoint yet.
+    /// Ranks `nodes` by their exact distance to a query, and passes the `k` nearest to `done`. `of`
+    /// has the state of the nodes, and the query. The ranking includes the vectors of the index
+    /// that are in no checkpoint yet.
     ///
     /// The call returns at once, ranks on threads of its own, and calls `done` on one of them. The
     /// nodes are ascending, unique and below the collection's `nodes`. Before each read the ranking

@@ -5,7 +5,7 @@ one.
 - Methods of `Index` and other classes are wrapped in their class. A search checks its names itself,
   in Rust.
 - Methods of `stratann.documents.Documents` are wrapped in their module. `Documents` and its `search`
-  call `refuse_others`, as they pass most of their names on.
+  take most arguments as `**options`, so they call `refuse_others` themselves.
 """
 
 from __future__ import annotations
