@@ -198,7 +198,7 @@ fn a_merge_says_what_it_wrote() {
         ),
         (
             "merge",
-            "2,040 vectors, 50 of them from the log, without 10",
+            "2,040 vectors, 50 of them from the log; 10 deleted",
         ),
     ] {
         let place = place("stratann");
