@@ -71,7 +71,7 @@ def test_ranked_documents_are_ranked_anew(similarity):
     for row, (got, where) in enumerate(zip(scores, places)):
         expected = exact(similarity, QUERIES[row : row + 1], CORPUS[[IDS.index(id) for id in ranked[f"q{row}"]]])[0]
         assert where == numpy.argsort(-expected, kind="stable")[:7].tolist() and got == pytest.approx(expected[where], rel=1e-4, abs=1e-5)
-    with pytest.warns(UserWarning, match="'q0' has no documents"):
+    with pytest.warns(UserWarning, match="no documents of the query 'q0'"):
         assert index.search(QUERIES[:1], 7, asked_for, {}, {0: "q0"}) == ([[]], [[]])
     with pytest.raises(ValueError, match="query_idx_to_id"):
         index.search(QUERIES, 7, asked_for, ranked)
