@@ -364,6 +364,48 @@ impl NestedModel {
         // The step numbers are decoded into the last bytes of `out`. The elements then overwrite
         // them from the front, as in `float_split`.
         let given = self.numbers(leading, out)?;
+        self.middles(out);
+        let size = self.shape.element().size();
+        for far in given.chunks_exact(DIMENSION + size) {
+            let (i, element) = given_element(far);
+            match out.get_mut(size * i..size * (i + 1)) {
+                Some(place) => place.copy_from_slice(element),
+                None => return Err(damaged("vector, dimension of an outlier", i as u64)),
+            }
+        }
+        Ok(Self::is_near(leading))
+    }
+
+    /// Writes to `out` what [`decode_leading`](Self::decode_leading) makes of the leading part of
+    /// `vector`. No part is encoded, unless elements are too far from the median. `out` must have
+    /// the vector's length.
+    pub fn round(&self, vector: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
+        self.check(vector.len())?;
+        self.check(out.len())?;
+        let size = self.shape.element().size();
+        let at = out.len() - self.shape.dim();
+        let mut any_far = false;
+        let numbers = elements(size, vector).zip(&self.medians);
+        for ((bits, &median), byte) in numbers.zip(&mut out[at..]) {
+            let coded = coded(self.division.divide(bits).number, median);
+            any_far |= is_far(coded);
+            *byte = coded as u8;
+        }
+        if any_far {
+            // The size of the leading part decides whether it stores such elements unchanged.
+            let (mut leading, mut trailing) = (Vec::new(), Vec::new());
+            self.encode(vector, &mut leading, &mut trailing)?;
+            self.decode_leading(&leading, out)?;
+        } else {
+            self.middles(out);
+        }
+        Ok(())
+    }
+
+    /// Replaces the coded step numbers in the last bytes of `out` by elements in the middle of
+    /// their steps.
+    #[inline(always)]
+    fn middles(&self, out: &mut [u8]) {
         match self.division {
             Division::Float { mantissa: 23, .. } => self.middles_f32(out),
             Division::Float { .. } => self.middles_f16(out),
@@ -375,15 +417,6 @@ impl NestedModel {
                 }
             }
         }
-        let size = self.shape.element().size();
-        for far in given.chunks_exact(DIMENSION + size) {
-            let (i, element) = given_element(far);
-            match out.get_mut(size * i..size * (i + 1)) {
-                Some(place) => place.copy_from_slice(element),
-                None => return Err(damaged("vector, dimension of an outlier", i as u64)),
-            }
-        }
-        Ok(Self::is_near(leading))
     }
 
     /// Whether a leading part gives all elements to within [`error`](Self::error). The result is

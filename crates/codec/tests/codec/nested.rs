@@ -115,6 +115,9 @@ fn round_trip(model: &NestedModel, vector: &[u8]) -> (usize, usize) {
     assert_eq!(out, vector, "step {}", model.step());
 
     let near = model.decode_leading(&leading, &mut out).unwrap();
+    let mut rounded = vec![0xa5; vector.len()];
+    model.round(vector, &mut rounded).unwrap();
+    assert_eq!(rounded, out, "step {}", model.step());
     let element = model.shape().element();
     let error = f64::from(model.error());
     for (found, exact) in values(element, &out)
@@ -333,6 +336,8 @@ fn what_does_not_fit_the_model_is_refused() {
         wrong_length(model.encode(&rows[1..size], &mut Vec::new(), &mut Vec::new()));
         wrong_length(model.decode(&leading, &trailing, &mut out[1..]));
         wrong_length(model.decode_leading(&leading, &mut out[1..]).map(|_| ()));
+        wrong_length(model.round(&rows[..size], &mut out[1..]));
+        wrong_length(model.round(&rows[1..size], &mut out));
         wrong_length(model.decode(&leading, &[&trailing[..], &[0]].concat(), &mut out));
         assert!(model.decode_leading(&[], &mut out).is_err());
         assert!(model.decode(&leading, &[], &mut out).is_err());

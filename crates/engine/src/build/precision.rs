@@ -144,15 +144,9 @@ fn ranked_right(kernel: &Kernel, model: &NestedModel, rows: &[u8]) -> Result<usi
     let (query, others) = rows.split_at(kernel.row_bytes());
     let wrong = |source| Error::codec("a sample of the vectors", source);
     let mut middle = vec![0; kernel.row_bytes()];
-    let (mut leading, mut trailing) = (Vec::new(), Vec::new());
     let (mut exact, mut by_leading) = (Vec::new(), Vec::new());
     for row in others.chunks_exact(kernel.row_bytes()) {
-        leading.clear();
-        trailing.clear();
-        model
-            .encode(row, &mut leading, &mut trailing)
-            .map_err(wrong)?;
-        model.decode_leading(&leading, &mut middle).map_err(wrong)?;
+        model.round(row, &mut middle).map_err(wrong)?;
         exact.push(kernel.distance(query, row));
         by_leading.push(kernel.distance(query, &middle));
     }

@@ -68,8 +68,8 @@ enum Change {
 struct Inode {
     /// The number of the file's disk.
     disk: usize,
-    durable: Vec<u8>,
-    current: Vec<u8>,
+    durable: Arc<Vec<u8>>,
+    current: Arc<Vec<u8>>,
     /// Changes since the last sync, with their position in the order of all changes.
     unsynced: Vec<(u64, Change)>,
     /// The number of bytes from the file's start for which blocks are reserved, which may exceed
@@ -109,7 +109,8 @@ struct Disk {
 #[derive(Debug, Default)]
 struct State {
     /// The files by number. No file is ever removed, because a crash may undo its removal.
-    inodes: Vec<Inode>,
+    /// Copies of the state share each file with it until one of them changes the file.
+    inodes: Vec<Arc<Inode>>,
     disks: Vec<Disk>,
     operations: u64,
     /// The number of the operation from which on the volume fails, and the failure.
@@ -298,10 +299,15 @@ impl State {
         Ok(())
     }
 
+    /// A file that is about to change, no longer shared with copies of the state.
+    fn changed(&mut self, inode: usize) -> &mut Inode {
+        Arc::make_mut(&mut self.inodes[inode])
+    }
+
     fn write(&mut self, inode: usize, change: Change) {
         let number = self.operations;
-        let inode = &mut self.inodes[inode];
-        apply(&mut inode.current, &change);
+        let inode = self.changed(inode);
+        apply(Arc::make_mut(&mut inode.current), &change);
         inode.unsynced.push((number, change));
     }
 }
@@ -491,10 +497,10 @@ impl SimVolume {
                 });
         }
         let inode = state.inodes.len();
-        state.inodes.push(Inode {
+        state.inodes.push(Arc::new(Inode {
             disk: self.disk,
             ..Inode::default()
-        });
+        }));
         state.disks[self.disk].names.insert(name.to_owned(), inode);
         state.disks[self.disk]
             .unsynced_names
@@ -593,7 +599,7 @@ impl Volume for SimVolume {
         let mut state = self.lock_state();
         state.look(Operation::Read, "read", name)?;
         let inode = state.inode(self.disk, "read", name)?;
-        Ok(state.inodes[inode].current.clone())
+        Ok(state.inodes[inode].current.to_vec())
     }
 
     fn read_at(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<(), TierError> {
@@ -763,7 +769,7 @@ impl Volume for SimVolume {
         }
         let verdict = changed?;
         let inode = state.inode(self.disk, "reserve space in", name)?;
-        state.inodes[inode].kept = bytes;
+        state.changed(inode).kept = bytes;
         state.freed = state.freed.saturating_sub(more);
         match verdict {
             Verdict::Done => Ok(true),
@@ -888,7 +894,7 @@ impl VolumeFile for SimFile {
         let verdict = state.change(Operation::Resize, "resize", &self.name, len, room)?;
         state.write(self.inode, Change::Resize { len });
         let end = len.next_multiple_of(BLOCK as u64);
-        let kept = &mut state.inodes[self.inode].kept;
+        let kept = &mut state.changed(self.inode).kept;
         let cut = kept.saturating_sub(end);
         *kept -= cut;
         state.freed += cut;
@@ -906,15 +912,16 @@ impl VolumeFile for SimFile {
             Ok(Verdict::Done) => None,
             Err(error) => {
                 if state.discards_files && state.alive("").is_ok() {
-                    state.inodes[self.inode].unsynced.clear();
+                    state.changed(self.inode).unsynced.clear();
                 }
                 return Err(error);
             }
         };
-        let inode = &mut state.inodes[self.inode];
+        let inode = state.changed(self.inode);
         // Replaying the changes is cheaper than copying a long file for each short append.
+        let durable = Arc::make_mut(&mut inode.durable);
         for (_, change) in inode.unsynced.drain(..) {
-            apply(&mut inode.durable, &change);
+            apply(durable, &change);
         }
         failed.map_or(Ok(()), Err)
     }

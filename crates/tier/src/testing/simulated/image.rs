@@ -1,6 +1,8 @@
 //! The possible contents of a disk after a crash: the durable bytes and names, and some part of the
 //! unsynced changes.
 
+use std::sync::Arc;
+
 use super::{Change, Disk, Inode, SECTOR, SimVolume, State, apply, apply_name};
 use crate::BLOCK;
 use crate::testing::random::Random;
@@ -30,16 +32,7 @@ impl SimVolume {
     pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
         let state = self.lock_state();
         let mut disks = Vec::with_capacity(state.disks.len());
-        // The image starts from the durable bytes and the unsynced changes, so it does not need the
-        // current bytes.
-        let left = |inode: &Inode| Inode {
-            disk: inode.disk,
-            durable: inode.durable.clone(),
-            current: Vec::new(),
-            unsynced: inode.unsynced.clone(),
-            kept: inode.kept,
-        };
-        let mut inodes: Vec<_> = state.inodes.iter().map(left).collect();
+        let mut inodes = state.inodes.clone();
         for (number, disk) in state.disks.iter().enumerate() {
             let own = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             let mut random = Random::new(seed ^ own ^ 0x5EED_0FC4_A54E_D001);
@@ -89,8 +82,8 @@ impl Disk {
 }
 
 /// Reduces the files of a disk to the part that survives a crash.
-fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
-    let of_disk = |inode: &&mut Inode| inode.disk == disk;
+fn crash(inodes: &mut [Arc<Inode>], disk: usize, mode: Crash, random: &mut Random) {
+    let of_disk = |inode: &&mut Arc<Inode>| inode.disk == disk;
     let last_write = inodes
         .iter()
         .filter(|inode| inode.disk == disk)
@@ -99,26 +92,30 @@ fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
         .map(|(number, _)| *number)
         .max();
     for inode in inodes.iter_mut().filter(of_disk) {
-        let mut bytes = std::mem::take(&mut inode.durable);
+        let mut bytes = inode.durable.clone();
         // With probability 1/2, the file keeps all of its changes.
         let whole = random.coin();
         let by_page = random.coin();
         for (number, change) in &inode.unsynced {
             match mode {
                 Crash::Dropped => {}
-                Crash::Torn if Some(*number) == last_write => tear(&mut bytes, change, random),
-                Crash::Torn => apply(&mut bytes, change),
-                Crash::Reordered if whole => apply(&mut bytes, change),
-                Crash::Reordered => scatter(&mut bytes, change, by_page, random),
+                Crash::Torn if Some(*number) == last_write => {
+                    tear(Arc::make_mut(&mut bytes), change, random)
+                }
+                Crash::Torn => apply(Arc::make_mut(&mut bytes), change),
+                Crash::Reordered if whole => apply(Arc::make_mut(&mut bytes), change),
+                Crash::Reordered => {
+                    scatter(Arc::make_mut(&mut bytes), change, by_page, random);
+                }
             }
         }
-        *inode = Inode {
+        *inode = Arc::new(Inode {
             disk,
             durable: bytes.clone(),
             current: bytes,
             unsynced: Vec::new(),
             kept: inode.kept,
-        };
+        });
     }
 }
 
