@@ -54,7 +54,7 @@ pub fn table(shown: Option<&Shown<'_>>) -> Table {
 }
 
 /// Prints `k` ids and distances for each query: as a table, or as a line of JSON for each query.
-/// `shown`: the attributes that are printed beside them.
+/// `shown`: the attributes that are printed beside each result.
 pub fn print(
     output: &mut Output,
     json: bool,
@@ -91,7 +91,7 @@ pub fn print(
     Ok(())
 }
 
-/// Adds results of a query to a [`table`], the first of them with this rank.
+/// Adds results of a query to a [`table`]. `first` is the rank of the first result.
 pub fn add_rows(
     table: &mut Table,
     (query, first): (usize, usize),
@@ -163,7 +163,7 @@ fn fits(
     }
     if truth.k < k {
         return Err(Failure::Wrong(format!(
-            "{} has {} neighbours a query, fewer than k = {k}. Lower k, or compute more with `stratann truth -k {k}`",
+            "{} has {} neighbours for each query, fewer than k = {k}. Lower k, or compute more with `stratann truth -k {k}`",
             path.display(),
             truth.k,
         )));

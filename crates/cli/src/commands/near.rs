@@ -29,7 +29,7 @@ struct Page<'a> {
     /// The attributes of each result, if they are wanted.
     #[serde(flatten)]
     beside: Option<AllBeside>,
-    /// Whether the search cannot have missed a vector that is nearer than the last one of the page.
+    /// Whether the page certainly has every vector that is nearer than its last one.
     complete: bool,
 }
 

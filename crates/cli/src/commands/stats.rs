@@ -376,7 +376,7 @@ fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
             ),
         ),
         (
-            "saved of nodes",
+            "saved of graph and vectors",
             format!(
                 "{} of the {} that graph and vectors alone would take in the coupled layout",
                 percent(stats.graph_and_vectors.saved),

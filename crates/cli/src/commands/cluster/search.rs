@@ -130,7 +130,7 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
             longer.push(format!("{} instead of {asked}", found.list));
         }
         let measured = measured((&found, list), truth.as_ref(), queries.rows(), arguments)?;
-        // There is only one list size then.
+        // With `--out`, there is only one list size.
         if let Some(path) = &arguments.out {
             answers::write(path, arguments.k, &found.ids, &found.distances)?;
         }
