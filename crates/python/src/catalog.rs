@@ -172,7 +172,7 @@ impl Catalog {
             bounds::search(
                 &options,
                 bounds::MOST_LIST,
-                "as many as an index may have vectors",
+                "the most vectors that an index can have",
             )
             .map_err(to_python)?;
             nothing(k)

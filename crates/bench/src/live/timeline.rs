@@ -161,8 +161,8 @@ struct Shared<'a> {
     searched: Mutex<Searched>,
 }
 
-/// Stops all threads when it is dropped. A thread drops it only if it ends early, by an error or a
-/// panic.
+/// Stops all threads when it is dropped. Only a thread that ends early, by an error or a panic,
+/// drops this value.
 struct StopOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopOthers<'_> {

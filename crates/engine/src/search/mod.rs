@@ -568,7 +568,8 @@ impl Index {
             .codebook()
             .is_some_and(|book| book.low_codes().is_some());
         if strategy == Strategy::Press && !two && !self.has_clusters() {
-            let reason = "it needs codes of two precisions, and this index has one";
+            let reason =
+                "it needs codes of two precisions, and this index has codes of one precision";
             let remedy = "Use best-first or pipelined, or build the index with the preset distvs";
             return Err(Error::call("strategy", strategy, reason, remedy));
         }
