@@ -157,10 +157,10 @@ impl Client {
     /// k : int
     ///     The number of nearest vectors to return for each query.
     /// list_size : int, optional
-    ///     D_high, the number of candidates that codes of high precision rank. A longer list raises
-    ///     recall and the cost of the search. `list_size` must be at least `k`. None takes the
-    ///     default of the compute server, or `k` if `k` is larger. `stats["list"]` is the size that
-    ///     the search used.
+    ///     D_high, the number of candidates that codes of high precision rank. A larger number
+    ///     raises recall and the cost of the search. `list_size` must be at least `k`. None takes
+    ///     the default of the compute server, or `k` if `k` is larger. `stats["list"]` is the size
+    ///     that the search used.
     /// beam : int, optional
     ///     The maximum number of nodes that a search visits in a round. None takes the default of
     ///     the compute server.

@@ -538,8 +538,8 @@ class Documents:
     def update(self, filter: FilterLike, change: Callable[[Document], Document]) -> int:
         """Calls `change` with each document that matches, and replaces the document by the result.
         The vector stays the same. Returns the number of documents. Each document is replaced
-        atomically and durably. As in `delete_matching`, a filter that excludes values of a key
-        which no document has raises ValueError, since it matches every document.
+        atomically and durably. As in `delete_matching`, if a filter excludes values of a key that
+        no document has, the call raises ValueError, since such a filter matches every document.
         """
         with self._handle.lock:
             index = self._check(self._handle.hold())
