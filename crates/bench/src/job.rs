@@ -31,7 +31,7 @@
 //!
 //! A job with a table `[timeline]` or `[breakdown]` measures live updates
 //! ([`live::keys`](crate::live::keys)). Such a job needs no file of ground truth, since rows are
-//! inserted and deleted. It has no `[search]`.
+//! inserted and deleted. Such a job has no `[search]`.
 //!
 //! The whole job is checked before any run begins, so that a typing error does not cost an hour.
 

@@ -221,7 +221,7 @@ pub struct ShapeArguments {
     pub low_codes: Option<LowCodes>,
 
     /// A codebook file from `stratann train`; the build then trains no codebook. Indexes with the
-    /// same codebook share it in memory
+    /// same codebook share one copy in memory
     #[arg(long, value_name = "FILE")]
     pub codebook: Option<PathBuf>,
 
@@ -708,7 +708,7 @@ pub struct DeleteArguments {
     pub ids: Option<PathBuf>,
 
     /// Deletes the vectors whose attributes match this condition, such as "year < 2020 and sold ==
-    /// true". To count them first, use `stratann count --filter`
+    /// true". To count these vectors first, use `stratann count --filter`
     #[arg(long, value_name = "TEXT", value_parser = filter, conflicts_with_all = ["id", "ids"])]
     pub filter: Option<Filter>,
 
@@ -1055,7 +1055,7 @@ pub struct TruthArguments {
 /// `stratann stats`
 #[derive(Debug, Args)]
 pub struct StatsArguments {
-    /// The index directory. For a directory of indexes, the command lists them
+    /// The index directory. For a directory of indexes, the command lists the indexes
     pub index: PathBuf,
 
     /// Shows how a search would divide this memory budget

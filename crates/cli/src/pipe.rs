@@ -58,7 +58,7 @@ pub fn read(
     }
 }
 
-/// Opens a pipe, which may wait for the program at the other end, and sends its parts.
+/// Opens a pipe, and sends its parts. The opening may wait for the program at the other end.
 fn open_and_send(path: &Path, parts: &SyncSender<Part>) {
     match File::open(path) {
         Ok(pipe) => send_parts(pipe, parts),

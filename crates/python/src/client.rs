@@ -665,8 +665,8 @@ pub fn connect(
             Ok(client) => client.ok_or(Error::Interrupted)?,
             Err(error) => return Ok(Err(unreached(error))),
         };
-        // This asks the storage server for the properties of the index, so changes work without a
-        // memory server. A search waits for the memory server.
+        // The next call asks the storage server for the properties of the index, so changes work
+        // without a memory server. A search waits for the memory server.
         let told = client.changeable_while(goes_on).ok_or(Error::Interrupted)?;
         let told = told.map_err(|failure| unanswered(&failure));
         Ok::<_, Error>(told.map(|collection| (client, collection)))

@@ -299,9 +299,9 @@ impl Index {
     ///     cluster index the number of clusters to probe. With `recall`, `list` is the largest
     ///     value of a query. `estimates` has the expected reads of a query by each filter strategy.
     ///     `dry` counts the queries that began with the strategy "within" and continued with
-    ///     "before". They met too few matching vectors, or, in a cluster index, the matching
-    ///     vectors were too far away. `wider` counts the queries of a cluster index that probed
-    ///     more clusters than `list`, because matching vectors were not spread evenly.
+    ///     "before". These queries met too few matching vectors, or, in a cluster index, the
+    ///     matching vectors were too far away. `wider` counts the queries of a cluster index that
+    ///     probed more clusters than `list`, because matching vectors were not spread evenly.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, attributes=None, payload=False, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
@@ -902,8 +902,8 @@ impl Index {
     ///     arguments. The call inserts only the missing rows, and all rows are durable when it
     ///     returns. If no row is missing, it inserts nothing. With `ids`, the index finds by the
     ///     ids which rows are missing, so the first call may pass `resume=True` too. Without `ids`,
-    ///     the index recognises an insert of at least 1,000 vectors by its vectors. It still
-    ///     recognises a complete insert until another insert begins. If the index does not
+    ///     the index recognises an insert of at least 1,000 vectors by its vectors. The index
+    ///     recognises even a complete insert, until another insert begins. If the index does not
     ///     recognise the insert, the call raises ValueError. With `resume=False`, a call with the
     ///     vectors of an insert that was cut off raises FileExistsError, since the first rows would
     ///     be in the index twice.
@@ -1062,10 +1062,10 @@ impl Index {
     /// integer. Searches that begin after the call do not return these vectors. If an id is not in
     /// the index, the call fails and deletes nothing.
     ///
-    /// Instead of ids, the call accepts a `filter`, as in `search`. It then deletes the matching
-    /// vectors in batches, and returns the number of deleted vectors. Ctrl-C ends such a call
-    /// between two batches. The exception says how many vectors were deleted; these vectors stay
-    /// deleted. `progress`, as in `stratann.build`, has an effect only with a `filter`.
+    /// Instead of ids, the call accepts a `filter`, as in `search`. The call then deletes the
+    /// matching vectors in batches, and returns the number of deleted vectors. Ctrl-C ends such a
+    /// call between two batches. The exception says how many vectors were deleted; these vectors
+    /// stay deleted. `progress`, as in `stratann.build`, has an effect only with a `filter`.
     #[pyo3(signature = (ids=None, *, filter=None, progress=None))]
     fn delete(
         &self,

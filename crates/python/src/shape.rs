@@ -15,7 +15,7 @@ use crate::progress::Listener;
 /// The meaning of `space=None` in errors.
 pub const SPACE: &str = "as much as a degree of 64 takes";
 
-/// These arguments, as a user writes them.
+/// The arguments of `build` and `create`, as a user writes them.
 pub struct Shape<'a, 'py> {
     pub metric: &'a str,
     pub preset: &'a str,

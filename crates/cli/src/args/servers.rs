@@ -135,9 +135,9 @@ pub struct ComputeArguments {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = seeds)]
     pub seeds: usize,
 
-    /// The memory for low-precision codes. If this memory is too small for all of them, the codes
-    /// of the nodes with the fewest incoming links stay at the memory server. The memory server
-    /// then estimates the distances of these nodes (DistVS §3.3) [default: enough for all]
+    /// The memory for low-precision codes. If this memory is too small for all codes, the codes of
+    /// the nodes with the fewest incoming links stay at the memory server. The memory server then
+    /// estimates the distances of these nodes (DistVS §3.3) [default: enough for all]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub low_memory: Option<u64>,
 

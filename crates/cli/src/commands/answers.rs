@@ -36,7 +36,8 @@ pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Fai
     }
 }
 
-/// The results of a query as a line of JSON. They are fewer than k if the search found fewer.
+/// The results of a query as a line of JSON. There are fewer than k results if the search found
+/// fewer.
 #[derive(Serialize)]
 struct Answers<'a> {
     query: usize,

@@ -145,8 +145,8 @@ pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
-/// Returns the result of a change. If the change ended early, its first part was made. This part,
-/// too, is made durable.
+/// Makes the changes of a call durable, even if the call ended early. Returns the result of the
+/// call.
 fn made<T>(live: &LiveIndex, changed: Result<T, Error>) -> Result<T, Failure> {
     let flushed = live.flush();
     // The error says how many rows were changed.

@@ -288,9 +288,10 @@ class Columns:
         return moment_of(value)
 
     def equal(self, key: str, value: Any) -> Filter:
-        """Matches documents whose value equals `value`, a bool, number, text or time, or is a list
-        with it. A whole number equals a float of the same value. None matches documents without a
-        value. Raises ValueError if the documents have only values of other types under the key.
+        """Matches documents whose value equals `value` (a bool, number, text or time), or is a list
+        that contains `value`. A whole number equals a float of the same value. None matches
+        documents without a value. Raises ValueError if the documents have only values of other
+        types under the key.
         """
         if value is None:
             return self.missing(key)
@@ -319,8 +320,8 @@ class Columns:
 
     def _nothing(self, key: str, value: Any, *fitting: Optional[str]) -> Filter:
         """The filter for a value that no document has under the key. Raises ValueError if the
-        documents have only values of other kinds than the `fitting` ones under the key, since the
-        value is then of the wrong type. Raises it also if a deletion negates this filter, since the
+        documents have only values of kinds that are not in `fitting` under the key, since the value
+        is then of the wrong type. Raises it also if a deletion negates this filter, since the
         negation matches every document.
         """
         kinds = self.kinds(key)

@@ -171,8 +171,8 @@ class Handle:
         unfinished or was killed.
 
         By its files alone, a first build looks like an index whose MANIFEST is missing, as in an
-        unfinished copy. The lock file distinguishes the two: it has the mark `_BEGUN` during a
-        first build.
+        unfinished copy. The lock file distinguishes the two cases: it has the mark `_BEGUN` during
+        a first build.
         """
         return _stratann.is_vacant(self.path) and (self._is_empty() or self._has_begun())
 
