@@ -91,10 +91,7 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
     }
     lines.extend([
         ("build memory", memory),
-        (
-            "at least",
-            format!("{} (--memory)", size::format(plan.least_memory)),
-        ),
+        ("least --memory", size::format(plan.least_memory)),
         ("index", index),
         (
             "during the build",
