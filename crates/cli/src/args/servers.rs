@@ -241,8 +241,8 @@ pub struct ClusterChangeArguments {
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
-    /// The time limit of each request to a server. Before the first request, connecting to the
-    /// servers may take as long again
+    /// The time limit of each request to a server. Connecting to the servers has a separate limit
+    /// of the same length
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, allow_negative_numbers = true)]
     pub deadline: Duration,
 
@@ -338,8 +338,8 @@ pub struct ClusterSearchArguments {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = in_flight)]
     pub in_flight: usize,
 
-    /// The time limit of each query. Before the first query, connecting to the servers may take as
-    /// long again
+    /// The time limit of each query. Connecting to the servers has a separate limit of the same
+    /// length
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
     pub deadline: Duration,
 
