@@ -487,7 +487,7 @@ fn others(given: Option<(u64, u64)>, total: usize) -> String {
             last.saturating_add(1),
             first.saturating_add(total as u64).saturating_sub(1)
         ),
-        None => ". Insert the others, or all of them again with their ids as an upsert".into(),
+        None => ". Insert the other rows, or upsert all rows again with their ids".into(),
     }
 }
 

@@ -672,7 +672,7 @@ impl Index {
             (Some(matching), way) => Some(ways::choose(self, &matching, way, &mut plan)),
             (None, None) => None,
             (None, Some(way)) => {
-                let reason = "it applies to a search with a filter, and this search has none";
+                let reason = "it applies to a search with a filter, and this search has no filter";
                 let remedy = "Leave it out, or give a filter";
                 return Err(Error::call("way", way, reason, remedy));
             }
