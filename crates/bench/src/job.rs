@@ -31,7 +31,7 @@
 //!
 //! A job with a table `[timeline]` or `[breakdown]` measures live updates
 //! ([`live::keys`](crate::live::keys)). Such a job needs no file of ground truth, since rows are
-//! inserted and deleted. It has no `[search]`.
+//! inserted and deleted. Such a job has no `[search]`.
 //!
 //! The whole job is checked before any run begins, so that a typing error does not cost an hour.
 
@@ -161,10 +161,11 @@ pub struct Search {
     pub stop_early: Option<bool>,
     /// The share of the candidate list that is re-ranked in one batch.
     pub rerank_ratio: Option<f64>,
-    /// For the strategy press: the length of the list by low codes, as a multiple of the list size.
+    /// For the strategy press: the number of candidates that low codes rank, as a multiple of the
+    /// list size.
     pub low_list: Option<f64>,
-    /// For the strategy press: the share of the list by low codes that each round ranks by high
-    /// codes.
+    /// For the strategy press: of the candidates ranked by low codes, the share that each round
+    /// ranks again by high codes.
     pub refine: Option<f64>,
     /// The number of threads.
     pub threads: Option<usize>,
@@ -235,7 +236,7 @@ pub struct Run {
     pub update: Option<String>,
     /// How a list is pruned when a neighbour joins it: `delta` or `full`.
     pub pruning: Option<String>,
-    /// Whether inserts continue while their pages are written (`behind`) or wait for them
+    /// Whether inserts continue while their pages are written (`behind`), or wait for the writes
     /// (`waited`).
     pub writes: Option<String>,
     /// Keys that differ from the table `[timeline]` of the job.

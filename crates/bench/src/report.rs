@@ -218,7 +218,7 @@ pub fn read_others(path: &Path) -> Result<Vec<Other>, Failure> {
     let bytes = std::fs::read(path).map_err(|error| Failure::file("read", path, &error))?;
     let wrong = |error: String| {
         Failure::Wrong(format!(
-            "--with {} is not a result; {error}. It must contain {{\"name\": .., \"points\": [{{\"list\", \"recall\", \"qps\", \
+            "--with {} is not a result; {error}. The file must contain {{\"name\": .., \"points\": [{{\"list\", \"recall\", \"qps\", \
              \"reads\", \"mean_us\", \"p99_us\", \"memory\"}}]}} or an array of these",
             path.display()
         ))

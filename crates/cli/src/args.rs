@@ -65,7 +65,7 @@ pub enum Command {
     Insert(InsertArguments),
     /// Deletes vectors from an index, by their ids or by a filter
     Delete(DeleteArguments),
-    /// Replaces all or some attributes of vectors in an index, by the ids of the vectors
+    /// Replaces all or some attributes of the vectors with given ids
     SetAttributes(SetAttributesArguments),
     /// Prints vectors of an index, writes them to a file, or lists their ids
     Get(GetArguments),
@@ -134,7 +134,7 @@ pub struct BuildArguments {
     pub shape: ShapeArguments,
 
     /// The id of the first row; each later row has the next number. Indexes that are searched
-    /// together should have different ids
+    /// together should have no id in common
     #[arg(long, default_value_t = 0, value_name = "ID")]
     pub first_id: u64,
 
@@ -221,7 +221,7 @@ pub struct ShapeArguments {
     pub low_codes: Option<LowCodes>,
 
     /// A codebook file from `stratann train`; the build then trains no codebook. Indexes with the
-    /// same codebook share it in memory
+    /// same codebook share one copy in memory
     #[arg(long, value_name = "FILE")]
     pub codebook: Option<PathBuf>,
 
@@ -229,8 +229,8 @@ pub struct ShapeArguments {
     #[arg(long, value_parser = names::order())]
     pub order: Option<Order>,
 
-    /// The layout of adjacency lists and vectors on storage [default: set by the preset; the preset
-    /// stratann chooses a layout by the vectors]
+    /// The layout of adjacency lists and vectors on storage [default: set by the preset; with the
+    /// preset stratann, the build chooses a layout that suits the vectors]
     #[arg(long, value_parser = names::layout())]
     pub layout: Option<Layout>,
 
@@ -424,9 +424,9 @@ pub struct SearchArguments {
     #[arg(long, value_name = "TEXT", value_parser = filter)]
     pub filter: Option<Filter>,
 
-    /// Finds the vectors within this exact distance of each query, instead of the k nearest. A
-    /// graph or clusters may miss some of them. Prints results as --print does, but divides many
-    /// results of a query into several tables or lines
+    /// Finds the vectors within this exact distance of each query, instead of the k nearest.
+    /// Searches of a graph or of clusters may miss some of these vectors. Prints results as --print
+    /// does, but a query with many results has several tables or lines
     #[arg(long, value_name = "DISTANCE", allow_negative_numbers = true,
           conflicts_with_all = ["k", "recall", "truth", "out", "explain", "parts"])]
     pub within: Option<f32>,
@@ -518,20 +518,21 @@ pub struct SearchArguments {
     #[arg(long, value_name = "F", value_parser = share)]
     pub rerank_ratio: Option<f64>,
 
-    /// With the strategy press: the maximum length of the candidate list by low-precision codes, as
+    /// With the strategy press: the maximum number of candidates that low-precision codes rank, as
     /// a multiple of --list. DistVS uses 2 [default: 3]
     #[arg(long, value_name = "F")]
     pub low_list: Option<f64>,
 
-    /// With the strategy press: in each round, a search ranks this share of the candidates by
-    /// low-precision codes again, by high-precision codes. DistVS uses 0.3 [default: 0.2]
+    /// With the strategy press: the share of the candidates ranked by low-precision codes that
+    /// high-precision codes then rank again, in each round of a search. DistVS uses 0.3 [default:
+    /// 0.2]
     #[arg(long, value_name = "F")]
     pub refine: Option<f64>,
 
     /// Without --nav: the number of nodes whose codes a search compares first (the low-precision
     /// codes, if there are two kinds). The search starts near the nearest of these nodes. With 0,
-    /// it starts at the graph's entry node, as in DistVS [default: 64 with the strategy press, else
-    /// 0]
+    /// the search starts at the graph's entry node, as in DistVS [default: 64 with the strategy
+    /// press, else 0]
     #[arg(long)]
     pub seeds: Option<usize>,
 
@@ -544,7 +545,8 @@ pub struct SearchArguments {
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub cache: Option<u64>,
 
-    /// The size of the cache of --cache in entries, or in percent of the vectors, for example 1%
+    /// The size of this cache in adjacency lists instead of bytes, or in percent of the vectors,
+    /// for example 1%
     #[arg(long, value_name = "N", conflicts_with = "cache")]
     pub cache_entries: Option<CacheEntries>,
 
@@ -580,8 +582,8 @@ pub struct SearchArguments {
     #[arg(long)]
     pub exact: bool,
 
-    /// Ends a search when no remaining candidate is likely to become a result. The likely error of
-    /// the codes decides this. At the same list size, this saves reads and lowers recall a little
+    /// Ends a search when no remaining candidate is likely to become a result, in view of the
+    /// likely error of its code. At the same list size, this saves reads and lowers recall a little
     #[arg(long)]
     pub stop_early: bool,
 
@@ -663,13 +665,13 @@ pub struct InsertArguments {
     #[arg(long, conflicts_with = "upsert")]
     pub resume: bool,
 
-    /// Inserts all rows, even if an earlier insert of the same rows was cut off. The index forgets
-    /// the earlier insert
+    /// Inserts all rows, even if an earlier insert of the same rows was cut off. The index keeps
+    /// the rows of the earlier insert, and forgets that it was cut off
     #[arg(long, conflicts_with_all = ["upsert", "resume", "ids"])]
     pub no_resume: bool,
 
-    /// Inserts nothing. The index forgets that an insert of VECTORS was cut off, and keeps the rows
-    /// of that insert. VECTORS is the path of the file, which need not exist any more, or the name
+    /// Inserts nothing. The index forgets that an insert of VECTORS was cut off, and keeps the
+    /// inserted rows. VECTORS is the path of the file, which need not exist any more, or the name
     /// that `verify` prints
     #[arg(long, conflicts_with_all = ["upsert", "resume", "no_resume", "ids", "compact"])]
     pub forget: bool,
@@ -706,7 +708,7 @@ pub struct DeleteArguments {
     pub ids: Option<PathBuf>,
 
     /// Deletes the vectors whose attributes match this condition, such as "year < 2020 and sold ==
-    /// true". To count them first, use `stratann count --filter`
+    /// true". To count these vectors first, use `stratann count --filter`
     #[arg(long, value_name = "TEXT", value_parser = filter, conflicts_with_all = ["id", "ids"])]
     pub filter: Option<Filter>,
 
@@ -775,7 +777,7 @@ pub struct SetAttributesArguments {
 
 /// `stratann get`
 #[derive(Debug, Args)]
-#[command(after_help = format!("{IDS}\nIf another process changes the index during the command, the output still shows the index of the start of the command.\n{SIZES}"))]
+#[command(after_help = format!("{IDS}\nIf another process changes the index during the command, the output shows the index as it was when the command started.\n{SIZES}"))]
 pub struct GetArguments {
     /// The index directory
     pub index: PathBuf,
@@ -1053,7 +1055,7 @@ pub struct TruthArguments {
 /// `stratann stats`
 #[derive(Debug, Args)]
 pub struct StatsArguments {
-    /// The index directory. For a directory of indexes, the command lists them
+    /// The index directory. For a directory of indexes, the command lists the indexes
     pub index: PathBuf,
 
     /// Shows how a search would divide this memory budget

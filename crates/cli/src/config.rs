@@ -182,7 +182,9 @@ fn options(text: &str, command: &clap::Command) -> Result<Vec<FileOption>, Strin
         let takes_value = known.is_some_and(|known| known.get_action().takes_values());
         let word = match values.get(&typed) {
             Some(toml::Value::Table(_)) => {
-                return wrong("an option cannot be a table. Write it without a [head] or dots");
+                return wrong(
+                    "an option cannot be a table. Write it without [table] headers and dots",
+                );
             }
             Some(toml::Value::Boolean(_)) if takes_value => {
                 return wrong(
@@ -311,8 +313,8 @@ mod tests {
         let said = format!("note: this option is `listn` in {path}, line 2");
         let words = ["stratann", "storage-server", "i", "--config", path];
         assert_eq!(note(&words), Some(said));
-        // An error about an option on the command line is not attributed to the file, whether its
-        // long or its short name was typed.
+        // An error about an option on the command line is not attributed to the file, whether the
+        // option's long or short name was typed.
         std::fs::write(&file, "threads = 0\n").unwrap();
         for typed in ["--threads=x", "-Tx"] {
             assert_eq!(note(&[&words[..], &[typed]].concat()), None);

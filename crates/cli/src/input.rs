@@ -71,8 +71,8 @@ impl Files<'_> {
             check(&NoRows::new(outline.element, outline.dim))?;
         }
         let beside = beside.filter(|_| !is_same);
-        // The attributes are read before the vectors are copied, so that their errors come early. A
-        // second Parquet file is only checked here, and is copied later.
+        // The attributes are read before the vectors are copied, so that errors in attributes come
+        // early. A second Parquet file is only checked here, and is copied later.
         let (rows, copied) = match (beside, &outline) {
             (Some(file), Some(outline)) if parquet::is_one(file) => {
                 parquet::check(file, &of_vectors(&columns, outline.rows), target)?;
@@ -98,7 +98,8 @@ impl Files<'_> {
         })
     }
 
-    /// Whether the vectors come from a Parquet file without rows, which would say their dimension.
+    /// Whether the vectors come from a Parquet file without rows, so that their dimension is
+    /// unknown.
     ///
     /// # Errors
     /// The file cannot be read, or does not have the column.
@@ -425,7 +426,7 @@ fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
     pipe::read(path, |part| {
         if bytes == 0 && part.starts_with(parquet::MAGIC) {
             return Err(Failure::Wrong(format!(
-                "{} is a pipe with a Parquet file; such a file cannot be read from front to back. Write it to a file, and name that file",
+                "{} is a pipe with a Parquet file, which cannot be read from front to back. Write the data to a regular file, and name that file",
                 path.display()
             )));
         }
@@ -436,8 +437,8 @@ fn copied(path: &Path, target: Target) -> Result<(File, u64), Failure> {
 }
 
 /// Checks the options that name a key of the lines. If no line has the key, but the lines have a
-/// similar key, the name is probably misspelt, which is an error. A misspelt name would make the
-/// payload, or a time, a column of another type, which stays in the index. If the lines have no
+/// similar key, the name is probably misspelt, which is an error. With a misspelt name, the payload
+/// or a time would become a column of another type, and stay in the index. If the lines have no
 /// similar key, they may just lack values for the key, so there is only a warning.
 fn check_keys(
     file: &Path,

@@ -35,7 +35,7 @@ use stratann_terminal::{failure, logger, progress};
 use crate::args::{Arguments, ClusterCommand, Command};
 
 /// If the system refuses memory, this allocator ends the command with an error and status 1.
-/// Without it, a signal would end the command.
+/// Without this allocator, a signal would end the command.
 #[global_allocator]
 static ALLOCATOR: stratann::RecordingAllocator = stratann::RecordingAllocator;
 
@@ -65,8 +65,8 @@ fn logged(arguments: &Arguments) -> (log::LevelFilter, Form) {
 fn main() -> ExitCode {
     stratann::share_arenas_under_a_limit();
     if let Err(error) = stratann::explain_aborts() {
-        // Only one thing changes without this: if the system refuses memory, a signal ends the
-        // command.
+        // Without this handler, only one thing changes: if the system refuses memory, a signal ends
+        // the command.
         let _ = writeln!(
             std::io::stderr(),
             "warning: the handler for refused memory is missing ({error}). If the system refuses memory, a signal ends the command"

@@ -119,8 +119,8 @@ pub fn column(text: &str) -> Result<(String, ColumnType), String> {
 pub enum RerankName {
     /// Ends re-ranking after a batch if too few of its candidates enter the results (DecoupleVS)
     Batches,
-    /// Re-ranks candidates while one of them may be nearer than the results, by the error of the
-    /// codes
+    /// Re-ranks candidates while one of them, within the error of its code, may be nearer than a
+    /// result
     Estimate,
 }
 

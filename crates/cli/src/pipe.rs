@@ -13,7 +13,7 @@ use stratann_terminal::progress::interrupted;
 /// How often a command that waits for a pipe checks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A part of a pipe, empty at its end; or the action that failed, and its error.
+/// Bytes of a pipe, or none at the pipe's end; or the action that failed, and its error.
 type Part = Result<Vec<u8>, (&'static str, std::io::Error)>;
 
 /// Whether a path names a pipe or a device, which a command may have to wait for.
@@ -58,12 +58,12 @@ pub fn read(
     }
 }
 
-/// Opens a pipe, which may wait for the program at the other end, and sends its parts.
+/// Opens a pipe, and sends its parts. The opening may wait for the program at the other end.
 fn open_and_send(path: &Path, parts: &SyncSender<Part>) {
     match File::open(path) {
         Ok(pipe) => send_parts(pipe, parts),
         Err(error) => {
-            // If nothing receives it, the command has ended.
+            // If nothing receives the error, the command has ended.
             let _ = parts.send(Err(("open", error)));
         }
     }

@@ -187,9 +187,9 @@ pub(crate) fn press(press: Press) -> Result<(), Error> {
     // A search with 0 seeds begins at the entry node, which counts as one seed.
     number("number of seeds", seeds.max(1), MOST_SEEDS)?;
     if !(1.0..=MOST_LOW).contains(&low) {
-        let reason = "its length is given as a multiple of the length of the list by high codes";
+        let reason = "it is a multiple of the list size";
         let remedy = format!("Pass 1 to {MOST_LOW} (2 is usual)");
-        return Err(Error::call("list by low codes", low, reason, remedy));
+        return Err(Error::call("length of the low list", low, reason, remedy));
     }
     // With a ratio of 0, a search would find nothing.
     match ratio > 0.0 && ratio <= 1.0 {

@@ -149,7 +149,7 @@ pub enum Error {
     },
     /// A commit may not survive a crash of the machine, since a sync failed.
     #[error(
-        "{}: the commit may not be durable, since a sync failed: {source}. A crash of the machine may restore the state before it. Check the disk, then open the index for changes once, or rebuild it",
+        "{}: the commit may not be durable, since a sync failed: {source}. A crash of the machine may bring back the checkpoint before this commit. Check the disk, then open the index for changes once, or rebuild it",
         path.display()
     )]
     Undurable {
@@ -160,7 +160,7 @@ pub enum Error {
     },
     /// A build succeeded, but its copies could not be made on the given places.
     #[error(
-        "{}: the index was built, but it could not be placed on {places}: {source}. Open it with other places, or with none",
+        "{}: the index was built, but it could not be placed on {places}: {source}. Open it with other places, or without places",
         path.display()
     )]
     NotPlaced {
@@ -202,7 +202,7 @@ pub enum Error {
     #[error("interrupted")]
     Stopped,
     /// An insert of several batches failed before the last batch.
-    #[error("{source}; the first {done} of {total} rows are in{}", others(*given, *total))]
+    #[error("{source}; the first {done} of {total} rows are in the index{}", others(*given, *total))]
     Partly {
         /// The number of rows that are in the index.
         done: usize,
@@ -216,7 +216,7 @@ pub enum Error {
     /// An earlier insert of the same rows was interrupted. If this call inserted the rows, some
     /// rows would be in the index twice.
     #[error(
-        "{file}: an insert of these rows was cut off; the first {done} of {total} are in, with ids {first_id} to {}. Continue it (`--resume`), or forget it and insert all \
+        "{file}: an insert of these rows was cut off; the first {done} of {total} are in the index, with ids {first_id} to {}. Continue it (`--resume`), or forget it and insert all \
          rows (`--no-resume`)",
         first_id.saturating_add(*done as u64).saturating_sub(1)
     )]
@@ -487,7 +487,7 @@ fn others(given: Option<(u64, u64)>, total: usize) -> String {
             last.saturating_add(1),
             first.saturating_add(total as u64).saturating_sub(1)
         ),
-        None => ". Insert the others, or all of them again with their ids as an upsert".into(),
+        None => ". Insert the other rows, or upsert all rows again with their ids".into(),
     }
 }
 
@@ -605,7 +605,7 @@ mod tests {
             given: Some((7, 8)),
             source: Box::new(Error::Stopped),
         };
-        let said = "interrupted; the first 2 of 5 rows are in, with ids 7 to 8. Insert the others, whose ids are 9 to 11";
+        let said = "interrupted; the first 2 of 5 rows are in the index, with ids 7 to 8. Insert the others, whose ids are 9 to 11";
         assert_eq!(given.to_string(), said);
         let set = Error::PartlySet {
             done: 2,

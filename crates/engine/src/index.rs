@@ -405,7 +405,7 @@ impl Index {
         ask_for_memory(
             format!("codes and pages of {}", path.display()),
             memory_plan.to_load(),
-            "give it a smaller memory budget",
+            "open the index with a smaller memory budget",
         )?;
         if memory_plan.graph_pages + memory_plan.vector_pages > 0 {
             // Reads were counted only for pages of the build.

@@ -256,7 +256,7 @@ impl Remote {
     fn new(text: &str, tls: bool) -> Result<Remote, String> {
         if let Some(meant) = Server::meant(text) {
             return Err(format!(
-                "`{text}`: no address of a server begins so; did you mean {meant}?"
+                "`{text}` is no address of a server; did you mean {meant}?"
             ));
         }
         let (address, name) = text.rsplit_once('/').unwrap_or((text, ""));

@@ -378,7 +378,7 @@ pub fn cache(
             entries.repr()?
         )))
     };
-    // A cache needs at most one entry for each vector. For an empty index it has one entry.
+    // A cache needs at most one entry for each vector. The cache of an empty index has one entry.
     let vectors = || Ok::<_, PyErr>(vectors()?.max(1));
     if entries.is_instance_of::<PyInt>() && !entries.is_instance_of::<PyBool>() {
         return match entries.extract::<usize>() {
@@ -419,21 +419,21 @@ pub fn rerank(
     let preset = index.preset().rerank;
     if batch == Some(0) {
         return Err(PyValueError::new_err(
-            "rerank_batch=0; a batch has at least one candidate. Pass at least 1, or None for the preset's",
+            "rerank_batch=0; a batch has at least one candidate. Pass at least 1, or None for the preset's value",
         ));
     }
     if let Some(benefit) = benefit
         && !(0.0..=1.0).contains(&benefit)
     {
         return Err(PyValueError::new_err(format!(
-            "benefit={benefit}; it is no share. Pass a number from 0 to 1, or None for the preset's"
+            "benefit={benefit}; it is no share. Pass a number from 0 to 1, or None for the preset's value"
         )));
     }
     if let Some(ratio) = ratio
         && !(0.0..=1.0).contains(&ratio)
     {
         return Err(PyValueError::new_err(format!(
-            "rerank_ratio={ratio}; it is no share. Pass a number from 0 to 1, or None for the preset's"
+            "rerank_ratio={ratio}; it is no share. Pass a number from 0 to 1, or None for the preset's value"
         )));
     }
     let estimate = match mode {
@@ -475,7 +475,7 @@ pub fn threads(value: Option<usize>) -> PyResult<usize> {
 pub fn named_path(path: PathBuf, what: &str) -> PyResult<PathBuf> {
     match path.as_os_str().is_empty() {
         true => Err(PyValueError::new_err(format!(
-            "the path of the {what} is empty; no {what} has it. Pass its path"
+            "the path of the {what} is empty; no {what} has an empty path. Pass the path of the {what}"
         ))),
         false => Ok(path),
     }

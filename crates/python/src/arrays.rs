@@ -27,8 +27,8 @@ pub struct Rows<'py> {
 
 impl<'py> Rows<'py> {
     /// The rows of an `(n, d)` array. `name`: the name of the Python argument. Without a wanted
-    /// element type, the array keeps its type, or becomes float32 if no index has elements of its
-    /// type.
+    /// element type, the array keeps its type, or becomes float32 if no index can have elements of
+    /// this type.
     pub fn matrix(
         value: &Bound<'py, PyAny>,
         name: &'static str,
@@ -72,7 +72,7 @@ impl<'py> Rows<'py> {
         };
         if dim == 0 {
             return Err(PyValueError::new_err(format!(
-                "{name} has the shape {}; vectors need at least one element. Pass longer ones",
+                "{name} has the shape {}; vectors need at least one element. Pass longer vectors",
                 shape_text(shape)
             )));
         }
@@ -223,8 +223,8 @@ pub fn ids(value: &Bound<'_, PyAny>, rows: Option<usize>) -> PyResult<Vec<u64>> 
 /// The name of the answers in an error about ids without an order, such as a set.
 pub const ANSWERS: &str = "the answers";
 
-/// Ids to look up. The result that `beside` names has the same order. The number for "no answer" is
-/// accepted, although no vector has it.
+/// Ids to look up. `beside` names the result that has the order of the ids. The id 2^64 - 1 is
+/// accepted, although no vector has this id.
 pub fn ids_asked(value: &Bound<'_, PyAny>, beside: &str) -> PyResult<Vec<u64>> {
     integers(value, Some(beside))
 }

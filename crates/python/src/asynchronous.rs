@@ -181,7 +181,7 @@ impl Search {
         }
     }
 
-    /// Whether `result` reads attributes or payloads. Then it may wait for storage.
+    /// Whether `result` reads attributes or payloads, and so may wait for storage.
     fn reads(&self) -> PyResult<bool> {
         self.check_process()?;
         let shape = self.shape.lock();

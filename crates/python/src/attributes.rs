@@ -303,7 +303,8 @@ impl Beside {
         let grouped =
             |(part, class, names): (Bound<'py, PyList>, &str, Option<Bound<'py, PyTuple>>)| {
                 let class = module.getattr(class)?;
-                // The lists of single queries carry what they hold, too: a loop takes them apart.
+                // The list of each query gets the class and the names too, since a caller may take
+                // one query's list alone.
                 let made = |list: Bound<'py, PyList>| match &names {
                     Some(names) => class.call1((list, names)),
                     None => class.call1((list,)),
@@ -473,9 +474,11 @@ fn compared(value: &Bound<'_, PyAny>) -> PyResult<Value> {
     let (kind, made): (String, Bound<'_, PyAny>) = found.extract()?;
     let list = PyList::new(value.py(), [made])?;
     let value = values_of(&kind, list.as_any())?.into_iter().next();
-    value
-        .flatten()
-        .ok_or_else(|| PyTypeError::new_err("a filter compares with None. Pass a value"))
+    value.flatten().ok_or_else(|| {
+        PyTypeError::new_err(
+            "a filter compares a column with None, which is no value. Pass a value",
+        )
+    })
 }
 
 /// Values to compare a column with. `asked`: the method's name. A single text is an error, since

@@ -27,8 +27,8 @@ use crate::writer::closes;
 /// Each index in the folder belongs to the catalog, under the name of its own folder, even if it is
 /// built later. The catalog opens an index when a caller asks for it. When the catalog needs
 /// memory, or the process nears its limit of open files, the catalog closes the least recently used
-/// indexes. It cannot close an `Index` to which Python has a reference, so drop each reference
-/// after use.
+/// indexes. The catalog cannot close an `Index` to which Python has a reference, so drop each
+/// reference after use.
 ///
 /// Parameters
 /// ----------
@@ -172,7 +172,7 @@ impl Catalog {
             bounds::search(
                 &options,
                 bounds::MOST_LIST,
-                "as many as an index may have vectors",
+                "the most vectors that an index can have",
             )
             .map_err(to_python)?;
             nothing(k)

@@ -77,7 +77,8 @@ impl Stopped for Unfinished {
         let error = match &self.why {
             ChangeError::Server(failure) => of_failure(failure, text),
             ChangeError::Wrong(_) => PyValueError::new_err(text),
-            // A change is interrupted only by an exception, and `run_stoppable` raises that one.
+            // A change is interrupted only by an exception, and `run_stoppable` raises that
+            // exception.
             ChangeError::Interrupted => ServerError::new_err(text),
         };
         let told = Python::attach(|py| error.value(py).setattr("yet", self.yet));
@@ -156,10 +157,10 @@ impl Client {
     /// k : int
     ///     The number of nearest vectors to return for each query.
     /// list_size : int, optional
-    ///     D_high, the number of candidates by codes of high precision that a search keeps. A
-    ///     longer list raises recall and the cost of the search. `list_size` must be at least `k`.
-    ///     None takes the default of the compute server, or `k` if `k` is larger. The stats have
-    ///     the size that the search used as "list".
+    ///     D_high, the number of candidates that codes of high precision rank. A larger number
+    ///     raises recall and the cost of the search. `list_size` must be at least `k`. None takes
+    ///     the default of the compute server, or `k` if `k` is larger. `stats["list"]` is the size
+    ///     that the search used.
     /// beam : int, optional
     ///     The maximum number of nodes that a search visits in a round. None takes the default of
     ///     the compute server.
@@ -409,7 +410,7 @@ fn patience_of(timeout: f64) -> PyResult<Duration> {
         .filter(|patience| !patience.is_zero())
         .ok_or_else(|| {
             PyValueError::new_err(format!(
-                "timeout={timeout}; no query is answered within it. Pass a number of seconds above 0, such as 0.5"
+                "timeout={timeout}; no query can be answered in this time. Pass a number of seconds above 0, such as 0.5"
             ))
         })
 }
@@ -493,7 +494,7 @@ fn stats<'py>(
 fn names(servers: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     let wrong = || {
         PyTypeError::new_err(format!(
-            "servers={}; it is of another type. Pass a text such as \"127.0.0.1:7710\", or a list of them",
+            "servers={}; it is of another type. Pass a text such as \"127.0.0.1:7710\", or a list of such texts",
             servers
                 .repr()
                 .map_or_else(|_| "?".into(), |shown| shown.to_string())
@@ -545,7 +546,7 @@ pub fn secret_of(
     match Secret::new(&bytes) {
         Some(secret) => Ok(Some(secret)),
         None => Err(PyValueError::new_err(format!(
-            "secret is shorter than {} bytes; it could be guessed. Pass a longer one",
+            "secret is shorter than {} bytes; it could be guessed. Pass a longer secret",
             Secret::LEAST_BYTES
         ))),
     }
@@ -664,8 +665,8 @@ pub fn connect(
             Ok(client) => client.ok_or(Error::Interrupted)?,
             Err(error) => return Ok(Err(unreached(error))),
         };
-        // This asks the storage server for the properties of the index, so changes work without a
-        // memory server. A search waits for the memory server.
+        // The next call asks the storage server for the properties of the index, so changes work
+        // without a memory server. A search waits for the memory server.
         let told = client.changeable_while(goes_on).ok_or(Error::Interrupted)?;
         let told = told.map_err(|failure| unanswered(&failure));
         Ok::<_, Error>(told.map(|collection| (client, collection)))

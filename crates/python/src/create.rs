@@ -216,9 +216,9 @@ fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<Schema> {
     Schema::of(columns).map_err(to_python)
 }
 
-/// Refuses a memory budget that is too small to open an empty index. Since a new index may replace
-/// an old one, this check comes before the build. It builds an empty index in `folder`, and opens
-/// it with the budget.
+/// Refuses a memory budget that is too small to open an empty index. This check comes before the
+/// build, because a new index may replace an old one. The check builds an empty index in `folder`,
+/// and opens it with the budget.
 ///
 /// # Errors
 /// The budget is too small, or the empty index cannot be built.

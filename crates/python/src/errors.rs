@@ -9,7 +9,7 @@
 //! | this user may not read or write a file or folder | `PermissionError` |
 //! | bytes of an index differ from the written bytes | `DamagedError` |
 //! | another process has the index open for changes | `InUseError` |
-//! | another object of this process has it open for changes, with other options | `InUseError` |
+//! | an object of this process with other options has the index open for changes | `InUseError` |
 //! | the index changed too fast to be copied | `InUseError` |
 //! | changes of other indexes hold the memory of a catalog | `InUseError` |
 //! | the index was changed elsewhere since it was opened here | `OutdatedError` |
@@ -79,8 +79,9 @@ create_exception!(
      and a remedy.\n\
      \n\
      yet : bool\n    \
-         Only on the error of a change: whether the servers may still make the change, or a part of it, after this error. Once they have \
-     acknowledged a later change of the same `Client`, they no longer can. A change of another client does not rule it out."
+         Only on the error of a change: whether the servers may still make the change, or a part of it, after this error. Once the servers \
+     have acknowledged a later change of the same `Client`, they no longer make this change. After a later change of another client, they \
+     still may."
 );
 create_exception!(
     stratann,
@@ -130,7 +131,7 @@ pub fn said(error: &Error) -> String {
             given: Some((first, last)),
             source,
         } => format!(
-            "{source}; the first {done} of {total} rows are in, with ids {first} to {last}. Insert the others, vectors[{done}:], with ids=range({}, {}), \
+            "{source}; the first {done} of {total} rows are in the index, with ids {first} to {last}. Insert the others, vectors[{done}:], with ids=range({}, {}), \
              and with the attributes and the payload of the same rows if you passed these",
             last.saturating_add(1),
             first.saturating_add(*total as u64)
@@ -141,7 +142,7 @@ pub fn said(error: &Error) -> String {
             first_id,
             ..
         } => format!(
-            "an insert of these vectors was cut off; the first {done} of {total} are in, with ids {first_id} to {}. Call insert with the same vectors and \
+            "an insert of these vectors was cut off; the first {done} of {total} are in the index, with ids {first_id} to {}. Call insert with the same vectors and \
              resume=True to insert the others. To insert all of them again, call forget_cut_off() first",
             first_id.saturating_add(*done as u64).saturating_sub(1)
         ),

@@ -304,7 +304,7 @@ impl Handle {
         let index = now.index.take_if(|_| same);
         drop(now);
         if index.is_some() {
-            // Without any lock, since this may close an index.
+            // Dropped while no lock is held, since the drop may close an index.
             py.detach(|| drop((index, seen)));
         }
     }
@@ -346,7 +346,7 @@ impl Handle {
     /// Replaces the index and the writer that the object used last.
     fn see(&self, py: Python<'_>, seen: Seen) {
         let before = std::mem::replace(&mut *self.seen.write(), seen);
-        // Without any lock, since this may close an index.
+        // Dropped while no lock is held, since the drop may close an index.
         py.detach(|| drop(before));
     }
 
@@ -406,8 +406,8 @@ impl Handle {
                 writer.open(self.user, index.value(), wanted, turn, progress)
             };
             let opened = waited(py, open)?;
-            // The error becomes an exception only after all locks are released, since this waits
-            // for the interpreter.
+            // The error becomes an exception only after all locks are released, since making an
+            // exception waits for the interpreter.
             let opened = opened.map_err(|refused| changing(py, refused.into_python(&self.path)))?;
             self.let_go(py, seen);
             self.go_on_measuring(py, index.value(), Some(&*opened));

@@ -218,11 +218,11 @@ impl Index {
     ///     and at least `k` candidates. With 0, `rerank` decides instead. None takes the preset's
     ///     value.
     /// low_list : float, optional
-    ///     With the strategy "press": the maximum length of the candidate list by codes of low
-    ///     precision, as a multiple of `list_size`. None is 3; DistVS uses 2.
+    ///     With the strategy "press": the maximum number of candidates that codes of low precision
+    ///     rank, as a multiple of `list_size`. None is 3; DistVS uses 2.
     /// refine : float, optional
-    ///     With the strategy "press": the share of the candidate list by codes of low precision
-    ///     that each round ranks by codes of high precision. None is 0.2; DistVS uses 0.3.
+    ///     With the strategy "press": of the candidates ranked by codes of low precision, the share
+    ///     that each round ranks again by codes of high precision. None is 0.2; DistVS uses 0.3.
     /// seeds : int, optional
     ///     Without a navigation graph: the number of nodes whose codes a search compares with the
     ///     query first. If there are codes of two precisions, it compares the codes of low
@@ -295,13 +295,13 @@ impl Index {
     ///     the least certain distance. `queries`, `seconds` and `cpu_seconds` describe the call,
     ///     and `latencies_us` has one number for each query. With a `filter`, `stats["filter"]` is
     ///     a dict. `matching` is the number of matching vectors, and `way` is the filter strategy
-    ///     that the search chose. `list` is the list size, counted in matching vectors. With
-    ///     `recall`, it is the largest list size of a query. `estimates` has the expected reads of
-    ///     a query by each filter strategy. `dry` counts the queries that began with the strategy
-    ///     "within" and continued with "before". They met too few matching vectors, or, in a
-    ///     cluster index, the matching vectors were too far away. `wider` counts the queries of a
-    ///     cluster index that probed more clusters than `list`, because matching vectors were not
-    ///     spread evenly.
+    ///     that the search chose. `list` is the list size, counted in matching vectors, or in a
+    ///     cluster index the number of clusters to probe. With `recall`, `list` is the largest
+    ///     value of a query. `estimates` has the expected reads of a query by each filter strategy.
+    ///     `dry` counts the queries that began with the strategy "within" and continued with
+    ///     "before". These queries met too few matching vectors, or, in a cluster index, the
+    ///     matching vectors were too far away. `wider` counts the queries of a cluster index that
+    ///     probed more clusters than `list`, because matching vectors were not spread evenly.
     #[pyo3(signature = (queries, k=10, **options),
         text_signature = "($self, queries, k=10, *, list_size=None, probes=None, beam=None, strategy=None, navigation=None, whole_page=None, rerank_batch=None, benefit=None, rerank=None, rerank_ratio=None, low_list=None, refine=None, seeds=None, exact=True, stop_early=False, recall=None, filter=None, attributes=None, payload=False, threads=None, in_flight=None, return_stats=False)")]
     fn search<'py>(
@@ -710,7 +710,7 @@ impl Index {
     ) -> PyResult<()> {
         let Some((ids, rows, told)) = self.rows_to_set(py, ids, attributes, payload)? else {
             return Err(PyTypeError::new_err(
-                "set_attributes takes attributes, a payload, or both. To remove all of them, pass [{}] * len(ids)",
+                "set_attributes takes attributes, a payload, or both. To remove all attributes and payloads, pass [{}] * len(ids)",
             ));
         };
         self.set_rows(py, ids.len(), (progress, told), |live, progress| {
@@ -815,10 +815,10 @@ impl Index {
     ///
     /// "health" has the share of new vectors that the codes do not fit ("drifted"). The share is
     /// None if few vectors were inserted since the last build or merge, or if it was not measured.
-    /// The index does not measure it before the first change, or if `memory` is too small for a
-    /// sample of 128 vectors. Nor does it if the build was given a codebook, since merges keep such
-    /// a codebook. "live_recall" is the latest result of `measure_recall`, or None if the index was
-    /// opened without `watch_recall`.
+    /// The index does not measure this share before the first change, if `memory` is too small for
+    /// a sample of 128 vectors, or if the build was given a codebook, which merges keep.
+    /// "live_recall" is the latest result of `measure_recall`, or None if the index was opened
+    /// without `watch_recall`.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let (inner, live) = self.now(py)?;
         // Background threads of the index compute "health" from searches for a sample of its
@@ -880,9 +880,10 @@ impl Index {
     /// Inserts vectors. Searches that begin after the call find them.
     ///
     /// An insert is not atomic. If the call is interrupted or the disk fills up, the index has only
-    /// the first rows. The exception says how many rows it has (`stratann.Interrupted.done`), and
-    /// with which ids to insert the missing rows. Or repeat the call with `resume=True`, which
-    /// inserts the missing rows even after the process was killed.
+    /// the first rows. The exception says how many rows the index has
+    /// (`stratann.Interrupted.done`), and with which ids to insert the missing rows. Alternatively,
+    /// repeat the call with `resume=True`, which inserts the missing rows even after the process
+    /// was killed.
     ///
     /// Parameters
     /// ----------
@@ -901,8 +902,8 @@ impl Index {
     ///     arguments. The call inserts only the missing rows, and all rows are durable when it
     ///     returns. If no row is missing, it inserts nothing. With `ids`, the index finds by the
     ///     ids which rows are missing, so the first call may pass `resume=True` too. Without `ids`,
-    ///     the index recognises an insert of at least 1,000 vectors by its vectors. It still
-    ///     recognises a complete insert until another insert begins. If the index does not
+    ///     the index recognises an insert of at least 1,000 vectors by its vectors. The index
+    ///     recognises even a complete insert, until another insert begins. If the index does not
     ///     recognise the insert, the call raises ValueError. With `resume=False`, a call with the
     ///     vectors of an insert that was cut off raises FileExistsError, since the first rows would
     ///     be in the index twice.
@@ -1061,10 +1062,10 @@ impl Index {
     /// integer. Searches that begin after the call do not return these vectors. If an id is not in
     /// the index, the call fails and deletes nothing.
     ///
-    /// Instead of ids, the call accepts a `filter`, as in `search`. It then deletes the matching
-    /// vectors in batches, and returns the number of deleted vectors. Ctrl-C ends such a call
-    /// between two batches. The exception says how many vectors were deleted; these vectors stay
-    /// deleted. `progress`, as in `stratann.build`, has an effect only with a `filter`.
+    /// Instead of ids, the call accepts a `filter`, as in `search`. The call then deletes the
+    /// matching vectors in batches, and returns the number of deleted vectors. Ctrl-C ends such a
+    /// call between two batches. The exception says how many vectors were deleted; these vectors
+    /// stay deleted. `progress`, as in `stratann.build`, has an effect only with a `filter`.
     #[pyo3(signature = (ids=None, *, filter=None, progress=None))]
     fn delete(
         &self,
@@ -1487,8 +1488,8 @@ fn shown_ids(ids: &[u64]) -> String {
 ///     copies with the index. The index stays complete without the copies.
 /// durability : str or int
 ///     The time at which changes are durable: "always" (when the call returns), "flush" (when
-///     `flush`, `close` or `compact` returns), or a number of milliseconds (at the latest so long
-///     after the call).
+///     `flush`, `close` or `compact` returns), or a number of milliseconds (at most this long after
+///     the call).
 /// watch_recall : int, optional
 ///     The number of queries, up to 1,000, in a sample of this object's searches; 64 is a good
 ///     start. When the sample is full, a thread repeats its searches, compares their queries with

@@ -1,9 +1,9 @@
 //! Passes the engine's log messages to the logger "stratann" of Python's `logging`.
 //!
-//! A thread that logs may hold a lock for which a thread with the interpreter's lock waits. So it
-//! must not wait for the interpreter. It puts its message into a queue, and a separate thread
-//! passes the message on. A message that `STRATANN_LOG` excludes is dropped after one comparison.
-//! Python filters the other messages.
+//! A thread that logs may hold a lock for which a thread with the interpreter's lock waits. So the
+//! logging thread must not wait for the interpreter: it puts its message into a queue, and a
+//! separate thread passes the message on. A message that `STRATANN_LOG` excludes is dropped after
+//! one comparison. Python filters the other messages.
 //!
 //! A process may fork at any time. The child lacks the separate thread, and its copy of the queue
 //! may be locked. So no thread waits for the queue's lock, and a message that cannot be queued is
@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 /// The environment variable with the lowest level of messages to pass on: error, warn, info, debug
 /// or off.
 const LEVEL: &str = "STRATANN_LOG";
-/// The maximum number of messages in the queue. Beyond it, the oldest message is dropped.
+/// The maximum number of messages in the queue. Beyond this number, the oldest message is dropped.
 const MOST: usize = 1_000;
 
 /// How long the end of the interpreter waits for a message that is being passed on.

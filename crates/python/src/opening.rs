@@ -14,7 +14,7 @@ use crate::writer::Changes;
 /// Arguments of `open`, as a user writes them.
 #[derive(Clone, Copy)]
 pub struct Opening<'a, 'py> {
-    /// Bytes, or a text such as "64MiB"; so is [`cache`](Self::cache).
+    /// Bytes, or a text such as "64MiB". [`cache`](Self::cache) has the same form.
     pub memory: Option<&'a Bound<'py, PyAny>>,
     pub io: &'a str,
     pub cache: Option<&'a Bound<'py, PyAny>>,

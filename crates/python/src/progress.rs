@@ -99,7 +99,7 @@ pub fn warn_first(py: Python<'_>, message: &str) -> PyResult<()> {
     warn(py, message).inspect_err(|raised| note(py, raised, "Nothing was written"))
 }
 
-/// Adds a note to an exception. Before Python 3.11, exceptions have no notes. There, the note is
+/// Adds a note to an exception. Before Python 3.11, exceptions have no notes, so the note is
 /// appended to the text of a warning, and other exceptions stay unchanged, since they are the
 /// user's own.
 pub fn note(py: Python<'_>, raised: &PyErr, note: &str) {

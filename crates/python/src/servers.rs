@@ -418,21 +418,21 @@ impl StorageServer {
 ///     The number of queries that share a thread. While one query waits for the memory server, the
 ///     thread works on another query.
 /// list_size : int
-///     D_high, the length of the candidate list by codes of high precision, for clients that do not
+///     D_high, the number of candidates that codes of high precision rank, for clients that do not
 ///     pass a `list_size`.
 /// beam : int
 ///     The maximum number of nodes that a search visits in a round, for clients that do not pass a
 ///     `beam`.
 /// low_list : float
-///     The maximum length of the candidate list by codes of low precision, as a multiple of
+///     The maximum number of candidates that codes of low precision rank, as a multiple of
 ///     `list_size`. DistVS uses 2.
 /// refine : float
-///     The share of the candidate list by codes of low precision that each round ranks by codes of
-///     high precision. DistVS uses 0.3.
+///     Of the candidates ranked by codes of low precision, the share that each round ranks again by
+///     codes of high precision. DistVS uses 0.3.
 /// seeds : int
 ///     The number of nodes whose codes of low precision a search compares with the query first.
-///     Then it starts near the nearest of these nodes. With 0, it starts at the graph's entry node,
-///     as in DistVS.
+///     Then the search starts near the nearest of these nodes. With 0, the search starts at the
+///     graph's entry node, as in DistVS.
 /// low_memory : int or str, optional
 ///     The maximum memory for codes of low precision: bytes, or "64MiB". If this memory is too
 ///     small for all codes, the codes of the nodes with the fewest incoming links stay on the
@@ -504,13 +504,13 @@ impl ComputeServer {
         }
         if !(1.0..=bounds::MOST_LOW).contains(&low_list) {
             return Err(PyValueError::new_err(format!(
-                "low_list={low_list}; it is a multiple of the list by high codes. Pass 1 to {} (3 is usual)",
+                "low_list={low_list}; it is a multiple of list_size. Pass 1 to {} (3 is usual)",
                 bounds::MOST_LOW
             )));
         }
         if seeds > bounds::MOST_SEEDS {
             return Err(PyValueError::new_err(format!(
-                "seeds={seeds}; there are too many. Pass at most {} (64 is usual)",
+                "seeds={seeds}; it is too large. Pass at most {} (64 is usual)",
                 bounds::MOST_SEEDS
             )));
         }

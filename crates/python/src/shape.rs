@@ -15,7 +15,7 @@ use crate::progress::Listener;
 /// The meaning of `space=None` in errors.
 pub const SPACE: &str = "as much as a degree of 64 takes";
 
-/// These arguments, as a user writes them.
+/// The arguments of `build` and `create`, as a user writes them.
 pub struct Shape<'a, 'py> {
     pub metric: &'a str,
     pub preset: &'a str,
@@ -28,8 +28,8 @@ pub struct Shape<'a, 'py> {
     pub order: Option<&'a str>,
     pub layout: Option<&'a str>,
     pub compression: Option<&'a str>,
-    /// Bytes, or a text such as "1MiB"; so are [`segment`](Self::segment) and
-    /// [`search_memory`](Self::search_memory).
+    /// Bytes, or a text such as "1MiB". [`segment`](Self::segment) and
+    /// [`search_memory`](Self::search_memory) have the same form.
     pub chunk: Option<&'a Bound<'py, PyAny>>,
     pub segment: Option<&'a Bound<'py, PyAny>>,
     pub navigation: f64,

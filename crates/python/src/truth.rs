@@ -137,7 +137,7 @@ impl<T: numpy::Element + Copy> Table<T> {
             ref other => {
                 let shape = shape_text(other);
                 return Err(PyValueError::new_err(format!(
-                    "{name} has the shape {shape}; it has k columns for each query. Pass an array (nq, k)"
+                    "{name} has the shape {shape}; it must have a row of k results for each query. Pass an array (nq, k)"
                 )));
             }
         };

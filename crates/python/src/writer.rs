@@ -308,7 +308,7 @@ fn named(open: &OpenOptions, changes: Changes) -> [(&'static str, String); 7] {
 }
 
 /// Whether an index that was opened with the options `one` serves an object with the options
-/// `other`: they are equal, also in the sample of live recall.
+/// `other`, because the options and the samples of live recall are equal.
 pub fn reads_alike(one: &OpenOptions, other: &OpenOptions) -> bool {
     named(one, Changes::default()) == named(other, Changes::default())
         && one.watch_recall == other.watch_recall
@@ -569,8 +569,8 @@ impl Writer {
             }
         };
         self.put_away(&live, &index);
-        // The drop of the last reference releases the lock. So that `drop(live)` is this last one,
-        // wait for searches that have other references.
+        // The drop of the last reference releases the lock. So that `drop(live)` drops the last
+        // reference, the close first waits for searches that have other references.
         let is_shared = || Arc::strong_count(&live) > 1 || Arc::strong_count(live.value()) > 1;
         let began = Instant::now();
         while is_shared() && began.elapsed() < PATIENCE && !progress.interrupted() {
@@ -578,7 +578,7 @@ impl Writer {
         }
         drop(live);
         // The drop may have written a checkpoint. `index` has all changes, but an older checkpoint,
-        // whose files another process may remove. So open the new checkpoint.
+        // whose files another process may remove. So the close opens the new checkpoint.
         if let Ok(false) = index.is_current()
             && let Ok(last) = index.opener().open(index.path())
         {
@@ -623,7 +623,8 @@ impl Writer {
     }
 
     /// If all objects have ended their changes, closes the index without a merge. The call never
-    /// waits: if a change or another close is in progress, that one closes the index at its end.
+    /// waits: if a change or another close is in progress, the end of that change or close closes
+    /// the index.
     pub fn close_if_left(&self) {
         if !self.is_left() {
             return;

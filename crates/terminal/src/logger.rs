@@ -1,5 +1,5 @@
-//! Messages on standard error, in the form that their reader needs. A terminal gets plain lines, a
-//! server's log lines with the time, and a log collector JSON.
+//! Messages on standard error, in the form that their reader needs. A terminal gets plain lines. A
+//! server's log gets lines with the time, and a log collector gets JSON.
 //!
 //! ```text
 //!   Form::Plain   warning: the memory server at 10.0.0.1:7700 is not connected any more ...

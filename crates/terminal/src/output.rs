@@ -45,7 +45,7 @@ impl Output {
         Ok(())
     }
 
-    /// Flushes the output. Without this, an error of the last bytes would be lost.
+    /// Flushes the output. Otherwise, an error of writing the last bytes would be lost.
     pub fn finish(mut self) -> Result<(), Failure> {
         self.0.flush()?;
         Ok(())

@@ -135,8 +135,8 @@ pub struct Shown {
 const BAR_EVERY_MS: u64 = 100;
 const LINES_LOOK_EVERY_MS: u64 = 500;
 const LINE_EVERY: Duration = Duration::from_secs(5);
-/// The minimum time between two lines. After another 10 %, a line is written before `LINE_EVERY` is
-/// over.
+/// The minimum time between two lines. If a stage has advanced by 10 %, a line is written before
+/// `LINE_EVERY` is over.
 const LINE_AT_LEAST: Duration = Duration::from_secs(1);
 
 impl Shown {
@@ -150,9 +150,9 @@ impl Shown {
         }
     }
 
-    /// Does the same as [`new`](Self::new), for work before a result, such as opening an index. It
-    /// catches no signals, so Ctrl-C ends the program at once. The work must leave no files behind.
-    /// No line says that a stage is done, so fast work shows nothing.
+    /// Does the same as [`new`](Self::new), for work before a result, such as opening an index. The
+    /// function catches no signals, so Ctrl-C ends the program at once. The work must leave no
+    /// files behind. No line says that a stage is done, so fast work shows nothing.
     pub fn of_reader(quiet: bool) -> Shown {
         let face = if quiet {
             Face::Quiet

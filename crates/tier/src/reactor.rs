@@ -138,7 +138,7 @@ fn fallback(error: &io::Error) -> Backend {
     static SAID: OnceLock<()> = OnceLock::new();
     let reason = refusal(error);
     SAID.get_or_init(|| {
-        tracing::warn!("io_uring is not available: {reason}. A pool of threads reads with pread instead, which takes more processor time.");
+        tracing::warn!("io_uring is not available: {reason}. A pool of threads reads with pread instead, which takes more processor time");
     });
     Backend::Pread { reason }
 }

@@ -24,7 +24,7 @@ pub enum Element {
     I8,
 }
 
-/// The error for a name or code that is not that of an element type.
+/// The error for a name or code that no element type has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("element type is {0:?}; there is no such type. Use one of f32, f16, u8, i8")]
 pub struct UnknownElement(pub String);

@@ -17,7 +17,7 @@ pub enum InstructionSet {
     Neon,
 }
 
-/// The error for a name that is not that of an instruction set.
+/// The error for a name that no instruction set has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("instruction set is {0:?}; there is no such set. Use one of plain, avx2, avx512, neon")]
 pub struct UnknownInstructionSet(pub String);

@@ -29,7 +29,7 @@ pub fn normalize(v: &mut [f32]) -> f32 {
     let length = length(v);
     let norm = length as f32;
     // If the length is a normal `f32` number, the rounded length is used. If it is subnormal or
-    // infinite as an `f32`, that has too few bits, so `f64` is used.
+    // infinite as an `f32`, the `f32` has too few bits, so `f64` is used.
     let by = match norm.is_normal() {
         true => f64::from(norm),
         false => length,

@@ -19,14 +19,15 @@
 //!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes     1.5 b bytes in all
 //! ```
 //!
-//! Any vector could be taken for m. With this one, rounding loses no accuracy if vectors are near
+//! Any vector could be taken for m. With this mean, rounding loses no accuracy if vectors are near
 //! each other and far from the origin.
 //!
 //! So one kernel ranks nested low parts like any product-quantised codes. It also ranks whole
 //! codes, after their correction is added. In photo-sift-100k with 32 bytes, 98.2 % of the ten
-//! nearest are among the first twenty by such a code, and 97.3 % by a code of one precision. In
-//! package-text with 96 bytes, the shares are 98.0 and 98.7 % (`bench/sketches/press_codes.py`,
-//! which also describes a rejected design: low parts of four bits of each byte).
+//! nearest vectors are among the first twenty by such a code, and 97.3 % by a code of one
+//! precision. In package-text with 96 bytes, the shares are 98.0 and 98.7 %
+//! (`bench/sketches/press_codes.py`, which also describes a rejected design: low parts of four bits
+//! of each byte).
 
 use std::fmt;
 use std::str::FromStr;
@@ -311,7 +312,7 @@ impl PairedQuantizer {
             .collect();
         self.rest.fill(metric, &centered, entries);
         // The entries of each chunk contain the squared length of the centred query, and the
-        // estimate does not. So that length is subtracted.
+        // estimate does not. So the squared length is subtracted.
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = chunk_of(self.dim(), self.rest.code_bytes(), chunk);
             let part = &centered[first..first + width];

@@ -1,5 +1,5 @@
 //! Measures inserts at full speed without other work, and the resulting index (OdinANN, Figure 9).
-//! This runs in a child process.
+//! The measurement runs in a child process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Measures searches during inserts, deletes and merges. This runs in a child process.
+//! Measures searches during inserts, deletes and merges. The measurement runs in a child process.
 //!
 //! ```text
 //!   inserting ── high: rows inserted so far ──┐
@@ -6,11 +6,12 @@
 //!   merging   (from time to time)             └─> each second: the work since the last second
 //! ```
 //!
-//! With the key `alone`, searches first run without changes. This shows how much their latency
+//! With the key `alone`, searches first run without changes. These searches show how much latency
 //! varies on this machine.
 //!
-//! Each of these activities has one thread of this program. `insert_threads` and `search_threads`
-//! are threads of the engine, and each call passes enough rows or queries to keep them busy.
+//! Inserting, deleting, merging and searching have one thread of this program each.
+//! `insert_threads` and `search_threads` are threads of the engine, and each call passes enough
+//! rows or queries to keep them busy.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
@@ -161,8 +162,8 @@ struct Shared<'a> {
     searched: Mutex<Searched>,
 }
 
-/// Stops all threads when it is dropped. A thread drops it only if it ends early, by an error or a
-/// panic.
+/// Stops all threads when it is dropped. Only a thread that ends early, by an error or a panic,
+/// drops this value.
 struct StopOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopOthers<'_> {

@@ -4,7 +4,7 @@
 //! inserted. So the exact neighbours at any time can be computed in advance. They are the nearest
 //! rows of the whole base, without the rows that are not live at that time. For this, the ground
 //! truth needs a multiple of k neighbours per query. The ground truth costs one brute-force search
-//! before the measurement, and almost no time during it.
+//! before the measurement, and almost no time during the measurement.
 
 use std::ops::Range;
 use std::path::Path;
@@ -186,7 +186,8 @@ mod tests {
         assert_eq!(judge(0..10, 5..30, 5..30), judged(5, 5));
         // Rows 3 and 4 were deleted during the search, so a result may have them.
         assert_eq!(judge(3..13, 5..30, 3..30), judged(10, 0));
-        // First too few known neighbours are live. Then the query is outside the sample.
+        // In the first case, too few known neighbours are live. In the second, the query is outside
+        // the sample.
         assert_eq!(judge(0..10, 25..30, 25..30), None);
         assert_eq!(truth.judge(1, &[], &[], &(0..30), &(0..30)), None);
         // A repeated id counts once, and the placeholder for a missing result does not count.

@@ -21,8 +21,8 @@ pub struct AdviseArguments {
     #[arg(long, value_name = "FILE")]
     pub queries: Option<PathBuf>,
 
-    /// The device from which searches will read the index: dram, ssd, rdma, cxl or nvm. The figures
-    /// of all but dram are from the paper on second-tier memory
+    /// The device from which searches will read the index: dram, ssd, rdma, cxl or nvm. The speeds
+    /// of all but dram are from the paper on second-tier memory (docs/papers.md)
     #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "ssd")]
     pub device: Device,
 

@@ -21,10 +21,10 @@ pub struct ListenArguments {
     pub ring: Option<PathBuf>,
 
     /// Also listens through UCX, which uses RDMA if the machine has a card for it. Clients connect
-    /// to ucx:HOST:PORT, or for files to remote:ucx:HOST:PORT/name. UCX neither encrypts the
-    /// traffic nor checks a secret: use it only among machines that trust each other. The
-    /// handshake, which uses TCP, does check the secret. On loopback, the processes of one user
-    /// share a secret if none is given. Needs a build with `--features ucx`, and the UCX library
+    /// to ucx:HOST:PORT, or for files to remote:ucx:HOST:PORT/name. UCX does not encrypt the
+    /// traffic, and only the handshake, over TCP, checks the secret: use UCX only among machines
+    /// that trust each other. On loopback, the processes of one user share a secret if none is
+    /// given. Needs a build with `--features ucx`, and the UCX library
     #[arg(long, conflicts_with = "tls_certificate")]
     pub ucx: bool,
 
@@ -110,9 +110,9 @@ pub struct ComputeArguments {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = in_flight)]
     pub in_flight: usize,
 
-    /// D_high: the length of the candidate list by high-precision codes, if the client gives no
-    /// length. The list by low-precision codes is --low-list times as long. A search re-ranks half
-    /// as many candidates as D_high
+    /// D_high: the number of candidates that high-precision codes rank, if the client gives no
+    /// number. Low-precision codes rank up to --low-list times as many. A search re-ranks half of
+    /// D_high candidates by exact vectors
     #[arg(short = 'l', long, value_name = "L", default_value_t = 80, value_parser = list_size)]
     pub list: usize,
 
@@ -120,23 +120,24 @@ pub struct ComputeArguments {
     #[arg(short = 'W', long, value_name = "W", default_value_t = 8, value_parser = beam)]
     pub beam: usize,
 
-    /// In each round, a search ranks this share of the candidates by low-precision codes again, by
-    /// high-precision codes
+    /// The share of the candidates ranked by low-precision codes that high-precision codes then
+    /// rank again, in each round of a search
     #[arg(long, value_name = "F", default_value_t = 0.2, value_parser = refinement)]
     pub refine: f64,
 
-    /// The maximum length of the candidate list by low-precision codes, as a multiple of --list
+    /// The maximum number of candidates that low-precision codes rank, as a multiple of --list
     #[arg(long, value_name = "F", default_value_t = 3.0, value_parser = low_list)]
     pub low_list: f64,
 
     /// The number of nodes whose low-precision codes a search compares first. The search starts
-    /// near the nearest of these nodes. With 0, it starts at the graph's entry node, as in DistVS
+    /// near the nearest of these nodes. With 0, the search starts at the graph's entry node, as in
+    /// DistVS
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = seeds)]
     pub seeds: usize,
 
-    /// The memory for low-precision codes. If this memory is too small for all of them, the codes
-    /// of the nodes with the fewest incoming links stay at the memory server. The memory server
-    /// then estimates the distances of these nodes (DistVS §3.3) [default: enough for all]
+    /// The memory for low-precision codes. If this memory is too small for all codes, the codes of
+    /// the nodes with the fewest incoming links stay at the memory server. The memory server then
+    /// estimates the distances of these nodes (DistVS §3.3) [default: enough for all]
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub low_memory: Option<u64>,
 
@@ -240,8 +241,8 @@ pub struct ClusterChangeArguments {
     #[arg(long, value_name = "FILE")]
     pub secret_file: Option<PathBuf>,
 
-    /// The time limit of each request to a server. Before the first request, connecting to the
-    /// servers may take as long again
+    /// The time limit of each request to a server. Connecting to the servers has a separate limit
+    /// of the same length
     #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = seconds, allow_negative_numbers = true)]
     pub deadline: Duration,
 
@@ -305,7 +306,7 @@ pub struct ClusterSearchArguments {
     #[arg(short, long, default_value_t = 10, value_parser = at_least_one)]
     pub k: usize,
 
-    /// The length of the candidate list by high-precision codes. Several values, for example 40,80,
+    /// The number of candidates that high-precision codes rank. Several values, for example 40,80,
     /// are measured one after the other [default: the --list of the compute server]
     #[arg(short = 'l', long, value_name = "L", value_delimiter = ',', value_parser = list_size)]
     pub list: Vec<usize>,
@@ -337,8 +338,8 @@ pub struct ClusterSearchArguments {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = in_flight)]
     pub in_flight: usize,
 
-    /// The time limit of each query. Before the first query, connecting to the servers may take as
-    /// long again
+    /// The time limit of each query. Connecting to the servers has a separate limit of the same
+    /// length
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds, allow_negative_numbers = true)]
     pub deadline: Duration,
 

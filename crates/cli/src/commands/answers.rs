@@ -36,7 +36,8 @@ pub fn check_one(taker: &str, options: &[(&str, &str, usize)]) -> Result<(), Fai
     }
 }
 
-/// The results of a query as a line of JSON. They are fewer than k if the search found fewer.
+/// The results of a query as a line of JSON. There are fewer than k results if the search found
+/// fewer.
 #[derive(Serialize)]
 struct Answers<'a> {
     query: usize,
@@ -54,7 +55,7 @@ pub fn table(shown: Option<&Shown<'_>>) -> Table {
 }
 
 /// Prints `k` ids and distances for each query: as a table, or as a line of JSON for each query.
-/// `shown`: the attributes that are printed beside them.
+/// `shown`: the attributes that are printed beside each result.
 pub fn print(
     output: &mut Output,
     json: bool,
@@ -91,7 +92,7 @@ pub fn print(
     Ok(())
 }
 
-/// Adds results of a query to a [`table`], the first of them with this rank.
+/// Adds results of a query to a [`table`]. `first` is the rank of the first result.
 pub fn add_rows(
     table: &mut Table,
     (query, first): (usize, usize),
@@ -163,7 +164,7 @@ fn fits(
     }
     if truth.k < k {
         return Err(Failure::Wrong(format!(
-            "{} has {} neighbours a query, fewer than k = {k}. Lower k, or compute more with `stratann truth -k {k}`",
+            "{} has {} neighbours for each query, fewer than k = {k}. Lower k, or compute more with `stratann truth -k {k}`",
             path.display(),
             truth.k,
         )));

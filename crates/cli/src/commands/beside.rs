@@ -45,8 +45,8 @@ impl Beside {
     }
 }
 
-/// The attributes of several results, and their payloads if these are wanted. An id that is gone
-/// has none.
+/// The attributes of several results, and their payloads if these are wanted. An id that is not in
+/// the index any more has neither.
 #[derive(Serialize)]
 pub struct AllBeside {
     attributes: Vec<Option<BTreeMap<String, Box<RawValue>>>>,
@@ -64,7 +64,7 @@ impl AllBeside {
         });
         let attributes = attributes.unwrap_or_default().join(", ");
         let payload = self.payloads.as_ref().map(|all| match all.get(at) {
-            // Between the values of a payload, a line end is a space.
+            // A line end between the values of a payload is printed as a space.
             Some(Some(payload)) => payload.get().replace(['\n', '\r'], " "),
             _ => String::new(),
         });
@@ -75,15 +75,15 @@ impl AllBeside {
 /// The attributes that `search --attributes` prints beside results.
 pub struct Shown<'a> {
     target: &'a Target,
-    /// `None` for all of them, with the payload.
+    /// The names of the attributes. `None`: all attributes, and the payload.
     names: Option<Vec<String>>,
 }
 
 impl<'a> Shown<'a> {
-    /// Those that the option names: separated by commas, or all if there is no name.
+    /// The attributes that the option names, separated by commas. Without a name, all attributes.
     ///
     /// # Errors
-    /// A name that is no column of the index.
+    /// The option names no column of the index.
     pub fn of(option: Option<&str>, target: &'a Target) -> Result<Option<Self>, Failure> {
         let Some(names) = option else {
             return Ok(None);
@@ -103,7 +103,7 @@ impl<'a> Shown<'a> {
         }
     }
 
-    /// The columns of a table that has them.
+    /// The headings of the attributes and the payload in a table of results.
     pub fn columns(&self) -> &'static [&'static str] {
         match self.names {
             None => &["<attributes", "<payload"],

@@ -42,7 +42,7 @@ pub fn run(arguments: &ExportArguments, quiet: bool) -> Result<(), Failure> {
     if let Some(path) = &report.attributes {
         lines.push(("their attributes", path.display().to_string()));
     }
-    // Facts that the file lacks and that a build from it needs.
+    // A build from these files needs these options, which the files do not contain.
     if !report.times.is_empty() {
         lines.push(("keys of times", report.times.join(",")));
     }

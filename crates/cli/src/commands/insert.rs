@@ -30,8 +30,8 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         index: &arguments.index,
         memory: arguments.write.memory,
     };
-    // The index is opened twice: a copy and an open index together may take more memory than the
-    // process may have.
+    // The index is opened before the vectors are copied, and again after the copy. An open index
+    // and the copying together could exceed the memory of the process.
     let check = |shape: &NoRows| {
         let live = open(&arguments.index, &arguments.write)?;
         Ok(live.check_shape(shape.element(), shape.dim())?)
@@ -41,12 +41,12 @@ pub fn run(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         false => Some(files.open(&shown, check)?),
     };
     let live = open(&arguments.index, &arguments.write)?;
-    // An insert names the file of other vectors, but an insert of no rows checks nothing.
+    // An insert checks the dimension and type of its vectors only if there are rows.
     if let Some(input) = input.as_ref().filter(|input| input.vectors.rows() == 0) {
         live.check_shape(input.vectors.element(), input.vectors.dim())?;
     }
-    // Ids without vectors are refused below, and so is a file that an interrupted insert does not
-    // know.
+    // Below, an insert refuses ids without vectors, and `--resume` refuses a file that no
+    // interrupted insert has read.
     let is_empty = |input: &Input| {
         let has_ids = input.ids.as_ref().is_some_and(|ids| !ids.is_empty());
         input.vectors.rows() == 0 && !has_ids && !arguments.resume
@@ -88,7 +88,7 @@ fn forget(arguments: &InsertArguments, quiet: bool) -> Result<(), Failure> {
         .map(|insert| insert.file)
         .collect();
     let of_file = cut.iter().find(|file| is_same(&arguments.vectors, file));
-    // An insert from Python has no file and is named directly.
+    // An insert from Python has no file. The user gives the name that warnings print.
     let named = || (cut.iter()).find(|file| arguments.vectors.as_os_str() == file.as_str());
     let file = of_file.or_else(named).cloned().unwrap_or(given);
     let forgotten = live.forget_cut_off(&file).map_err(changing)?;
@@ -132,7 +132,7 @@ fn upsert(
     })
 }
 
-/// Warns of inserts of other files that were cut off.
+/// Warns of cut-off inserts of other files.
 fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
     for insert in live.cut_off_inserts() {
         if is_same(&arguments.vectors, &insert.file) {
@@ -163,7 +163,7 @@ fn say_others(live: &LiveIndex, arguments: &InsertArguments, shown: &Shown) {
 fn cut_off(error: Error, arguments: &InsertArguments) -> Failure {
     let advice = match &error {
         Error::Partly { .. } if arguments.upsert => {
-            ". Run the same command again: the command then replaces the rows that are in the index already with the same rows".to_owned()
+            ". Run the same command again: each row that is already in the index is then replaced by the same row".to_owned()
         }
         Error::Partly { .. } | Error::CutOff { .. } => {
             format!(". To continue: {}", with_resume(std::env::args_os()))

@@ -29,7 +29,8 @@ struct Page<'a> {
     /// The attributes of each result, if they are wanted.
     #[serde(flatten)]
     beside: Option<AllBeside>,
-    /// Whether the search cannot have missed a vector that is nearer than the last one of the page.
+    /// Whether the pages so far certainly have every vector that is nearer than the last vector of
+    /// this page.
     complete: bool,
 }
 

@@ -45,7 +45,7 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
         Some(rows) => stratann::plan_build_with_rows(source, rows, &options, &progress)?,
         None => stratann::plan_build(source, &options)?,
     };
-    // A build copies a Parquet file too, and keeps the copy until its end.
+    // A build copies a Parquet file too, and removes the copy when the build ends.
     plan.scratch += input.copied;
     if let Some(cap) = cap.filter(|&cap| cap < plan.least_memory) {
         return Err(Failure::Wrong(format!(
@@ -91,10 +91,7 @@ pub fn run(arguments: &PlanArguments, quiet: bool) -> Result<(), Failure> {
     }
     lines.extend([
         ("build memory", memory),
-        (
-            "at least",
-            format!("{} (--memory)", size::format(plan.least_memory)),
-        ),
+        ("least --memory", size::format(plan.least_memory)),
         ("index", index),
         (
             "during the build",

@@ -35,7 +35,7 @@ pub fn run(arguments: &PresetsArguments) -> Result<(), Failure> {
             preset.order.to_string(),
             preset
                 .layout
-                .map_or("by the vectors".into(), |layout| layout.to_string()),
+                .map_or("chosen by the build".into(), |layout| layout.to_string()),
             preset.compression.to_string(),
             preset.strategy.to_string(),
             preset.beam.to_string(),
@@ -59,7 +59,7 @@ fn reranking(preset: &Preset) -> String {
         ratio,
     } = preset.rerank;
     match (preset.layout, estimate) {
-        (Some(layout), _) if layout.has_vectors_in_records() => "on the path".into(),
+        (Some(layout), _) if layout.has_vectors_in_records() => "during the walk".into(),
         _ if ratio > 0.0 => format!("the first {ratio} of the candidates"),
         (_, true) => format!("batch of {batch}, then by estimate"),
         (_, false) => format!("batches of {batch}, benefit {benefit}"),

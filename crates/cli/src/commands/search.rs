@@ -20,7 +20,8 @@ use super::{answers, near};
 use crate::args::{SearchArguments, threads_or_cores};
 use crate::input::{Vectors, check_parquet};
 
-/// How often a search opens an index again because another process has changed it.
+/// The maximum number of times that a search opens an index again because another process changed
+/// the index.
 const MOST_OPENINGS: usize = 20;
 
 /// A search that can run at any list size.
@@ -184,7 +185,8 @@ impl Searcher<'_> {
         if let Some(outline) = queries.outline()? {
             check_before_copy(arguments, &paths, &outline)?;
         }
-        // Read before the index, so that their buffers are free again.
+        // The queries are read before the index is opened, so that the buffers of the read are free
+        // again.
         let (queries, _) = queries.open(&Silent)?;
         // Thousands of queries take a tenth of a tiny budget. Under such a budget, each query is
         // read when it is needed.
@@ -344,7 +346,7 @@ impl Searcher<'_> {
             if reached >= target {
                 break found;
             }
-            // A list of thousands reads thousands of pages for a query, so larger ones are not
+            // A list of thousands reads thousands of pages for a query, so larger lists are not
             // tried. For more recall, brute force is better.
             if list >= largest.min(LARGEST_LIST) {
                 let remedy = match of(0) {
@@ -386,8 +388,8 @@ pub fn options_of(
         k: arguments.k,
         beam: arguments.beam.or(preset.map(|p: Preset| p.beam)),
         strategy: arguments.strategy.or(preset.map(|p| p.strategy)),
-        // A preset with navigation searches without it if the index has no navigation graph, or no
-        // memory for it.
+        // If the index has no navigation graph, or no memory for this graph, a preset with
+        // navigation searches without the graph.
         navigation: arguments
             .navigation()
             .or(preset.map(|p| p.navigation && target.has_navigation())),
@@ -519,10 +521,10 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
     ] {
         let list = match way {
             Way::Within if several && within > 0 => {
-                format!(", with lists of up to {} matches", filter.list)
+                format!(", with list sizes (or probes) of up to {}", filter.list)
             }
             Way::Within if filter.way == way => {
-                format!(", with a list of up to {} matches", filter.list)
+                format!(", with a list size (or probes) of up to {}", filter.list)
             }
             _ => String::new(),
         };

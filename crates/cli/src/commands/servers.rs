@@ -56,7 +56,7 @@ pub fn failed(error: TierError) -> Failure {
 }
 
 /// The secret for a server with this address or name: from the file, or else from the environment.
-/// If neither has a secret and the server is on this machine, it is the user's own secret.
+/// If neither has a secret and the server is on this machine, the user's own secret.
 fn secret(file: Option<&Path>, name: &str) -> Result<Option<Secret>, Failure> {
     let given = match file {
         Some(path) => Secret::read(path).map(Some),

@@ -112,8 +112,8 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Reports whether searches find vectors that were inserted since the last build or merge as well
-/// as older vectors.
+/// Reports whether searches find the vectors inserted since the last build or merge as reliably as
+/// older vectors.
 fn health(looked: &Result<IndexHealth, stratann::Error>) -> String {
     let due = MergeWhen::default().drifted;
     match looked {
@@ -376,7 +376,7 @@ fn of_graph(stats: &Stats) -> Vec<(&'static str, String)> {
             ),
         ),
         (
-            "saved of nodes",
+            "saved of graph and vectors",
             format!(
                 "{} of the {} that graph and vectors alone would take in the coupled layout",
                 percent(stats.graph_and_vectors.saved),

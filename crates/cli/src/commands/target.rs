@@ -194,10 +194,10 @@ impl Target {
         Ok(all)
     }
 
-    /// The attributes of vectors, by id; `None` if no index has an id.
+    /// The attributes of the vectors with these ids; `None` for an id that no index has.
     ///
     /// # Errors
-    /// Several indexes have an id. Or an index cannot be read.
+    /// Two indexes have the same id, or an index cannot be read.
     pub fn attributes(&self, ids: &[u64]) -> Result<Vec<Option<Row>>, Error> {
         let (catalog, facts) = match self {
             Self::One(index) => return index.attributes(ids),
@@ -274,8 +274,8 @@ impl Target {
     }
 
     /// The re-ranking of the preset, changed by the options that the user gave. With `None`, each
-    /// index uses the re-ranking of its own preset. If the user gave options for several indexes,
-    /// the preset of the first index has the other options.
+    /// index uses the re-ranking of its own preset. If the user gave some of these options for
+    /// several indexes, the preset of the first index decides the other options.
     pub fn rerank(&self, arguments: &SearchArguments) -> Option<Rerank> {
         let typed = Self::types_rerank(arguments);
         let own = match self {
@@ -307,7 +307,7 @@ impl Target {
             estimate: arguments
                 .rerank
                 .map_or(estimate, |name| name == RerankName::Estimate),
-            // If a user names the end of re-ranking, the preset's share does not apply.
+            // If the user gives `--rerank`, the preset's share does not apply.
             ratio: match (arguments.rerank_ratio, arguments.rerank) {
                 (Some(ratio), _) => ratio,
                 (None, Some(_)) => 0.0,

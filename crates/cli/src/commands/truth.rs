@@ -39,7 +39,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         _ => None,
     };
     if column.is_some() {
-        // Before a file is copied, which may take long.
+        // The shapes are checked before a file is copied, which may take long.
         let (base_shape, queries) = (base.shape()?, queries.shape()?);
         if let (Some(shape), Some(queries)) = (base_shape, queries) {
             stratann::check_brute_force(&shape, &queries, arguments.k, threads)?;
@@ -51,7 +51,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     let (queries, _) = queries.open(&progress)?;
     let (base, of_column) = base.open(&progress)?;
     let ids = separate.or(of_column);
-    // Before the work, which may take hours.
+    // The ids are checked before the computation, which may take hours.
     check_ids(arguments, ids.as_deref(), base.rows())?;
     let started = std::time::Instant::now();
     let mut truth = stratann::brute_force(
@@ -62,7 +62,7 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
         threads,
         &progress,
     )?;
-    // Row numbers so far, and placeholders if there are fewer than k.
+    // Until here, the ids are row numbers, and `u64::MAX` for results that are missing.
     for id in truth.ids.iter_mut().filter(|id| **id != u64::MAX) {
         *id = match &ids {
             Some(ids) => ids[*id as usize],
@@ -81,7 +81,8 @@ pub fn run(arguments: &TruthArguments, quiet: bool) -> Result<(), Failure> {
     output.finish()
 }
 
-/// Refuses ids that are not as many as the rows, or that the file of results cannot have.
+/// Refuses ids if there are more or fewer than rows, or if the format of the results cannot store
+/// them.
 fn check_ids(arguments: &TruthArguments, ids: Option<&[u64]>, rows: usize) -> Result<(), Failure> {
     if let (Some(ids), Some(file)) = (ids, &arguments.ids)
         && ids.len() != rows

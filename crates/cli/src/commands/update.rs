@@ -145,8 +145,8 @@ pub fn set_attributes(arguments: &SetAttributesArguments, quiet: bool) -> Result
     finish(&live, changed, arguments.compact, arguments.json, &shown)
 }
 
-/// The result of a change that may have ended early. In any case, the function makes the changes
-/// durable that were made.
+/// Makes the changes of a call durable, even if the call ended early. Returns the result of the
+/// call.
 fn made<T>(live: &LiveIndex, changed: Result<T, Error>) -> Result<T, Failure> {
     let flushed = live.flush();
     // The error says how many rows were changed.
@@ -175,7 +175,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
         update: write.update,
         direct: DirectOptions {
             list: write.insert_list,
-            // If a user chooses how vectors are inserted, no merge takes its place.
+            // If the user chooses how vectors are inserted, no merge replaces the inserts.
             merge_many: write.insert_list.is_none() && write.update.is_none(),
             ..DirectOptions::default()
         },
@@ -183,7 +183,7 @@ pub(super) fn open(index: &Path, write: &WriteArguments) -> Result<LiveIndex, Fa
     LiveIndex::open(index, &open, &options).map_err(changing)
 }
 
-/// The error of a change. If the disk is full, it warns that a delete does not help.
+/// The error of a change. If the disk is full, the error warns that deletes do not help.
 pub(super) fn changing(error: Error) -> Failure {
     let advice = match error.kind() == ErrorKind::NoSpace {
         true => {
@@ -198,8 +198,8 @@ pub(super) fn changing(error: Error) -> Failure {
     }
 }
 
-/// The error of a merge that failed after a durable change. Its text keeps the user from making the
-/// change again.
+/// The error of a merge that failed after a durable change. Its text tells the user not to repeat
+/// the change.
 fn not_merged(index: &Path, changed: &Changed, error: Error) -> Failure {
     let done = match (changed.inserted, changed.deleted) {
         (0, 0) => match changed.set {

@@ -31,8 +31,9 @@ const IN_MEMORY: u64 = 25;
 
 /// Opens a file, and takes the memory of its footer from the budget.
 ///
-/// # Errors The file is no Parquet file, its footer needs more memory than the budget has, or its
-/// schema is too deep.
+/// # Errors
+/// The file is no Parquet file, its footer needs more memory than the budget has, or its schema is
+/// too deep.
 pub fn open(file: File, budget: &Budget) -> Result<SerializedFileReader<File>, ParquetError> {
     const TAIL: u64 = 8;
     let length = file.metadata().map_err(unreadable)?.len();

@@ -76,8 +76,8 @@ pub fn is_one(path: &Path) -> bool {
     is_named(path) || (path.is_file() && File::open(path).is_ok_and(begins))
 }
 
-/// Opens a file that is read by position. A pipe is refused before it is opened, since that would
-/// wait for the program at the other end.
+/// Opens a file that is read by position. A pipe is refused before it is opened, since opening a
+/// pipe waits for the program at the other end.
 ///
 /// # Errors
 /// The file cannot be opened, or is a pipe.

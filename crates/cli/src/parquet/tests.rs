@@ -212,8 +212,8 @@ fn a_list_that_takes_a_few_bytes_and_much_memory_is_refused() {
     assert!(matches!(refused, ParquetError::Memory { .. }), "{refused}");
 }
 
-/// A value is refused for its length, and not for lack of memory: an item of a list takes far more
-/// bytes as a text.
+/// A list that is too long is refused for its length, before its items become texts, which take far
+/// more memory.
 #[test]
 fn what_is_too_long_is_refused_before_it_becomes_a_text() {
     let read = |column: Written, payload: Option<&str>, memory: u64| {

@@ -114,7 +114,7 @@ fn kill_and_go_on(way: &[&str], given: bool) -> usize {
         if there > 0 && there < MORE {
             let refused = insert(&[]).refused(2, &["insert --resume index more.u8bin"]);
             let text = format!(
-                "the first {there} of {MORE} are in, with ids {ROWS} to {}",
+                "the first {there} of {MORE} are in the index, with ids {ROWS} to {}",
                 ROWS + there - 1
             );
             assert!(given || refused.stderr.contains(&text), "{refused:?}");
@@ -169,7 +169,10 @@ fn a_stopped_insert_says_the_call_that_goes_on() {
             if ran.status != Some(0) {
                 hit = Some(ran.refused(
                     1,
-                    &["interrupted; the first ", " rows are in, with ids 600 to "],
+                    &[
+                        "interrupted; the first ",
+                        " rows are in the index, with ids 600 to ",
+                    ],
                 ));
                 break;
             }

@@ -402,10 +402,10 @@ fn presets_show_their_choices() {
         "layout",
         "coupled",
         "decoupled",
-        "by the vectors",
+        "chosen by the build",
         "paper",
         "re-ranking",
-        "on the path",
+        "during the walk",
     ] {
         assert!(said.contains(word), "'{word}' is not in: {said}");
     }

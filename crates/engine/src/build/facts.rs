@@ -57,7 +57,7 @@ impl Facts {
         if let (Some(degree), Some(space)) = (options.degree, options.space) {
             return Err(Error::call(
                 "degree",
-                format!("{degree} beside a space of {space} bytes"),
+                format!("{degree}, and space is {space} bytes"),
                 "the degree follows from a space budget",
                 "Give only one of the two",
             ));

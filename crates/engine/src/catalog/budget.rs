@@ -179,7 +179,7 @@ impl Budget {
                 return Err(Error::Damaged {
                     file: path.join(MANIFEST).display().to_string(),
                     what: format!(
-                        "it names a codebook with the hash {hash}, but the codebook has another hash"
+                        "it names a codebook with the hash {hash}, but the codebook of the index has another hash"
                     ),
                 });
             }

@@ -105,7 +105,7 @@ pub enum DataError {
     },
     /// The rows do not fit into memory.
     #[error(
-        "{name}: there is no memory for its {rows} rows of {row_bytes} bytes; the system refused it. Read fewer at a time, or raise the limit of this process (`ulimit -v`, or the memory of its cgroup)"
+        "{name}: there is no memory for its {rows} rows of {row_bytes} bytes; the system refused it. Read fewer rows at a time, or raise the limit of this process (`ulimit -v`, or the memory of its cgroup)"
     )]
     Room {
         /// The file or array.
@@ -145,7 +145,7 @@ pub enum DataError {
     },
     /// A `float64` element is larger than the largest `float32`.
     #[error(
-        "{name}: row {row}, column {column} is {value:?}, for which float32 has no number; float64 is read as float32. Scale the vectors, or remove the row"
+        "{name}: row {row}, column {column} is {value:?}, which float32 cannot represent; float64 is read as float32. Scale the vectors, or remove the row"
     )]
     TooWide {
         /// The file.

@@ -518,7 +518,9 @@ pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
         // Rows are read by position in any order. Pipes and directories do not support this.
         let what = match about.is_dir() {
             true => "not a regular file but a directory. Give a file of vectors",
-            false => "not a regular file, and rows are read in any order. Copy it to one",
+            false => {
+                "not a regular file, and rows are read in any order. Copy it to a regular file"
+            }
         };
         let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
         return Err(DataError::io(name, "open", source));

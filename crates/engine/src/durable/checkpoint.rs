@@ -375,9 +375,8 @@ pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<()
 fn replaced(volume: &dyn Volume) -> Error {
     Error::Tier(TierError::Replaced {
         place: volume.name(),
-        what:
-            "another index has replaced it, since this handle neither opened nor wrote its MANIFEST"
-                .into(),
+        what: "this handle neither opened nor wrote its MANIFEST, so another index has replaced it"
+            .into(),
     })
 }
 

@@ -164,7 +164,7 @@ impl Schema {
                 return Err(Error::call(
                     format!("the value of column {name:?}"),
                     integer,
-                    "the column has floats, and none equals this integer exactly",
+                    "the column has floats, and no float equals this integer exactly",
                     "Give a float",
                 ));
             }

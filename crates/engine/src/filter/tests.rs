@@ -169,7 +169,7 @@ fn an_integer_goes_into_a_column_of_floats_if_one_is_the_same_number() {
         let mut wrong = row(&[("price", Value::Integer(wrong))]);
         assert!(!schema.knows(&mut wrong));
         let error = schema.take(&mut wrong).unwrap_err().to_string();
-        assert!(error.contains("none equals this integer"), "{error}");
+        assert!(error.contains("no float equals this integer"), "{error}");
     }
 }
 

@@ -226,7 +226,7 @@ impl GraphIndex {
             return Err(Error::call(
                 "navigation",
                 "on",
-                "the memory budget is too small for the navigation graph, or the index was opened without it",
+                "the memory budget is too small for the navigation graph, or the index was opened without this graph",
                 "Turn `navigation` off, or open the index with `navigation` and enough memory",
             ));
         };

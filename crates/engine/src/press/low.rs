@@ -204,7 +204,7 @@ impl LowQuery {
         if list == 0 {
             let reason = "it must be at least 1";
             return Err(Error::call(
-                "list by low codes",
+                "length of the low list",
                 0,
                 reason,
                 "Pass at least 1",

@@ -118,7 +118,7 @@ fn check_number(index: &Index, queries: Option<&dyn VectorSource>) -> Result<(),
     match queries.map(VectorSource::rows) {
         Some(rows) if rows < least => {
             let remedy = format!(
-                "Give at least {least} queries, or none: vectors of the index are then the queries"
+                "Give at least {least} queries, or none; without queries, vectors of the index are the queries"
             );
             Err(Error::call("number of queries", rows, reason, remedy))
         }

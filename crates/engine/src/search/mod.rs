@@ -568,7 +568,8 @@ impl Index {
             .codebook()
             .is_some_and(|book| book.low_codes().is_some());
         if strategy == Strategy::Press && !two && !self.has_clusters() {
-            let reason = "it needs codes of two precisions, and this index has one";
+            let reason =
+                "it needs codes of two precisions, and this index has codes of one precision";
             let remedy = "Use best-first or pipelined, or build the index with the preset distvs";
             return Err(Error::call("strategy", strategy, reason, remedy));
         }
@@ -671,7 +672,7 @@ impl Index {
             (Some(matching), way) => Some(ways::choose(self, &matching, way, &mut plan)),
             (None, None) => None,
             (None, Some(way)) => {
-                let reason = "it applies to a search with a filter, and this search has none";
+                let reason = "it applies to a search with a filter, and this search has no filter";
                 let remedy = "Leave it out, or give a filter";
                 return Err(Error::call("way", way, reason, remedy));
             }

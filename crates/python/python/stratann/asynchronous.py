@@ -41,8 +41,8 @@ _loops: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Loop]" = weakref.
 
 
 async def answers(search: Search) -> Tuple[Any, ...]:
-    """Waits for a search, and returns its result. If the waiting task is cancelled, this ends the
-    search.
+    """Waits for a search, and returns its result. If the waiting task is cancelled, the search
+    ends.
     """
     loop = asyncio.get_running_loop()
     here = _loops.get(loop)

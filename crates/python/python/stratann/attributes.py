@@ -114,7 +114,7 @@ def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, 
         _check_name(name)
         values = _listed(column, f"attributes[{name!r}]")
         if len(values) != rows:
-            raise ValueError(f"attributes[{name!r}] has {len(values)} values; it must have {rows}. Pass one for each vector, or None where it has none")
+            raise ValueError(f"attributes[{name!r}] has {len(values)} values; it must have {rows}. Pass one for each vector, or None for a vector without a value")
         if types.get(name) == "integer" and getattr(getattr(column, "dtype", None), "kind", None) == "f":
             values = _whole_where_all_are(values, column.dtype)
         made[name] = (*_column(name, values), None)
@@ -123,8 +123,8 @@ def _columns(attributes: Any, rows: int, types: Mapping[str, str]) -> Dict[str, 
 
 def _whole_where_all_are(values: List[Any], dtype: Any) -> List[Any]:
     """Converts the floats of an array to integers, if each is missing or a whole number below a
-    bound. Otherwise returns `values` unchanged. Above the bound, several integers have the same
-    float.
+    bound. Otherwise returns `values` unchanged. Above the bound, one float stands for several
+    integers.
     """
     bound = 2.0 ** (numpy.finfo(getattr(dtype, "numpy_dtype", dtype)).nmant + 1)
     if not all(_is_missing(one) or (abs(one) < bound and float(one).is_integer()) for one in values):
@@ -135,7 +135,7 @@ def _whole_where_all_are(values: List[Any], dtype: Any) -> List[Any]:
 def _of_rows(attributes: Iterable[Any], rows: int) -> Dict[str, Column]:
     given = list(attributes)
     if len(given) != rows:
-        raise ValueError(f"attributes has {len(given)} rows; it must have {rows}. Pass one for each vector")
+        raise ValueError(f"attributes has {len(given)} rows; it must have {rows}. Pass one row for each vector")
     columns: Dict[str, List[Any]] = {}
     named: Dict[str, List[bool]] = {}
     for row, one in enumerate(given):
@@ -202,7 +202,7 @@ def _as_float(name: str, row: int, given: int) -> float:
     if made != given:
         raise ValueError(
             f"attributes[{name!r}]: row {row} is {given}, which no float equals exactly, and the column has floats in other rows. Pass only whole "
-            f"numbers for a column of integers, or round it, float({given})"
+            f"numbers for a column of integers, or round this number, float({given})"
         )
     return made
 
@@ -290,7 +290,7 @@ def _payload(payload: Any, rows: int) -> List[Optional[str]]:
         raise TypeError("payload is a dict. Pass a list, with a JSON value or None for each vector")
     given = _listed(payload, "payload")
     if len(given) != rows:
-        raise ValueError(f"payload has {len(given)} values; it must have {rows}. Pass one for each vector, or None where it has none")
+        raise ValueError(f"payload has {len(given)} values; it must have {rows}. Pass one for each vector, or None for a vector without a value")
     made: List[Optional[str]] = []
     for row, one in enumerate(given):
         if _is_missing(one):

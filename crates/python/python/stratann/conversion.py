@@ -6,8 +6,8 @@
 - polars: a DataFrame of numbers, and a column of List or Array;
 - pyarrow: arrays and chunked arrays of lists, also of a fixed size.
 
-This module recognises types of pandas, polars and pyarrow by the name of the type's module. So it
-needs none of these packages that the caller has not imported.
+This module recognises types of pandas, polars and pyarrow by the name of the type's module. So this
+module imports none of these packages.
 
 Whole numbers are never rounded. A vector of floats becomes uint8 only if each element is a whole
 number in the range of uint8. An id is always exactly the integer that the caller passed.
@@ -185,7 +185,7 @@ def _of_pandas(value: Any, name: str) -> NDArray[Any]:
     array = value.to_numpy()
     if array.dtype.kind == "O":
         if value.ndim == 2:
-            raise TypeError(f"{name} has columns that are no numbers ({', '.join(_not_numeric(value))}). Pass {name}[columns]")
+            raise TypeError(f"{name} has columns that are no numbers ({', '.join(_not_numeric(value))}). Pass only columns of numbers, {name}[..]")
         return _of_rows(array.tolist(), name)
     return numpy.asarray(array)
 
@@ -201,7 +201,7 @@ def _of_polars(value: Any, name: str) -> NDArray[Any]:
         if value.width != 1 or not value.dtypes[0].is_nested():
             for column in value.iter_columns():
                 if not column.dtype.is_numeric():
-                    raise TypeError(f"{name} has a column that is no number, {column.name!r}. Pass {name}.select(columns)")
+                    raise TypeError(f"{name} has a column that is no number, {column.name!r}. Pass only columns of numbers, {name}.select(..)")
                 _no_gaps(column, name, 1)
             return numpy.asarray(value.to_numpy())
         value = value.to_series(0)
@@ -213,7 +213,7 @@ def _of_polars(value: Any, name: str) -> NDArray[Any]:
     if value.dtype == polars.Array:
         value = value.arr.to_list()
     if value.dtype != polars.List:
-        raise TypeError(f"{name} is a Series of {value.dtype}. Pass one of List or Array")
+        raise TypeError(f"{name} is a Series of {value.dtype}. Pass a Series of List or Array")
     elements = _equal(value.list.len().to_numpy(), name)
     flat = value.explode()
     _no_gaps(flat, name, elements)
@@ -280,8 +280,8 @@ def _equal(lengths: NDArray[Any], name: str) -> int:
 
 
 def _usual(dtype: numpy.dtype[Any]) -> str:
-    """The element type of an index that is built from numbers of this dtype, if the user chose
-    none.
+    """The element type of an index that is built from numbers of this dtype, if the user chose no
+    type.
     """
     name = dtype.newbyteorder("=").name
     return name if name in NATIVE else "float32"
@@ -400,8 +400,8 @@ def _whole(cells: Any) -> NDArray[numpy.uint64]:
 
 
 def _whole_floats(array: NDArray[Any], first: int = 0) -> NDArray[numpy.uint64]:
-    """Floats as integers, if each is a whole number below a bound. Above the bound, several
-    integers have the same float.
+    """Floats as integers, if each is a whole number below a bound. Above the bound, one float
+    stands for several integers.
     """
     bound = 2.0 ** (numpy.finfo(array.dtype).nmant + 1)
     with numpy.errstate(invalid="ignore"):
@@ -409,8 +409,8 @@ def _whole_floats(array: NDArray[Any], first: int = 0) -> NDArray[numpy.uint64]:
     if not right.all():
         row = int(numpy.argmin(right))
         raise ValueError(
-            f"ids: row {first + row} is {array[row].item()}; of {array.dtype} only whole numbers from 0 to below "
-            f"{int(bound)} are ids, since larger ones are not exact. Keep ids as integers from their source on"
+            f"ids: row {first + row} is {array[row].item()}; in {array.dtype}, only whole numbers from 0 to below "
+            f"{int(bound)} are ids, since larger numbers are not exact. Keep ids as integers from their source on"
         )
     return array.astype(numpy.uint64)
 
@@ -428,7 +428,7 @@ def _package(value: Any) -> str:
     """
     for kind in type(value).__mro__:
         package = kind.__module__.partition(".")[0]
-        # If the package is not imported, another module has the same name.
+        # If the package is not imported, the type is from another module of the same name.
         if package in ("pandas", "polars", "pyarrow") and package in sys.modules:
             return package
     return ""
@@ -477,8 +477,8 @@ def _say(name: str, kind: str, made: NDArray[Any]) -> None:
 
 
 def _frames_of_ours() -> int:
-    """The number of frames above `_say` that belong to this package. The warning names the line of
-    the user that called them.
+    """The number of frames above `_say` that belong to this package. The warning then names the
+    line of the user's program.
     """
     frame = sys._getframe(2)
     for depth in itertools.count():

@@ -1,5 +1,5 @@
-"""Checks names of arguments. A call with an unknown name raises an error that suggests the right
-one.
+"""Checks names of arguments. A call with an unknown name raises an error that suggests a similar
+name.
 
 - `stratann.build`, `stratann.open` and other functions are wrapped here.
 - Methods of `Index` and other classes are wrapped in their class. A search checks its names itself,

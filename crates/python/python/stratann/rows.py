@@ -76,8 +76,8 @@ class Page:
 
 
 class AttributesOfResults(List[Any]):
-    """The attributes that a search returned. They are a list that also holds the `names` of the
-    columns that the search asked for.
+    """The attributes that a search returned. This list also has the `names` of the columns that the
+    search asked for.
     """
 
     def __init__(self, values: Iterable[Any] = (), names: Tuple[str, ...] = ()) -> None:
@@ -86,7 +86,7 @@ class AttributesOfResults(List[Any]):
 
 
 class PayloadsOfResults(List[Any]):
-    """The payloads that a search returned. They are a list."""
+    """The list of payloads that a search returned."""
 
 
 def to_lists(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], *parts: Any) -> List[Any]:
@@ -96,9 +96,9 @@ def to_lists(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], *par
         for number, answers in enumerate(stratann.to_lists(*index.search(queries, k=10))):
             for id, distance in answers: ...
 
-    `ids` and `distances` are the arrays that `search` returned, (nq, k) or (k,). If it also returned
-    attributes or payloads, these extend each pair: (id, distance, attributes). Stats are left out.
-    So are missing results, and a list may be shorter than k.
+    `ids` and `distances` are the arrays that `search` returned, (nq, k) or (k,). If `search` also
+    returned attributes or payloads, these extend each pair: (id, distance, attributes). Stats and
+    missing results are left out, so a list may be shorter than k.
     """
     ids, distances = _same_shape(ids, distances)
     lists = [_checked(part, ids, "a part") for part in parts if not isinstance(part, dict)]
@@ -125,10 +125,10 @@ def to_pandas(ids: NDArray[numpy.uint64], distances: NDArray[numpy.float32], att
     of its query), `rank` (0 is the nearest), `id` and `distance`.
 
     The arguments are the parts that `search` returned: `to_pandas(*index.search(..))`. Missing
-    results are left out, and so are stats. Each attribute that the search asked for is a column of
-    its name, or `attribute_id` if its name is taken, as `id` is. If no result has the attribute, the
-    column has only missing values. Payloads are the column `payload`. Pass payloads that are not
-    from a search by name: `to_pandas(ids, distances, payload=index.payload(ids))`.
+    results and stats are left out. Each attribute that the search asked for is a column of its
+    name, with the prefix `attribute_` if the name is taken, as `id` is. If no result has the
+    attribute, the column has only missing values. Payloads are the column `payload`. Pass payloads
+    that are not from a search by name: `to_pandas(ids, distances, payload=index.payload(ids))`.
     """
     import pandas
 

@@ -19,8 +19,8 @@ use crate::commands::answers;
 #[derive(Serialize)]
 struct Measured {
     /// The list size of the query with the longest list. Without a requested list size, it is the
-    /// server's default, and at least `k`. It grows if many of the found vectors were deleted or
-    /// replaced.
+    /// server's default, and at least `k`. The list size grows if many of the found vectors were
+    /// deleted or replaced.
     list: u32,
     /// The requested list size. `null` is the server's default.
     list_asked: Option<usize>,
@@ -130,7 +130,7 @@ pub fn run(arguments: &ClusterSearchArguments) -> Result<(), Failure> {
             longer.push(format!("{} instead of {asked}", found.list));
         }
         let measured = measured((&found, list), truth.as_ref(), queries.rows(), arguments)?;
-        // There is only one list size then.
+        // With `--out`, there is only one list size.
         if let Some(path) = &arguments.out {
             answers::write(path, arguments.k, &found.ids, &found.distances)?;
         }

@@ -96,7 +96,7 @@ pub(super) fn too_large(file: &str, node: u32) -> Error {
     Error::Damaged {
         file: file.to_owned(),
         what: format!(
-            "the record of node {node} has outgrown the pages of the build (compact the index)"
+            "the record of node {node} is too large for the pages of the build (compact the index)"
         ),
     }
 }

@@ -356,7 +356,7 @@ impl LiveIndex {
                 _ => "different from before",
             };
             return Err(Error::call(
-                format!("attributes of the rows of {}", vectors.name()),
+                format!("the set of attributes of the rows of {}", vectors.name()),
                 given,
                 format!(
                     "an earlier insert of these vectors gave {}; its rows have the ids from {} on, and some of them are in the index",

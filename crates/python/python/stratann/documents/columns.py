@@ -42,7 +42,7 @@ LATE = "_stratann_late"
 KEYS = "_stratann_keys"
 """The column with a list of the keys of a document that have a value, but no column for it."""
 HIDDEN = "_stratann_hidden"
-"""The column with a list of the keys of a document that were not filterable when `put` wrote it."""
+"""The column with a list of the keys that were not filterable when `put` wrote the document."""
 
 _MOST_NAME = 128
 _MOST_STRING = 32 << 10
@@ -136,11 +136,11 @@ class Columns:
         - Its key is not in `filterable`.
         - Its key has no column, and `count` finds documents that were put with this key when the
           key was not filterable. With `deleting`, keys with a column are refused too in this case.
-        - With `deleting`, it negates a key that no document has. If the key is misspelt, the
-          deletion would delete every document.
+        - With `deleting`, the filter negates a key that no document has. If the key is misspelt,
+          the deletion would delete every document.
 
-        With `suggesting`, a key that no document has is a warning if the documents have a similar
-        key. The key is then probably misspelt.
+        With `suggesting`, a key that no document has causes a warning if the documents have a
+        similar key. The key is then probably misspelt.
         """
         self.schema: Dict[str, str] = dict(schema)
         self._filterable = None if filterable is None else frozenset(filterable)
@@ -238,14 +238,14 @@ class Columns:
         if HIDDEN in self.schema and (self._deleting or not known) and self._counted(column(HIDDEN).contains(key)):
             raise ValueError(
                 f"a filter asks for the key {key!r}; some documents with this key were put when it was not filterable. "
-                "Add it to filterable= and put them again"
+                "Add the key to filterable=, and put these documents again"
             )
         if known or self._count is None or self._has_others(key):
             return
         if self._deleting and self._negative:
             raise ValueError(
                 f"the filter of a deletion or an update excludes values of the key {key!r}; filters find this key in no document, so this condition matches "
-                f"every document. Check whether the key is misspelt, or missing in filterable=. There are {', '.join(map(repr, self.keys())) or 'no keys'}"
+                f"every document. Check whether the key is misspelt, or missing in filterable=. The documents have {', '.join(map(repr, self.keys())) or 'no keys'}"
             )
         near = meant(key, self.keys()) if self._suggesting and self._filterable is None else None
         if near is not None:
@@ -288,9 +288,10 @@ class Columns:
         return moment_of(value)
 
     def equal(self, key: str, value: Any) -> Filter:
-        """Matches documents whose value equals `value`, a bool, number, text or time, or is a list
-        with it. A whole number equals a float of the same value. None matches documents without a
-        value. Raises ValueError if the documents have only values of other types under the key.
+        """Matches documents whose value equals `value` (a bool, number, text or time), or is a list
+        that contains `value`. A whole number equals a float of the same value. None matches
+        documents without a value. Raises ValueError if the documents have only values of other
+        types under the key.
         """
         if value is None:
             return self.missing(key)
@@ -319,12 +320,12 @@ class Columns:
 
     def _nothing(self, key: str, value: Any, *fitting: Optional[str]) -> Filter:
         """The filter for a value that no document has under the key. Raises ValueError if the
-        documents have only values of other kinds than the `fitting` ones under the key, since the
-        value is then of the wrong type. So it does if a deletion negates this filter, which would
-        then match every document.
+        documents have only values of kinds that are not in `fitting` under the key, since the value
+        is then of the wrong type. Raises it also if a deletion negates this filter, since the
+        negation matches every document.
         """
         kinds = self.kinds(key)
-        # Both are numbers, in columns of their own.
+        # The kinds `number` and `integer` are both numbers, in separate columns.
         fits = {*fitting, "number", "integer"} if {"number", "integer"} & set(fitting) else set(fitting)
         if kinds and (fits.isdisjoint(kinds) or self._deleting and self._negative):
             types = ", ".join(dict.fromkeys(_TYPES[kind] for kind in kinds))
@@ -375,7 +376,7 @@ class Columns:
             found = _any(_ordered(name, operator, held) for name in names if name is not None)
             return self._nothing(key, value, "time", *["string"] * moments) if found == NOTHING else found
         if kind not in ("number", "integer"):
-            raise TypeError(f"{key!r} {operator} {value!r}; only numbers and times can be compared so. Pass a number or a time")
+            raise TypeError(f"{key!r} {operator} {value!r}; only numbers and times have an order. Pass a number or a time")
         numbers, integers = self._find("number", key), self._find("integer", key)
         if numbers is None and integers is None:
             return self._nothing(key, value, "number")

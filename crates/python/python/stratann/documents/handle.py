@@ -75,7 +75,7 @@ class Handle:
     def __init__(self, path: pathlib.Path, arguments: Dict[str, Any]) -> None:
         self.path = path
         self._arguments = arguments
-        """Of `stratann.open`."""
+        """The arguments of `stratann.open`."""
         self._begin()
 
     def _begin(self) -> None:
@@ -114,7 +114,7 @@ class Handle:
         if index is not None and is_current(index):
             return index
         with self._publishing:
-            # Another thread may have opened the index while this one waited.
+            # Another thread may have opened the index while this thread waited.
             if self._index is not None and is_current(self._index):
                 return self._index
             # Files of an unfinished first build are no index yet.
@@ -162,7 +162,7 @@ class Handle:
                 return None
             if _stratann.is_vacant(self.path):
                 raise StratannError(
-                    f"{error}. If these documents are being copied, wait for it. If only a first `put` that was cut off left this folder, remove the folder; else put its MANIFEST back"
+                    f"{error}. If these documents are being copied, wait for it to end. If this folder is left from a first `put` that was cut off, remove the folder; otherwise put its MANIFEST back"
                 ) from error
             raise
 
@@ -171,8 +171,8 @@ class Handle:
         unfinished or was killed.
 
         By its files alone, a first build looks like an index whose MANIFEST is missing, as in an
-        unfinished copy. The lock file distinguishes the two: it has the mark `_BEGUN` during a
-        first build.
+        unfinished copy. The lock file distinguishes the two cases: it has the mark `_BEGUN` during
+        a first build.
         """
         return _stratann.is_vacant(self.path) and (self._is_empty() or self._has_begun())
 

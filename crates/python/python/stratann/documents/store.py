@@ -3,8 +3,8 @@
     id        ──hash──> the vector's id: 63 bits of BLAKE2b, which needs no table of ids. The id
                         itself is in the column `_stratann_id`.
     metadata  ────────> columns by key (`columns.py`), as far as columns can hold its values.
-    document  ────────> the payload, {"id", "content", "metadata"}. A read checks it against the id
-                        and returns it.
+    document  ────────> the payload, {"id", "content", "metadata"}. A read compares this id
+                        with the requested id, and returns the document.
 
 Vector, attributes and payload of a document are one record of the log. After a crash, the index has
 the complete document or nothing of it. If two ids have the same hash, the second is refused
@@ -39,7 +39,7 @@ _NO_ID = 2**64 - 1
 # The codes of an index are trained on the vectors of its build, and codes of very few vectors
 # hardly distinguish vectors. After 5,000 inserts into an index of one vector, recall@10 is .2;
 # after as many inserts into an index of ten vectors, it is .99. So the index is rebuilt each time it
-# has grown by `_GROWTH`, until a build had `_ENOUGH` vectors.
+# has grown by the factor `_GROWTH`, until a build had `_ENOUGH` vectors.
 _GROWTH = 4
 _ENOUGH = 5_000
 
@@ -98,7 +98,7 @@ def hash_of(id: str) -> int:
 
 
 class Documents:
-    """Documents in the folder of an index. The first document creates the folder. As a dict has,
+    """Documents in the folder of an index. The first document creates the folder. Like a dict,
     `Documents` has `len`, `in`, `[]` by id, and iteration over ids.
 
     Parameters
@@ -122,7 +122,7 @@ class Documents:
         columns, and the store needs some of them itself. If there are too many keys, `put` and
         `update` raise ValueError; then choose the keys that get columns with `filterable`.
         `columns` refuses a filter on any other key, and on a key that was not filterable when a
-        document with it was put.
+        document with this key was put.
     moments : bool
         Whether filters can also compare texts of metadata in ISO 8601 as times.
     watch_recall : int, optional
@@ -134,9 +134,11 @@ class Documents:
         Arguments of `stratann.build`: preset, degree, build_list, ... Names and values are checked
         immediately. Checks that need the dimension are made immediately if `dimension` is given,
         else by the first `put`. A store that exists keeps the options with which it was made, and
-        refuses others, also options that its preset does not have. Leave them out, or pass the same. The index does not record `search_memory`,
-        `space`, `query_log`, `codebook`, `calibrate`, `threads`, and a `layout` that the preset can
-        choose by itself: pass them again for later builds. The store builds its index again as it grows, up to 5,000 documents.
+        refuses other values, and options that its preset does not have. Leave the options out, or
+        pass the same values. The index does not record `search_memory`, `space`, `query_log`,
+        `codebook`, `calibrate`, `threads`, and a `layout` that the preset can choose by itself:
+        pass them again for later builds. The store builds its index again as it grows, up to 5,000
+        documents.
 
     Any number of threads may use one store, and any number of processes may read the documents. One
     process at a time writes, from its first change to `close`. Readers do not wait for writers.
@@ -162,7 +164,7 @@ class Documents:
         refuse_others("Documents", options, (*_OWN, *_OF_BUILD))
         if dimension is not None:
             dimension = _checked_dimension(dimension)
-        # `memory` is not checked for an existing index here, since opening it checks that.
+        # `memory` is not checked for an existing index here, since opening the index checks it.
         is_there = os.path.exists(os.path.join(path, "MANIFEST"))
         normal = check_build(dimension, None if is_there else memory, metric=metric, watch_recall=watch_recall, **options)
         self._metric = normal["metric"]
@@ -171,7 +173,7 @@ class Documents:
         self._moments = moments
         self._options = {name: value for name, value in options.items() if value is not None}
         self._asked = {name: normal[name] for name in self._options if name in normal}
-        """The options that were passed, as far as an index records them, in its form."""
+        """The passed options that an index records, in the form in which it records them."""
         self._handle = Handle.of(path, memory, watch_recall)
         self._check(self._handle.index())
         self._reading(self._check_dimension)
@@ -211,11 +213,12 @@ class Documents:
             raise ValueError(f"{index.path}: its {name} is {here!r}, not {asked!r}. Pass {name}={here!r}, or leave it out")
 
     def _built_with(self, index: Index) -> Dict[str, Any]:
-        """The options of the index's build that also apply to the next one. None is an option that
-        it was built without.
+        """The options of the index's build that also apply to the next build. None stands for an
+        option without which the index was built.
         """
         without = set()
-        # The degree and the least list size follow from these, which were passed again.
+        # The degree and the least list size follow from these options, which the caller passed
+        # again.
         if "space" in self._options or "search_memory" in self._options:
             without.update(["degree", "build_list"])
         # Vectors of another dimension may come after documents without vectors.
@@ -223,7 +226,7 @@ class Documents:
             without.add("code_bytes")
         return {name: value for name, value in index._built_with.items() if name not in without}
 
-    # A type checker would accept any name.
+    # With this method, a type checker would accept any name.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -351,10 +354,10 @@ class Documents:
 
         If at least k documents match `filter`, the search returns k. A filter is a text, a
         `stratann.Filter`, or a dict of conditions on keys of metadata: {"year": {"$gte": 2020}}.
-        `check` is a Python function
-        for conditions that a filter cannot express: it is called with a document, and returns
-        whether the document may be a result. The search fetches more vectors until k documents
-        pass. `options` are arguments of `Index.search`: recall, list_size, ...
+        `check` is a Python function for conditions that a filter cannot express: it is called with
+        a document, and returns whether the document may be a result. The search fetches more
+        vectors until k documents pass. `options` are arguments of `Index.search`: recall,
+        list_size, ...
         """
         if k < 1:
             raise ValueError(f"k is {k}; a search returns at least one result. Pass 1 or more")
@@ -495,7 +498,7 @@ class Documents:
         self._handle.build(vectors, ids, rows, payload, self._options_of_build(index))
 
     def _options_of_build(self, index: Optional[Index]) -> Dict[str, Any]:
-        """The options of the index that replaces this one."""
+        """The options of the build whose index replaces `index`."""
         if index is None:
             return {"metric": self._metric, **self._options}
         self._check_options(index)
@@ -535,8 +538,8 @@ class Documents:
     def update(self, filter: FilterLike, change: Callable[[Document], Document]) -> int:
         """Calls `change` with each document that matches, and replaces the document by the result.
         The vector stays the same. Returns the number of documents. Each document is replaced
-        atomically and durably. As in `delete_matching`, a filter that excludes values of a key
-        which no document has raises ValueError, since it matches every document.
+        atomically and durably. As in `delete_matching`, if a filter excludes values of a key that
+        no document has, the call raises ValueError, since such a filter matches every document.
         """
         with self._handle.lock:
             index = self._check(self._handle.hold())
@@ -681,7 +684,7 @@ def _dimension_of(given: List[Document]) -> Optional[int]:
 
 
 def _matrix(given: List[Document], dimension: int) -> NDArray[numpy.float32]:
-    # A document without a vector may have any values, since no search returns it.
+    # The vector of a document without one may have any values, since no search returns it.
     vectors = numpy.ones((len(given), dimension), numpy.float32)
     for row, document in zip(vectors, given):
         if document.vector is not None:

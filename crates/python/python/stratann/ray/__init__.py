@@ -21,9 +21,9 @@ with stratann.ray.Cluster("/shared/photos.idx", servers=4, memory=ram) as cluste
 ```
 
 A shard is an index of a part of the vectors, and all shards share one codebook. A search asks every
-shard and merges the results, as in Milvus. It costs more than a search of a single index, because
-it walks the graph of each shard from an entry point. The additional cost grows with the number of
-shards; `bench/shards.py` measures this cost.
+shard and merges the results, as in Milvus. Such a search costs more than a search of a single
+index, because it walks the graph of each shard from an entry point. The additional cost grows with
+the number of shards; `bench/shards.py` measures this cost.
 
 - `build` builds a catalog of shards in tasks of the cluster. Readers see no catalog before it is
   complete.

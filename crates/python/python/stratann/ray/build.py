@@ -40,7 +40,7 @@ _OURS = ("base", "path", "codebook", "memory", "threads", "overwrite", "resume",
 
 _RETRIED = [OSError, stratann.StratannError]
 """Errors, such as a full disk, after which another attempt may succeed, perhaps on another node.
-After an error of a wrong argument, it would fail again.
+After an error about a wrong argument, another attempt would fail too.
 """
 
 _ENDED = 10.0
@@ -99,8 +99,8 @@ def build_shards(
         fewer vectors, all are used.
     memory : int, optional
         The maximum memory of each task's process during the build, in bytes. Python, Ray and Arrow
-        take about 200 MB of it. Ray reserves this memory. If it is too little, the error names a
-        number that suffices.
+        take about 200 MB of it. Ray reserves this memory. If the memory is too little, the error
+        names a number that suffices.
     resources : Resources
         The resources of each task. With 4 CPUs, a task builds with 4 threads.
     retries : int
@@ -116,8 +116,8 @@ def build_shards(
     Returns
     -------
     dict
-        "vectors", "seconds", "codebook" (its hash, or None) and "shards". The last has for each
-        shard its name, its number of rows, the number of its first row, and the build report.
+        "vectors", "seconds", "codebook" (its hash, or None) and "shards", which has for each shard
+        its name, its number of rows, the number of its first row, and the build report.
 
     Raises
     ------

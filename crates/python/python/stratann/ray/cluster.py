@@ -375,7 +375,7 @@ class Cluster:
             try:
                 said[role] = ray.get(call)
             except RayError as error:
-                said[role] = missing(f"the {role} server cannot be asked, perhaps since it is being restarted: {error}")
+                said[role] = missing(f"the {role} server cannot be asked, perhaps because it is being restarted: {error}")
         return said
 
     def _look(self) -> None:
@@ -405,7 +405,7 @@ class Cluster:
             self._look()
         addresses = self._known()
         if not addresses:
-            raise stratann.ServerError("no compute server has reported its address yet; they are being started. `ray status` lists pending actors")
+            raise stratann.ServerError("no compute server has reported its address yet; the servers are being started. `ray status` lists pending actors")
         first = number % len(addresses)
         client = stratann.connect(addresses[first:] + addresses[:first], secret=self.secret, timeout=patience)
         with self._lock:

@@ -206,7 +206,7 @@ class ShardedIndex:
             The number of seconds after which the search raises `DeadlineError`. None takes the
             `timeout` of the index.
         return_stats : bool
-            Whether to return a dict as well.
+            Whether to return `stats` as well.
 
         Returns
         -------

@@ -196,8 +196,8 @@ def _matrix(column: NDArray[Any], name: str) -> NDArray[Any]:
 
 @contextlib.contextmanager
 def _in_order(dataset: Dataset) -> Iterator[None]:
-    """Makes Ray Data keep the order of rows inside the `with` block. Otherwise, it returns rows in
-    the order in which they are ready.
+    """Makes Ray Data keep the order of rows inside the `with` block. Otherwise, Ray Data returns
+    rows in the order in which they are ready.
     """
     options = dataset.context.execution_options
     before, options.preserve_order = options.preserve_order, True

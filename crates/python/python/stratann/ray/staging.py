@@ -107,7 +107,7 @@ class Staging:
     @classmethod
     @contextlib.contextmanager
     def begin(cls, folder: pathlib.Path, overwrite: bool) -> Iterator[Staging]:
-        """The staging folder of a new run, which has the lock until its end. Then the folder is
+        """The staging folder of a new run. The run has the lock until it ends. Then the folder is
         removed; `commit` has moved the catalog out of it.
         """
         _free(folder, overwrite)
