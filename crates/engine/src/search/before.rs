@@ -33,11 +33,11 @@ pub(super) const HEAD: usize = KNOWN as usize;
 /// The number of vectors that each round after the first reads at once. It is small, because each
 /// nearer result leaves fewer nodes that are worth a read.
 const AT_ONCE: usize = 16;
-/// A later round reads the number of vectors read so far, divided by this number, but at least
-/// `AT_ONCE` vectors.
+/// Each later round reads as many vectors as all rounds before it, divided by this number, but at
+/// least `AT_ONCE` vectors.
 const AT_ONCE_OF: usize = 8;
-/// After the comparison by code, `SHARES` nodes are kept for each place of the candidate list, but
-/// at least `LEAST` nodes. If the kept nodes do not suffice, `MORE` times as many are kept.
+/// After the comparison by code, the search keeps `SHARES` nodes for each place of the candidate
+/// list, but at least `LEAST` nodes. If these nodes do not suffice, it keeps `MORE` times as many.
 const SHARES: usize = 4;
 const LEAST: usize = 256;
 const MORE: usize = 4;

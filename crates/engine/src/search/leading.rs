@@ -70,7 +70,7 @@ pub(crate) struct Leading {
     /// The leading parts of the candidates, in slots of `slot_bytes` bytes.
     parts: Vec<u8>,
     slot_bytes: usize,
-    /// The expected distances, in the same order.
+    /// The expected distances, nearest first, ties by lower id.
     expected: Vec<Expected>,
 }
 

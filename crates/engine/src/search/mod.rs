@@ -113,7 +113,7 @@ pub struct SearchOptions {
     /// vectors, and is slower. If the candidate list has a place for each live vector, results are
     /// exact. With any list size, results are also exact in a small index that [outgrew its
     /// codes](crate::Due::Grown). An index with fewer than 1,000 vectors is small. If the last
-    /// build had fewer than 128 vectors, an index with fewer than 10,000 is small.
+    /// build had fewer than 128 vectors, an index with fewer than 10,000 is small too.
     ///
     /// If the index [has drifted](crate::Due::Drifted) and a result was inserted since the last
     /// build or merge, the query searches again with a candidate list 8 times as long.
@@ -128,8 +128,8 @@ pub struct SearchOptions {
     /// A cluster index refuses the options of a walk: `strategy`, `navigation`, `whole_page`,
     /// `rerank`, `stop_early`, `seeds`.
     pub probes: Option<usize>,
-    /// The beam width (W): the reads in flight of a best-first search, or the largest width of a
-    /// pipelined search.
+    /// The beam width (W): the number of reads in flight in a best-first search, or the largest
+    /// number in a pipelined search.
     pub beam: Option<usize>,
     /// The order in which nodes are read.
     pub strategy: Option<Strategy>,
@@ -158,10 +158,10 @@ pub struct SearchOptions {
     /// a search reads less at the same list size, and its recall is a little lower.
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. `list` is
-    /// then ignored. The search takes its number of candidates from the measurements of
-    /// [`calibrate`](crate::calibrate): the number that measured queries with results at the same
-    /// distance needed. In a cluster index, the search takes the number of probes that measured
-    /// queries with a nearest head at the same distance needed.
+    /// then ignored. Each query has as many candidates as the queries of
+    /// [`calibrate`](crate::calibrate) with results at the same distance needed. In a cluster
+    /// index, it has as many probes as the queries of `calibrate` whose nearest head was at the
+    /// same distance needed.
     ///
     /// `recall` cannot be combined with `stop_early` or `probes`. Recall was measured with the
     /// preset's strategy. If the preset's strategy is PRESS, the search must use PRESS. If it is
@@ -194,7 +194,8 @@ const CHOSEN_LISTS: usize = 4096;
 
 /// In an [unpacked](Index::is_unpacked) graph, a page has one node. With a list that is longer by
 /// this factor, a search there has the recall of a search of full pages, which uses every node of a
-/// page. So more memory does not lower the recall of a list size.
+/// page. An index is unpacked if it has enough memory. So, with the same list size, recall is not
+/// lower with more memory.
 const WITHOUT_MATES: f64 = 1.75;
 
 /// The default number of probes. On photo-sift-100k, 31 probes have recall@10 .987 with `spann` and
@@ -272,8 +273,8 @@ pub struct Counters {
     /// The part of `graph_reads` for groups. A group has vectors of members of a cluster, and the
     /// node numbers of its other members.
     pub group_reads: u64,
-    /// The part of `vector_reads` for members that are not in a group that the query read, in a
-    /// cluster index.
+    /// In a cluster index, the part of `vector_reads` for members that are in none of the groups
+    /// that the query read.
     pub stray_reads: u64,
     /// Bytes of all reads.
     pub bytes_read: u64,
@@ -309,12 +310,12 @@ pub struct SearchResults {
     /// The number of results for each query.
     pub k: usize,
     /// External ids, `queries * k`, nearest first. If fewer than `k` vectors are in the index or
-    /// match the filter, the remaining places have `u64::MAX` at infinite distance. No result has
+    /// match the filter, the remaining places have `u64::MAX` at infinite distance. No vector has
     /// this id.
     pub ids: Vec<u64>,
     /// Exact distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale).
-    /// In the layered layout, a vector may be a certain result without a read of its trailing part.
-    /// Its distance is then estimated from its leading part. If [exact](SearchOptions::exact)
+    /// In the layered layout, the leading part of a vector may suffice to decide that the vector is
+    /// a result. Its distance is then estimated from this part. If [exact](SearchOptions::exact)
     /// distances were requested, all distances are exact.
     pub distances: Vec<f32>,
     /// Whether all distances are exact.

@@ -78,8 +78,8 @@ impl Nodes<'_> {
 impl Index {
     /// Calls `each` with the given nodes that exist, in any order, on one thread at a time.
     ///
-    /// While an insert has given a node a number but no page, the node does not exist. Nodes that
-    /// `admission` rules out before they are read are skipped too.
+    /// While an insert has given a node a number but no page, the node counts as not existing.
+    /// Nodes that `admission` rules out before they are read are skipped too.
     ///
     /// # Errors
     /// A read fails, a page is damaged, a node is not on its page, `progress` interrupts, or no

@@ -18,12 +18,13 @@
 //! In the layout `replicated`, a vector is read with each of its clusters, and is ranked once. A
 //! cluster that was rewritten since the build has no group.
 //!
-//! **Filters.** With a filter, a probe begins with more clusters, by the selectivity of the filter
-//! ([`Growth`](super::ways::Growth)). If the share of matches among the vectors of these clusters
-//! is about the filter's selectivity, the probe ends. Otherwise the matches are elsewhere, and the
-//! probe continues with the next clusters. A search without a filter would probe `p` clusters. The
-//! *margin* is the distance of the `p`-th head minus the distance of the nearest head. The probe
-//! ends when every remaining head is farther than the k-th match's distance plus the margin.
+//! **Filters.** A query with a filter begins with more clusters; the filter's selectivity gives
+//! their number ([`Growth`](super::ways::Growth)). If the share of matches among the vectors of
+//! these clusters is about the filter's selectivity, the query ends. Otherwise the matches are
+//! elsewhere, and the query continues with the next clusters. A search without a filter would probe
+//! `p` clusters. The *margin* is the distance of the `p`-th head minus the distance of the nearest
+//! head. The query ends when every remaining head is farther than the k-th match's distance plus
+//! the margin.
 //!
 //! **Far matches.** If the matches are far from the query, the probes up to them may cost more than
 //! single reads of all matches. In groups, the numbers of a cluster's vectors are consecutive. So
@@ -64,12 +65,12 @@ const BEYOND: usize = 16;
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
 /// The matches of a filter count as spread evenly if their share of the probed vectors is at least
-/// this part of the filter's selectivity. In a simulation with clusters of photo-sift-100k, not
-/// with this program, .9 in place of .8 took 1.3 times the probes if a hundredth to a tenth of the
-/// vectors match and are spread evenly. With .9, the simulation found .936 of far matches, in place
-/// of .931.
+/// this part of the filter's selectivity. In a simulation of the clusters of photo-sift-100k (not a
+/// run of this program), .9 in place of .8 took 1.3 times the probes for evenly spread matches, if
+/// 1 % to 10 % of the vectors match. It found .936 of far matches, in place of .931.
 const EVEN: f64 = 0.8;
-/// The number of standard deviations by which the number of matches may be lower by chance.
+/// Matches also count as spread evenly if their number is at most this many standard deviations
+/// below the expected number, which may be chance.
 const BY_CHANCE: f64 = 2.0;
 /// The factor by which each further round may multiply the number of probed clusters.
 const WIDER: usize = 4;
@@ -91,8 +92,8 @@ pub(super) struct Prober<'a> {
     /// include deleted vectors.
     seen: u64,
     matched: u64,
-    /// Three flags: the query probed more clusters than its filter's selectivity asks for; it ended
-    /// before it had probed enough of them; it has met every match.
+    /// Three flags: the query probed more clusters than its filter's selectivity asks for; the
+    /// query ended before it had probed enough clusters; the query has met every match.
     is_wider: bool,
     is_dry: bool,
     has_all: bool,
@@ -273,7 +274,7 @@ impl<'a> Prober<'a> {
         for &cluster in &self.nearest {
             spread.add(clusters, cluster, nodes);
         }
-        // If the nearest groups have enough matches, the probe finds its end by their distances.
+        // If the nearest groups have enough matches, the distances of these matches end the query.
         if spread.matched >= wanted || is_even(spread.matched, share * spread.vectors as f64) {
             return false;
         }
@@ -417,7 +418,8 @@ impl<'a> Prober<'a> {
             matched,
             ..
         } = self;
-        // In other layouts, a vector is read twice only if it was read singly before its group.
+        // In layouts other than `replicated`, a vector is read twice only if a query that probes
+        // further clusters read it singly before its group.
         let repeats = matches!(clusters.vectors, Vectors::Replicated) || self.is_wider;
         clusters.each_in(
             cluster,
@@ -534,8 +536,8 @@ impl Spread {
     }
 }
 
-/// Whether matches are spread evenly: `matched` is not much lower than `expected`, the number of
-/// matches if they are. A difference by chance is allowed.
+/// Whether matches are spread evenly: then their number would be about `expected`, and `matched` is
+/// not much lower. A difference by chance is allowed.
 fn is_even(matched: u64, expected: f64) -> bool {
     let matched = matched as f64;
     matched >= EVEN * expected || matched >= expected - BY_CHANCE * expected.sqrt()
@@ -582,7 +584,7 @@ impl<'a> Guided<'a> for Prober<'a> {
     where
         Self: 's;
 
-    /// A cluster index has no codes, so a further search is the same.
+    /// A cluster index has no codes, so a further search is the same as the first.
     async fn find_further(&mut self, list: usize) -> Result<(), Error> {
         self.find(list).await
     }
@@ -852,7 +854,7 @@ impl Met {
         let size = (2 * self.slots.len()).max(Self::LEAST);
         let slots = std::mem::replace(&mut self.slots, vec![(0, 0); size]);
         let query = self.query;
-        // No new slot belongs to this query.
+        // New slots have the query number 0, so this query must have another number.
         self.query = self.query.max(1);
         self.count = 0;
         for (node, _) in slots

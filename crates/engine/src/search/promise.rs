@@ -13,9 +13,9 @@
 //! far, plus some standard deviations of the codes' error (*slack*). When all remaining candidates
 //! are without promise, the search ends.
 //!
-//! This rule needs no constant of the collection, the metric or the codes. A query computes the
-//! mean and the deviation of the error from the nodes that it has expanded. The number of
-//! deviations grows by [`PER_DOUBLING`] with each doubling of the list size beyond k, so that a
+//! This rule has no parameter that depends on the collection, the metric or the codes. A query
+//! computes the mean and the deviation of the error from the nodes that it has expanded. The number
+//! of deviations grows by [`PER_DOUBLING`] with each doubling of the list size beyond k, so that a
 //! larger L still gives a higher recall and a slower search. A read in flight may find a nearer
 //! node. So each read in flight lowers the bound.
 //!
@@ -291,7 +291,7 @@ mod tests {
         // The second smallest distance is 20: the estimate 16, plus the mean error 4 of the codes.
         promise.passed_exactly(5.0);
         assert_eq!(promise.depth(), Some(30));
-        // A search that ends without promise ignores nodes that do not match the filter.
+        // If lack of promise ends a search, the search ignores nodes that do not match the filter.
         let mut promise = learned();
         promise.passed_exactly(5.0);
         promise.passed(5.0);

@@ -86,7 +86,7 @@ pub struct RangeResults {
     /// of this page.
     ///
     /// It is true if the search ranked every vector that may be a result. Otherwise the search may
-    /// have missed some vectors. They do not appear on a later page either.
+    /// have missed some vectors. Missed vectors do not appear on a later page.
     pub complete: bool,
     /// The counters of the search.
     pub counters: Counters,
@@ -323,8 +323,7 @@ macro_rules! searches {
     ($type:ty) => {
         impl $type {
             /// Returns a page of the vectors within a distance of a query, nearest first by exact
-            /// distance. In a graph index and in a cluster index, the search may miss some of these
-            /// vectors.
+            /// distance. The search may miss some of these vectors.
             ///
             /// `query` is a single row. [`SearchOptions::list`] is the least list size, and `k` is
             /// ignored. [`RangeResults::complete`] says whether vectors may be missing.

@@ -4,8 +4,8 @@
 //! The estimate by a code has an error, which each query measures. Every ranked node gives a pair
 //! of estimate and exact distance. The query computes the mean and the standard deviation of their
 //! differences. A node is not worth ranking if its estimate, corrected by the mean, is some
-//! deviations above the distance of the k-th result. The rule needs no constant of the collection,
-//! the metric or the codes.
+//! deviations above the distance of the k-th result. The rule has no parameter that depends on the
+//! collection, the metric or the codes.
 
 use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
 
@@ -25,7 +25,7 @@ const WORTH_DECODING: f32 = 3.0;
 /// .971 takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75, each with the list size
 /// that this recall needs.
 pub(crate) const WORTH_READING: f32 = 1.75;
-/// The error counts as known from this number of pairs of estimate and distance on.
+/// Once a query has this many pairs of estimate and distance, it knows the error.
 pub(super) const LEAST: u32 = 8;
 
 /// The outcome of ranking a candidate by its vector.
@@ -51,8 +51,7 @@ pub(crate) struct Ranking<'a> {
     error: CodeError,
     /// Decides whether the search ends before it has expanded its list.
     pub(crate) promise: Promise,
-    /// From this node on, if the vector of a node is in memory, its code does not rule the node
-    /// out.
+    /// From this node on, a node whose vector is in memory is never ruled out by its code.
     untrusted_from: u32,
     /// The first of the nodes that codes hardly distinguish, and the smallest distance of such a
     /// node that was ranked.
@@ -169,8 +168,8 @@ impl<'a> Ranking<'a> {
     }
 
     /// Ranks a candidate by the leading part of its vector, decoded as `vector`. If the candidate
-    /// has a `key`, this also learns the error of its code. Returns the distance, or `None` if the
-    /// candidate may not be a result.
+    /// has a `key`, the call also learns the error of its code. Returns the distance, or `None` if
+    /// the candidate may not be a result.
     #[inline]
     pub(crate) fn rank_leading(
         &mut self,

@@ -6,16 +6,15 @@
 //!            -> their vectors are prefetched with the reads that the traversal leaves of W;
 //!               arrivals are taken, so that more can be requested
 //!   phase 2, after it:   batch 0: these K + B     batch 1: the next B     batch 2: ...
-//!            rank batch 0 while batch 1 is read; rank batch 1; then request a batch when the one
-//!            before it has paid; the first batch whose share of new results is below the benefit
-//!            ratio is the last
+//!            rank batch 0 while batch 1 is read; rank batch 1; then read one batch after another;
+//!            the first batch whose share of new results is below the benefit ratio is the last
 //! ```
 //!
-//! The candidate list of the traversal is sorted by estimated distance. Its first K + B candidates
-//! (the *head*) replace the max-heap of the paper. If the list has fewer candidates, the head is
-//! the whole list. Batch 0 fills the empty results, so its share of new results never ends
-//! re-ranking. Batch 1 is the first batch that can end re-ranking. So re-ranking reads at least K +
-//! 2B vectors. Every vector that it reads belongs to a batch.
+//! The candidate list of the traversal is sorted by estimated distance. Its first K + B candidates,
+//! for K results and batches of B, are the *head*, which replaces the max-heap of the paper. If the
+//! list has fewer candidates, the head is the whole list. Batch 0 fills the empty results, so its
+//! share of new results never ends re-ranking. Batch 1 is the first batch that can end re-ranking.
+//! So re-ranking reads at least K + 2B vectors. Every vector that it reads belongs to a batch.
 //!
 //! A batch counts only candidates that may be results. If a vector shows that its candidate was
 //! deleted, the next candidate of the list joins the batch. Otherwise a batch of deleted candidates
@@ -77,12 +76,12 @@ pub(crate) struct Reranker<'a> {
     asked: usize,
     /// Pages in flight, in the order of the requests.
     awaited: Vec<Extent>,
-    /// The number of pages in front of `awaited` that the current batch waits for.
+    /// The current batch waits for this many pages, from the first page of `awaited` on.
     due: usize,
     /// Pages that have arrived. They are dropped at the end of the query, or earlier if there are
     /// too many of them.
     held: Vec<(Extent, Bytes<'a>)>,
-    /// Candidates whose vectors showed that they may not be results.
+    /// Candidates that were excluded from the results when their vectors were read.
     refused: Vec<u64>,
     /// The ranked candidates, and whether each of them became a result. If re-ranking finds deleted
     /// candidates, the traversal continues, and all batches are repeated. The first `known` entries
@@ -226,8 +225,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2: ranks candidates until too few of them become results. It does not end before there
-    /// are k results, or no candidate is left.
+    /// Phase 2: ranks candidates until there are k results and too few candidates become results,
+    /// or until no candidate is left.
     pub(crate) async fn finish(
         &mut self,
         frontier: &Frontier,
@@ -508,8 +507,8 @@ impl<'a> Reranker<'a> {
             if self.held.len() > MOST_HELD && ranking.admission().refused() > 0 {
                 self.held.clear();
             }
-            // The page of this vector was requested. But then the page may have been released, or
-            // the vector may have moved.
+            // After the page of this vector was requested, the page may have been released, or the
+            // vector may have moved.
             if !self.is_awaited(place) && !self.is_here(place) {
                 self.ask(node, counters)?;
             }
@@ -556,8 +555,8 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// The candidates that were refused since the last call, because their vectors showed that they
-    /// may not be results.
+    /// The candidates that were excluded from the results since the last call, when their vectors
+    /// were read.
     pub(crate) fn take_refused(&mut self) -> std::vec::Drain<'_, u64> {
         self.refused.drain(..)
     }

@@ -1,5 +1,5 @@
-//! The list of the k nearest vectors by exact distance. Ranking adds vectors to it, and it becomes
-//! the results of a query.
+//! The list of the k nearest vectors by exact distance. Ranking adds vectors to this list, which
+//! becomes the results of a query.
 
 /// One result.
 #[derive(Clone, Copy, Debug, PartialEq)]

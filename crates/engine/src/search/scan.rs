@@ -5,12 +5,11 @@
 //! outgrown its codes and has few vectors ([`looks_at`](crate::update::looks_at)).
 //!
 //! The scan reads the number of nodes first, and looks for each node below this number. The record
-//! of a node may be in memory before it is written to a page, on a dirty page, or on storage. A
-//! record passes through these places in this order, and the scan looks in the same order. So it
-//! finds a record that moves during the scan. If another process wrote or replaced the page of a
-//! node during the read, the scan may still miss the node. It then looks for this node again, a few
-//! times. If it does not find the node, the scan fails, because an incomplete result would look
-//! like a complete result.
+//! of a node is first in memory without a page, then on a dirty page, and then on storage. The scan
+//! looks in this order, so it finds a record that moves during the scan. If another process wrote
+//! or replaced the page of a node during the read, the scan may still miss the node. It then looks
+//! for this node again, a few times. If it does not find the node, the scan fails, because an
+//! incomplete result would look like a complete result.
 //!
 //! ```text
 //!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
@@ -74,8 +73,8 @@ const PAUSES: Duration = Duration::from_millis(25);
 /// read, but the thread that makes it may be preempted.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A function that gets a node: its number, its id, and its vector. If the vector is only decoded
-/// from the leading part, the last argument is that part.
+/// A function that gets a node: its number, its id, and its vector. If the vector is decoded from
+/// the leading part alone, the last argument is that part.
 type Each<'a> = dyn FnMut(u32, u64, &[u8], &[u8]) + 'a;
 
 /// A scan of an index.
@@ -84,7 +83,7 @@ pub(super) struct Scan<'a> {
     pub(super) index: &'a Index,
     pub(super) thread: &'a Thread,
     pub(super) progress: &'a dyn Progress,
-    /// Decides which nodes may be results. The scan skips the nodes that it rules out.
+    /// Decides which nodes may be results. The scan skips the nodes that this admission rules out.
     pub(super) admission: Admission<'a>,
     /// The nodes to scan, or `None` to scan all nodes.
     pub(super) among: Option<&'a NodeSet>,
@@ -327,8 +326,8 @@ impl Scan<'_> {
             let mut rest = &placed[at..to];
             let first = rest[0].0;
             while let Some(&(page, _)) = rest.first() {
-                // If the record run on this page was extended during the read, it may span more
-                // pages than were read. The scan then looks only at the part that was read.
+                // If the last record of this page grew during the read, it may span more pages than
+                // were read. The scan then looks only at the part that was read.
                 let at = (page - first) as usize * source.page_bytes();
                 let end = block.len().min(at + source.place(page).1);
                 let bytes = &block[at..end];
@@ -559,7 +558,7 @@ trait Source {
     fn tier(&self) -> &dyn Tier;
     /// The file's name in errors.
     fn file(&self) -> &str;
-    /// The current place of a node.
+    /// The current page of a node, or the fact that it has none yet.
     fn standing(&self, node: u32) -> Standing;
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;

@@ -77,7 +77,7 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
         false
     }
 
-    /// Whether the source read more than its list size, because of the filter.
+    /// Whether the source read more than its list size asks for, because of the filter.
     fn is_wider(&self) -> bool {
         false
     }

@@ -208,8 +208,8 @@ fn best_first_answers_the_same_under_any_completion_order() {
 
 #[test]
 fn compression_changes_no_bit_of_an_answer() {
-    // Each layout puts other records on a page. So the search must not rank whole pages, and it
-    // must not matter whether two candidates of a beam are on one page.
+    // Layouts differ in the records that they put on a page. So the search must not rank whole
+    // pages, and it must not matter whether two candidates of a beam are on one page.
     let presets = [Preset::DISKANN, Preset::DECOUPLEVS];
     for (preset, beam) in presets
         .into_iter()

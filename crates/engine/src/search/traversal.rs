@@ -86,8 +86,8 @@ const SEEDS: usize = 8;
 pub(crate) struct Setting<'a, N> {
     pub(crate) graph: &'a GraphStores,
     pub(crate) pages: &'a N,
-    /// The codes in memory: of every node, or only of the entry points where codes are stored in
-    /// pages.
+    /// The codes in memory: of every node, or, if codes are stored in pages, only of the entry
+    /// points.
     pub(crate) codes: &'a GrowingBytes,
     /// The codes in memory, if they have two precisions. Then `codes` is unused.
     pub(crate) code_parts: Option<CodeParts<'a>>,
@@ -139,9 +139,9 @@ pub(crate) struct Traversal<'a, N> {
     most_held: usize,
     /// Nodes on held pages that will be ranked after the traversal, as key and position in `held`.
     unranked: Vec<(u64, u32)>,
-    /// Both are used if the search may stop early. `ranked` has candidates that were ranked on
-    /// expansion, although whole-page search ranks later. `distances` is for whole-page search that
-    /// ranks at once. It has the exact distances of nodes that entered the list by estimate.
+    /// Both fields are used if the search may stop early. `ranked` has candidates that were ranked
+    /// on expansion, although whole-page search ranks later. `distances` is for whole-page search
+    /// that ranks at once. It has the exact distances of nodes that entered the list by estimate.
     ranked: Vec<u64>,
     distances: Vec<(u32, f32)>,
     /// Pages being read, each with a candidate that waits for it.
@@ -345,8 +345,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             );
         }
         let live = nodes.saturating_sub(dead).max(1);
-        // The list is doubled even if few vectors are deleted, since all deleted vectors may be
-        // near this query.
+        // The list is doubled even if few vectors are deleted, because all of them may be near this
+        // query.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
             // Nodes that do not match the filter are known before the search, so they take no place
             // in the list.
@@ -427,8 +427,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// Ends a query whose traversal is done, and ranks the nodes that were not ranked during the
     /// walk.
     ///
-    /// Returns whether the walk must continue. It must if vectors are apart from lists, and
-    /// candidates that are found to be deleted were replaced by others.
+    /// Returns whether the walk must continue: vectors are apart from lists, and other candidates
+    /// have replaced deleted ones.
     pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
         let mut refused = false;
@@ -620,7 +620,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             .iter()
             .position(|&(awaited, _)| awaited == page.number())
         {
-            // Without sharing, each candidate has its own read, so a page serves one candidate.
+            // If candidates do not share pages, each candidate has its own read, so a page serves
+            // one candidate.
             due.push(self.awaited.remove(at).1);
         }
         let mut arrival = Arrival::default();

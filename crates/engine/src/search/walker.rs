@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     pub(crate) growth: Growth,
     pub(crate) widest: usize,
     /// The reads of [`Way::Before`]. If further probes would cost more, a query of a cluster index
-    /// reads all matches instead. It is infinite if the caller requested the strategy.
+    /// reads all matches instead. The number is infinite if the caller requested the strategy.
     pub(crate) before: f64,
     /// The most candidates that a query may keep if some are deleted. It applies only if it exceeds
     /// twice the list size.
@@ -65,8 +65,8 @@ pub(crate) struct Plan {
     /// The first node inserted since the last build or merge, if codes hardly distinguish such
     /// nodes ([`drifted_from`](Index::drifted_from)).
     pub(crate) drifted_from: Option<u32>,
-    /// The list size of a further walk, for queries that have such nodes among their results
-    /// ([`further`](mod@super::further)). It is 0 if there is no further walk.
+    /// The list size of a further walk, for queries that have nodes from `drifted_from` on among
+    /// their results ([`further`](mod@super::further)). It is 0 if there is no further walk.
     pub(crate) further: usize,
     /// How the further walk uses its pages.
     pub(crate) further_uses: Uses,
@@ -79,8 +79,8 @@ pub(crate) struct Plan {
     /// The approximate largest number of nodes that are nearer than the last match of the longest
     /// list. Memory is reserved for them. Without a filter, the number is the list size.
     pub(crate) walked: usize,
-    /// The part of the places of its list at which a walk also expands nodes that do not match,
-    /// from the nearest on ([`THROUGH`](super::ways)). Without a filter, it is 1.
+    /// The share of the list's places, from the nearest on, at which a walk also expands nodes that
+    /// do not match ([`THROUGH`](super::ways)). Without a filter, it is 1.
     pub(crate) through: f64,
     /// The longest list for a walk that begins again because it found too few results.
     pub(crate) longest: usize,

@@ -13,14 +13,14 @@
 //! of `list` matches, the search would visit `list / s` nodes, and with a list of k matches `k / s`
 //! nodes. The planner takes a number in between, `list` times the power [`GROWTH`] of s: 1.4 times
 //! as many nodes as without a filter if s is 1/2, and 2.8 times if s is 1/10. The list keeps at
-//! least [`LEAST`] times k matches, or k and half of the rest of the list if that is fewer. With a
-//! recall target, a list of up to [`LEAST`] times k is not shortened.
+//! least [`LEAST`] times k matches, or k plus half of the list's other places if that is fewer.
+//! With a recall target, a list of up to [`LEAST`] times k is not shortened.
 //!
 //! **Through.** About `list / s` nodes are nearer than the last match of the list. Most matches
 //! among them are neighbours of several nearer nodes. So a walk finds the codes of these matches
 //! without expanding all nodes around them. It expands each match of its list. It expands a node
-//! that does not match only at one of the first places of the candidate list: `list`, plus the part
-//! [`THROUGH`] of the `list / s - list` nodes that do not match.
+//! that does not match only at one of the first places of the candidate list. There are `list` such
+//! places, plus the part [`THROUGH`] of the `list / s - list` nodes that do not match.
 //!
 //! **Recall.** With a recall target, each query has its own list size, with or without a filter.
 //! The distance of the k-th nearest vector, matching or not, gives the list size without the filter
@@ -44,8 +44,8 @@
 //! **All.** If a search ranks every vector anyway ([`looks_at`](crate::update::looks_at)), *before*
 //! reads the vectors of all matches and compares no codes.
 //!
-//! The selectivity is exact, because the set of matching nodes is known by then. [`Explained`]
-//! reports the estimates and the choice.
+//! The selectivity is exact, because the set of matching nodes is known before the choice.
+//! [`Explained`] reports the estimates and the choice.
 
 use std::ops::AddAssign;
 
@@ -72,9 +72,9 @@ named! {
     }
 }
 
-/// The choices of a search with a filter, and the estimates behind them. Its cost is in the
-/// [counters](crate::SearchResults::counters). If several indexes were
-/// [searched as one](crate::Catalog::search_filtered), the numbers are sums over them.
+/// The choices of a search with a filter, and the estimates behind them. The cost of the search is
+/// in the [counters](crate::SearchResults::counters). If several indexes were [searched as
+/// one](crate::Catalog::search_filtered), the numbers are sums over them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// The number of matching vectors, including those deleted since the last checkpoint.
@@ -155,10 +155,10 @@ const GROWTH: f64 = -0.45;
 /// is hardly longer than k, k and half of the remainder are enough.
 const LEAST: f64 = 2.0;
 
-/// The part of the nodes that do not match for which a walk's list has places. A walk expands a
-/// node that does not match only at one of the first places of its list: one for each match, and
-/// these. With 1 in place of a half, walks of photo-sift-1m with a filter of a tenth took 55 reads
-/// in place of 37, with the same recall (.993, measured by hand).
+/// A walk expands a node that does not match only at one of the first places of its list. There is
+/// one such place for each match, and this number for each node that does not match. With 1 in
+/// place of a half, walks of photo-sift-1m with a filter of selectivity .1 took 55 reads in place
+/// of 37, with the same recall (.993, measured by hand).
 const THROUGH: f64 = 0.5;
 
 /// The list size with which builds measure reads.
@@ -479,7 +479,8 @@ mod tests {
             let times = |share| Growth::new(33, near, share).of(probes) / probes;
             assert_eq!(times(1.0), 1.0);
             assert!(times(0.5) <= 1.4 && times(0.1) <= 3.0, "{probes}");
-            // Far away, nearly all vectors that are nearer than the k-th match are met.
+            // If the matches are far away, the probes meet nearly all vectors that are nearer than
+            // the k-th match.
             let share: f64 = 1e-6;
             let needed = near / share / probes;
             assert!((1.0..1.01).contains(&(times(share) / needed)), "{probes}");

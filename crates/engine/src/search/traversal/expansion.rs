@@ -1,7 +1,7 @@
 //! Expansion of a node whose record is in memory: scores its neighbours, and ranks the node.
 //!
 //! ```text
-//!   record ──list──> amended by what waits ──> neighbours not yet seen ──codes──> candidate list
+//!   record ──list──> with pending changes ──> neighbours not yet seen ──codes──> candidate list
 //!      └───vector──> exact distance ──> results          (now, or when the traversal is done)
 //! ```
 
@@ -429,8 +429,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// Replaces the estimates by low codes in `scores` by estimates by high codes, for the nodes in
-    /// `fresh`.
+    /// For the nodes in `fresh`, replaces the estimates in `scores`, which are by low codes, with
+    /// estimates by high codes.
     fn go_on(&mut self, code_parts: CodeParts<'_>) {
         let (table, fresh, timer) = (&self.table, &self.fresh, self.setting.timer);
         let (sums, scores) = (&mut self.sums, &mut self.scores[..fresh.len()]);

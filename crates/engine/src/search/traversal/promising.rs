@@ -57,7 +57,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
 
     /// Requests the vectors of the best candidates before it requests lists. If vectors are apart
     /// from lists, a search that may stop early needs exact distances soon. Returns the number of
-    /// vector reads in flight. The search has as many fewer reads for lists.
+    /// vector reads in flight, by which the search reduces its reads of lists.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
