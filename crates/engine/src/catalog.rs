@@ -68,9 +68,9 @@ pub struct CatalogOptions {
     /// The memory limit of all indexes together, in bytes. It includes the program and the queries
     /// in flight. `None` sets no limit.
     pub memory: Option<u64>,
-    /// The options with which each index is opened. Its `memory` must be `None`, since the catalog
-    /// has one budget for all indexes. Its `watch_recall` must be `None` too. Each open index has a
-    /// `cache` of its own.
+    /// The options with which each index is opened. Its `memory` must be `None`, because the
+    /// catalog has one budget for all indexes. Its `watch_recall` must be `None` too. Each open
+    /// index has a `cache` of its own.
     pub open: OpenOptions,
     /// The time that a call waits if the indexes in use fill the memory budget; the default is 10
     /// seconds. A call waits if it opens an index for changes. A call that opens an index for

@@ -41,7 +41,7 @@ const INDEX_BYTES: u64 = 16 << 10;
 const MODEL_BYTES: u64 = 64 << 10;
 
 /// The time after which a thread that waits for memory checks the ledger again. It must check,
-/// since the drop of an index that was only searched sends no signal.
+/// because the drop of an index that was only searched sends no signal.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// The state that a catalog shares with the callers that have its indexes. It exists until the
@@ -229,7 +229,7 @@ impl Budget {
 }
 
 impl Budget {
-    /// Opens an index for a caller. It replaces the index with the number `instead`.
+    /// Opens an index for a caller. The new index replaces the index with the number `instead`.
     fn open_once(self: &Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error> {
         let mut grant = None;
         let index = self.read(path, |wanted| {

@@ -620,7 +620,8 @@ impl Ledger {
             }
             alive
         });
-        // An index that replaced one of these indexes may already use the memory of its codebook.
+        // An index that replaced a dropped index may already use the memory of the dropped index's
+        // codebook.
         let is_over = |ledger: &Self| ledger.budget.is_some_and(|budget| ledger.sum() > budget);
         while is_over(self) && self.drop_spare_codebook(false) {}
     }

@@ -116,7 +116,7 @@ impl Schema {
 
     /// Returns a warning for each new name that is probably misspelt: it differs from the name of a
     /// column of this schema by one edit, or only in case. Columns of the Python package itself are
-    /// left out, since a program makes their names.
+    /// left out, because a program makes their names.
     pub fn misspelt<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let is_new = |name: &&str| self.get(name).is_none() && !name.starts_with(OF_PACKAGE);
         let new = names.into_iter().filter(is_new);

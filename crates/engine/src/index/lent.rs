@@ -199,7 +199,7 @@ impl fmt::Debug for Opener {
 
 impl Opener {
     /// The options with which the index is opened. For an index of a catalog they have no `memory`,
-    /// since the catalog has the budget.
+    /// because the catalog has the budget.
     pub fn options(&self) -> &OpenOptions {
         &self.options
     }
@@ -214,7 +214,7 @@ impl Opener {
     }
 
     /// Does the same as [`open`](Self::open), with the progress of
-    /// [`Index::open_observed`]. An index of a catalog reports no progress, since it is not
+    /// [`Index::open_observed`]. An index of a catalog reports no progress, because it is not
     /// unpacked.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! The graph of an index in memory, *unpacked*: rows of a CSR graph (second-tier memory paper, §5)
-//! in place of compressed pages.
+//! in place of compressed pages. A row has the list and the vector of one node.
 //!
 //! If an index fits into memory as a whole, a search spends half of its time decoding lists and
 //! vectors (docs/measured.md, "Unpacked indexes"). So if an index is opened for reading, and its
@@ -13,7 +13,8 @@
 //!
 //! The rows are the checkpoint as it was opened: its files, its placement and its pending changes.
 //! Pages stay in memory instead if an index is opened for changes, belongs to a catalog, or is
-//! calibrated. A list size counts more in rows than in pages, and a measurement is for pages.
+//! calibrated. For the same list size, a search of rows uses a longer candidate list than a search
+//! of pages, and a calibration is for pages.
 
 use parking_lot::Mutex;
 use stratann_layout::{CsrShape, Manifest};
@@ -79,7 +80,7 @@ fn most_pending(stores: &GraphStores) -> usize {
 /// end at about the same time.
 const SHARES: u32 = 64;
 
-/// The number of rows with one lock. Threads seldom wait, since different pages of a build have
+/// The number of rows with one lock. Threads seldom wait, because different pages of a build have
 /// different nodes.
 const LOCKED_ROWS: usize = 256;
 

@@ -60,7 +60,7 @@ struct Built<'a> {
 }
 
 enum Source<'a> {
-    /// Row numbers. The values are the next row number and the exclusive end.
+    /// The ids are row numbers. The values are the next row number and the exclusive end.
     Rows(u64, u64),
     /// A file of ids, and the position of its next entry.
     Table(&'a IdTable, u64, Box<LastBlock>),
@@ -122,7 +122,7 @@ impl<'a> Built<'a> {
 }
 
 /// The `most` lowest live ids of the build from `least` on, in descending order. They are read from
-/// all records, since an earlier version wrote the index without a file of ids.
+/// all records, because an earlier version wrote the index without a file of ids.
 fn least_of(
     look_up: &LookUp<'_>,
     dead: Option<Dead<'_>>,

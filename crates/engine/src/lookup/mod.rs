@@ -199,7 +199,8 @@ impl LookUp<'_> {
     /// Looks up all ids that were not found yet.
     fn find(&self, wanted: &mut Wanted) -> Result<(), Error> {
         let mut left = wanted.left();
-        // The older graph is read first, since an id may briefly be in both graphs during a merge.
+        // The older graph is read first, because an id may briefly be in both graphs during a
+        // merge.
         for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
             for &id in &left {
                 if let Some(vector) = fresh.vector_at(id, moment) {

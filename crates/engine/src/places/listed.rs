@@ -34,7 +34,7 @@ pub struct Copies {
 /// machine made, and the copies of the same checkpoint that another machine made.
 ///
 /// # Errors
-/// The call fails for a place in memory, since its copies cannot be listed. It also fails if a
+/// The call fails for a place in memory, because its copies cannot be listed. It also fails if a
 /// folder or a server cannot be read.
 pub fn copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Error> {
     all(index, places, false)

@@ -110,8 +110,8 @@ impl Full {
     }
 
     /// Merges in the background when a merge is due, until the returned value is dropped. The next
-    /// merge would release the checkpoint before the last merge. So it waits while a query may use
-    /// that checkpoint. Returns `None` if the index is open only for reading.
+    /// merge would release the checkpoint before the last merge. So the next merge waits while a
+    /// query may use that checkpoint. Returns `None` if the index is open only for reading.
     ///
     /// # Errors
     /// A thread could not be started.
@@ -150,9 +150,10 @@ impl Full {
         self.states.forget_before();
     }
 
-    /// Inserts rows of the collection's element type, one after another. If the index has a vector
-    /// with the id of a row, the row replaces it. When this call returns, the rows are durable
-    /// according to [`WriteOptions::durability`], and every ranking that begins later sees them.
+    /// Inserts vectors of the collection's element type, which `rows` has one after another. If the
+    /// index already has an id, the new vector replaces the old one. When this call returns, the
+    /// vectors are durable according to [`WriteOptions::durability`], and every ranking that begins
+    /// later sees them.
     ///
     /// # Errors
     /// Fails as [`LiveIndex::upsert`] does, and if the index was opened only for reading.
@@ -388,9 +389,9 @@ impl View {
         })
     }
 
-    /// Appends vectors that the merge after this checkpoint added to the next checkpoint. `since`
-    /// has the changes after that merge. Vectors that these changes deleted or replaced are left
-    /// out. If at least `k` vectors remain, at least `k` are appended.
+    /// The merge after this checkpoint wrote waiting vectors into the next checkpoint. The call
+    /// appends such vectors. `since` has the changes after that merge. Vectors that these changes
+    /// deleted or replaced are left out. If at least `k` vectors remain, at least `k` are appended.
     fn merged_since(
         &self,
         query: &[u8],

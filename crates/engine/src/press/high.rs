@@ -25,13 +25,13 @@ use crate::{Error, Index, OpenOptions};
 const SAMPLE: usize = 10_000;
 /// After this many bytes of lists, a round visits no more candidates, and the next round continues.
 /// With a useful beam width, lists have far fewer bytes. With a very wide beam, the limit ensures
-/// that lists neither exhaust the memory of a server nor exceed a frame.
+/// that lists neither exhaust the memory of a server nor exceed a message.
 const ROUND: usize = 1 << 20;
 /// The count of the popularity of nodes reads this many lists at a time, which takes some
 /// milliseconds.
 const COUNTED: u32 = 1 << 13;
-/// The most bytes of data, apart from codes, that a compute server may need. A frame of the servers
-/// carries 16 MiB.
+/// The most bytes of data, apart from codes, that a compute server may need. A message of the
+/// servers carries 16 MiB.
 const MOST_CENTROIDS: usize = (16 << 20) - (64 << 10);
 /// The number of tables of the list codec.
 const TABLES: usize = 4;
@@ -63,7 +63,7 @@ impl High {
     ///
     /// # Errors
     /// - There is no index at `path`, or servers cannot share it. They cannot share an index of
-    ///   more than about 16,000 dimensions, since a message cannot carry its centroids.
+    ///   more than about 16,000 dimensions, because a message cannot carry its centroids.
     /// - A file is damaged, or `progress` interrupts.
     /// - Another checkpoint is committed during the call ([`Error::Outdated`]).
     pub fn open(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<High, Error> {

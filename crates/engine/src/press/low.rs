@@ -181,7 +181,7 @@ pub struct LowQuery {
 }
 
 impl LowQuery {
-    /// Begins a query. `query` is one row of the collection's element type.
+    /// Begins a query. `query` is one vector of the collection's element type.
     ///
     /// `list` is the length of the high list (D_high). `press` has the length of the low list, and
     /// the share of the low list that a round refines. The call appends the start nodes with their
@@ -190,7 +190,7 @@ impl LowQuery {
     /// offloaded.
     ///
     /// # Errors
-    /// The row has a wrong length, has NaN or infinity, or is zero under cosine. Also `list` must
+    /// The query has a wrong length, has NaN or infinity, or is zero under cosine. Also `list` must
     /// not be 0, and `press` must have numbers that a search accepts.
     pub fn begin(
         &mut self,

@@ -166,8 +166,8 @@ impl LowList {
     }
 
     /// The number of nodes to take at once from a list of length `len`. It is at most the number
-    /// that a message can carry. This holds in one process too, so that one process and several
-    /// servers find the same results.
+    /// that a message can carry. The limit holds in one process too, so that one process and
+    /// several servers find the same results.
     fn share(&self, len: usize) -> usize {
         // If rounding leaves the product just below a whole number, the small addend prevents the
         // truncation to the number below.
@@ -220,8 +220,8 @@ mod tests {
 
     #[test]
     fn the_nearest_that_are_left_are_taken_a_share_of_the_list_at_a_time() {
-        // A row has one element, and each row is a centroid. So the code of a row equals its
-        // element.
+        // A vector has one element, and each vector is a centroid. So the code of a vector equals
+        // its element.
         let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
         let mut codes = vec![0; 256];
@@ -238,7 +238,7 @@ mod tests {
         for expected in [6, 12, 18, 20, 20] {
             low.take(&mut taken, &mut distances);
             assert_eq!(taken, (0..expected).collect::<Vec<u32>>());
-            // The 256 centroids are the rows themselves.
+            // The 256 centroids are the vectors themselves.
             let right = |(&node, &distance): (&u32, &f32)| distance == (node * node) as f32;
             assert!(taken.len() == distances.len() && taken.iter().zip(&distances).all(right));
         }

@@ -118,13 +118,13 @@ impl Collection {
         Ok(Self::of(&stored::manifest(&volume)?))
     }
 
-    /// The bytes of a row.
+    /// The bytes of a vector.
     pub fn row_bytes(&self) -> usize {
         self.dim as usize * self.element.size()
     }
 
     /// The bytes of a query in the form in which a compute server sends it. If elements have one
-    /// byte, this form is the row itself. Otherwise it is the row after [`Rounding`].
+    /// byte, this form is the query itself. Otherwise it is the query after [`Rounding`].
     pub fn query_bytes(&self) -> usize {
         match is_rounded(self.element) {
             true => Rounding::bytes_of(self.dim as usize),
@@ -243,7 +243,7 @@ pub(crate) fn far() -> Error {
 /// The number of nodes that a round visits. It is 1 in round 0, then 2, 4 and so on, up to the beam
 /// width.
 ///
-/// On the way to the query's neighbourhood, one node a round is enough, since the candidates of
+/// On the way to the query's neighbourhood, one node a round is enough, because the candidates of
 /// further nodes would soon be dropped. A search then needs about two more rounds than with a fixed
 /// width. In DistVS, the width is fixed. With a fixed width of 8, PRESS took 1.25 times the work on
 /// photo-sift-100k, and 1.14 times the work on package-text.

@@ -48,7 +48,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Begins a count for `nodes` nodes. It has not read any list.
+    /// Begins a count for `nodes` nodes. The new count has read no list.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             degrees: vec![0; nodes],

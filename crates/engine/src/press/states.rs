@@ -236,7 +236,7 @@ impl States {
 }
 
 impl Live {
-    /// The collection of the last checkpoint. No other process commits a checkpoint, since this
+    /// The collection of the last checkpoint. No other process commits a checkpoint, because this
     /// process has the index's lock.
     fn newest(&self, now: Instant) -> Collection {
         let mut known = self.known.lock();
@@ -368,8 +368,8 @@ mod tests {
             states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
-        // If a call uses the last checkpoint or an unknown checkpoint, this does not prolong the
-        // time of the older checkpoint.
+        // A call that uses the last checkpoint or an unknown checkpoint does not prolong the time
+        // of the older checkpoint.
         let last = now;
         while now < last + KEPT {
             states.tidy_at(now, None);

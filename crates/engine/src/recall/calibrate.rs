@@ -9,26 +9,27 @@
 //! ```
 //!
 //! For clusters, numbers of probes replace list sizes, and the distance of the nearest head
-//! replaces the distance of the k-th nearest vector, since a search knows the former before it
-//! reads. An index of the preset `distvs` is measured with PRESS, like its later searches.
+//! replaces the distance of the k-th nearest vector, because a search knows the distance of the
+//! nearest head before it reads. An index of the preset `distvs` is measured with PRESS, like its
+//! later searches.
 //!
-//! A build chooses its queries ([`queries`](super::queries)): rows, and vectors made of rows. A row
-//! that is a query is excluded from its own results. The measurement may traverse its node or not.
-//! If it does, recall is too high, since the list of this node has the nearest vectors. If it does
-//! not, recall is too low, since the neighbours that the node connects are not linked to each
-//! other.
+//! A build chooses its queries ([`queries`](super::queries)): vectors of the index (*rows*), and
+//! vectors made of rows. A row that is a query is excluded from its own results. If its search
+//! traverses the node of the row, the measured recall is too high, because the list of this node
+//! has the nearest vectors. If the search does not, the recall is too low, because the neighbours
+//! that the node connects are not linked to each other.
 //!
-//! The true recall is the recall of rows that were held out of the build. The share that their
-//! searches miss is about the geometric mean of two missed shares: with and without traversal of
-//! the node. The following figures are recall@10 with the list sizes 13, 17, 22 and 29. On
-//! package-text, held-out rows find .949, .971, .982 and .988. With traversal, rows find .969,
-//! .985, .992 and .996. Without traversal, they find .926, .953, .962 and .970. The mean gives
-//! .952, .973, .982 and .988. On photo-sift-100k, held-out rows find .942, .968, .983 and .992, and
-//! the mean gives .931, .962, .980 and .990. So each row is searched twice, with and without
-//! traversal of its node.
+//! The true recall is the recall of rows that were held out of the build. The share that searches
+//! for such held-out rows miss is about the geometric mean of the shares that searches for rows of
+//! the index miss with and without traversal of the node. The following figures are recall@10 with
+//! the list sizes 13, 17, 22 and 29. On package-text, held-out rows find .949, .971, .982 and .988.
+//! With traversal, rows find .969, .985, .992 and .996. Without traversal, they find .926, .953,
+//! .962 and .970. The mean gives .952, .973, .982 and .988. On photo-sift-100k, held-out rows find
+//! .942, .968, .983 and .992, and the mean gives .931, .962, .980 and .990. So each row is searched
+//! twice, with and without traversal of its node.
 //!
-//! A user's own queries are better. Queries far from all rows need the largest list sizes, and rows
-//! represent such queries worst. [`calibrate`] accepts a user's queries.
+//! A user's own queries are better. Queries that are far from all vectors need the largest list
+//! sizes, and rows represent such queries worst. [`calibrate`] accepts a user's queries.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -52,9 +53,10 @@ use crate::search::LeftOut;
 use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds, stored};
 
-/// A collection with fewer rows is not measured.
+/// A collection with fewer vectors is not measured.
 pub(crate) const LEAST_ROWS: usize = 5_000;
-/// Rows count up to the distance below which one in this many made queries is.
+/// Queries that are vectors of the index count only up to a distance: one in this many made queries
+/// is nearer.
 const NEARER: usize = 10;
 /// The least number of queries that a user may give. The mean recall of fewer queries differs much
 /// from the mean recall of later queries.
@@ -96,8 +98,8 @@ pub struct Calibration {
     pub probes: bool,
 }
 
-/// Returns the values of k for which the index has enough vectors. If the queries are rows, a row
-/// is no result of its own query.
+/// Returns the values of k for which the index has enough vectors. If the queries are vectors of
+/// the index, a query is not its own result.
 fn ks_of(index: &Index, of_rows: bool) -> Vec<u32> {
     let vectors = index.live().saturating_sub(usize::from(of_rows));
     KS.into_iter().filter(|&k| k as usize <= vectors).collect()
@@ -387,7 +389,7 @@ fn search(
 }
 
 /// Makes buckets of queries by distance. Leaves out queries without a k-th nearest vector. `at` is
-/// the position of k. The first `rows` queries are rows of the index. If `ways` has two kinds of
+/// the position of k. The first `rows` queries are vectors of the index. If `ways` has two kinds of
 /// search, the missed share is the geometric mean of both missed shares.
 fn bands(
     distances: &[Option<f32>],
@@ -445,11 +447,12 @@ fn bands(
 /// opened again.
 ///
 /// `queries` should resemble future queries. If it is `None`, the call measures as a build does:
-/// with rows of the index, and in most graph indexes also with vectors made of rows. A made vector
-/// is a row plus .2, .35 or .5 times the difference of two other rows. For clusters, PRESS, and
-/// vectors stored apart from lists, the queries are only rows.
+/// with vectors of the index, and in most graph indexes also with made vectors. A made vector is a
+/// vector of the index plus .2, .35 or .5 times the difference of two others. For clusters, PRESS,
+/// and vectors stored apart from lists, no queries are made.
 ///
-/// The call locks the index. It does not include vectors inserted since the checkpoint.
+/// The call locks the index. The measurement does not include vectors inserted after the
+/// checkpoint.
 ///
 /// # Errors
 /// Fails as [`Index::open`] does. It also fails if another process has the index open for changes,
@@ -599,13 +602,14 @@ mod tests {
 
     #[test]
     fn rows_count_where_they_are_nearer_than_made_queries_begin() {
-        // All results of rows are found, and no result of made queries.
+        // Queries that are vectors of the index find all results, and made queries find none.
         let distances: Vec<Option<f32>> =
             (0u8..100).chain(50..150).map(|d| Some(d.into())).collect();
         let found = |query: usize| vec![vec![if query < 100 { 1.0 } else { 0.0 }]];
         let way: Shares = (0..200).map(found).collect();
         let bands = bands(&distances, 100, &[way], 0, 10);
-        // A tenth of the made queries is nearer than 60. So 60 rows and 100 made queries count.
+        // A tenth of the made queries is nearer than 60. So 60 vectors of the index and 100 made
+        // queries count.
         assert_eq!(bands.len(), 2);
         let of = |band: &RecallBand| (band.distance, band.recalls[0]);
         assert_eq!(of(&bands[0]), (40.0, 0.75));

@@ -42,8 +42,8 @@ impl Depth {
         }
     }
 
-    /// Computes the depth for a recall target from a measurement with rows of the index. `lists`
-    /// has the measured list sizes, which ascend. The depth is at least `least`.
+    /// Computes the depth for a recall target from a measurement with vectors of the index as
+    /// queries. `lists` has the measured list sizes, which ascend. The depth is at least `least`.
     pub(crate) fn new(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self::measured(lists, table, recall, least);
         depth.go_on(lists.last().copied().unwrap_or(1) as f32);

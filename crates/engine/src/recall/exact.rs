@@ -120,8 +120,8 @@ impl Heap {
 }
 
 impl<'q> Nearest<'q> {
-    /// Begins a comparison with `queries`, which are consecutive rows of the index's element type.
-    /// `ks` has the k of each query. Each k is at least 1.
+    /// Begins a comparison with `queries`, which are consecutive vectors of the index's element
+    /// type. `ks` has the k of each query. Each k is at least 1.
     pub(super) fn new(index: &Index, queries: &'q [u8], ks: &[usize], threads: usize) -> Self {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let each = ks.len().div_ceil(threads.max(1)).max(1);
@@ -223,8 +223,8 @@ impl Wants for AllBut<'_> {
     }
 }
 
-/// Returns the `k` nearest vectors of each query, nearest first. `queries` are consecutive rows of
-/// the index's element type.
+/// Returns the `k` nearest vectors of each query, nearest first. `queries` are consecutive vectors
+/// of the index's element type.
 ///
 /// `left_out` has the nodes to exclude, one for each of the first queries. Deleted vectors, and
 /// vectors that were inserted after the checkpoint, are excluded too.

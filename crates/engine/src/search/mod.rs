@@ -187,15 +187,15 @@ pub struct SearchOptions {
 
 /// The most queries in flight on a thread, for a batch that is too short to try several numbers
 /// (`bench/in-flight.toml` compares numbers). In every batch, the candidate lists of these queries
-/// together have at most `CHOSEN_LISTS` places, since the memory of a query grows with its list
+/// together have at most `CHOSEN_LISTS` places, because the memory of a query grows with its list
 /// size.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
 /// In an [unpacked](Index::is_unpacked) graph, a page has one node. With a list that is longer by
 /// this factor, a search there has the recall of a search of full pages, which uses every node of a
-/// page. An index is unpacked if it has enough memory. So, with the same list size, recall is not
-/// lower with more memory.
+/// page. An index may be unpacked if it has enough memory. So, with the same list size, more memory
+/// does not lower the recall.
 const WITHOUT_MATES: f64 = 1.75;
 
 /// The default number of probes. On photo-sift-100k, 31 probes have recall@10 .987 with `spann` and

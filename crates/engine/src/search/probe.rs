@@ -66,8 +66,8 @@ const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
 /// The matches of a filter count as spread evenly if their share of the probed vectors is at least
 /// this part of the filter's selectivity. In a simulation of the clusters of photo-sift-100k (not a
-/// run of this program), .9 in place of .8 took 1.3 times the probes for evenly spread matches, if
-/// 1 % to 10 % of the vectors match. It found .936 of far matches, in place of .931.
+/// run of this program), 1 % to 10 % of the vectors matched. With .9 in place of .8, it took 1.3
+/// times the probes for evenly spread matches, and found .936 of far matches in place of .931.
 const EVEN: f64 = 0.8;
 /// Matches also count as spread evenly if their number is at most this many standard deviations
 /// below the expected number, which may be chance.

@@ -404,7 +404,7 @@ impl<'a> Reranker<'a> {
         self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
             .await?;
         // If no candidate can be deleted, all vectors are read at once. Otherwise vectors are read
-        // in pieces, since other candidates replace the deleted ones.
+        // in pieces, because other candidates replace the deleted ones.
         let piece = match ranking.admission().refused() {
             0 => usize::MAX,
             _ => PIECE,

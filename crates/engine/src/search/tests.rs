@@ -370,7 +370,7 @@ fn a_budget_has_room_for_the_navigation_graph_only_if_searches_use_it() {
         navigation: Some(true),
         ..options(Preset::DISKANN)
     };
-    // By default, searches use the navigation graph, since the preset of the index does.
+    // By default, searches use the navigation graph, because the preset of the index does.
     assert!(open(Some(64 << 20), None).has_navigation());
     let without = open(Some(64 << 20), Some(false));
     assert_eq!(without.memory().navigation, 0);

@@ -141,8 +141,8 @@ impl Climb {
 /// The phase of the measurement of the current number.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// The number has just changed. This many of the next finished queries do not count, since they
-    /// may have begun before the change.
+    /// The number has just changed. This many of the next finished queries do not count, because
+    /// they may have begun before the change.
     Changes(usize),
     /// The finished queries since the time `since` are counted.
     Counts { answers: usize, since: Instant },

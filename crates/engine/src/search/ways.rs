@@ -317,7 +317,8 @@ pub(super) fn choose(
     plan.candidates = index.candidates(plan.walked, most);
     plan.longest = match index.kind() {
         Kind::Graph(_) => estimates.before as usize,
-        // A query of a cluster index does not begin again, since it probes further clusters itself.
+        // A query of a cluster index does not begin again, because it probes further clusters
+        // itself.
         Kind::Clusters(clusters) => {
             let widest = plan.list.saturating_add(plan.candidates);
             plan.widest = widest.min(clusters.clusters() as usize);

@@ -205,7 +205,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
             scope.spawn(|| {
                 let some = part(&all, 100, 50);
                 while !done.load(Ordering::Relaxed) {
-                    // The list is long, since the links that two threads make differ each time.
+                    // The list is long, because the links that two threads make differ each time.
                     let options = SearchOptions {
                         k: 1,
                         list: 200,
@@ -328,7 +328,7 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     assert!(verify(&copy, &Silent).unwrap().clean());
 }
 
-/// The rows, with lengths scaled by factors up to three.
+/// The vectors, with lengths scaled by factors up to three.
 fn stretched(rows: &Matrix) -> Matrix {
     let mut bytes = vec![0; rows.rows() * rows.row_bytes()];
     rows.read(0, &mut bytes).unwrap();
@@ -410,7 +410,8 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
     };
     build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
     let live = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
-    // The rows are near each other, so their trailing parts continue from page to page in memory.
+    // The vectors are near each other, so their trailing parts continue from page to page in
+    // memory.
     let (first, dim) = (part(&all, 3, 1), all.dim());
     let near: Vec<u8> = (0..40)
         .flat_map(|n| {

@@ -1,5 +1,5 @@
-//! Indexes that began without vectors and took rows without a merge. Searches find each row, or the
-//! index reports that searches miss some rows.
+//! Indexes that began without vectors and took vectors without a merge. Searches find each vector,
+//! or the index reports that searches miss some vectors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn begin(path: &Path, preset: Preset, file: &str, built: usize) {
     .unwrap();
 }
 
-/// Opens an index with one insert after the other, so that the graph depends on the rows only.
+/// Opens an index with one insert after the other, so that the graph depends on the vectors only.
 fn live(path: &Path) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -48,7 +48,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// A search for the nearest vector only. The exact distance shows whether the result is the row
+/// A search for the nearest vector only. The exact distance shows whether the result is the vector
 /// itself.
 fn nearest(list: usize) -> SearchOptions {
     SearchOptions {
@@ -59,7 +59,7 @@ fn nearest(list: usize) -> SearchOptions {
     }
 }
 
-/// Some of the first `count` rows of a file, including the last of these rows.
+/// Some of the first `count` vectors of a file, including the last of these vectors.
 fn some(file: &str, count: usize) -> Matrix {
     let first = head(file, count);
     let step = (count / 50).max(1);
@@ -73,7 +73,7 @@ fn some(file: &str, count: usize) -> Matrix {
     Matrix::new(bytes, rows, first.dim(), first.element()).unwrap()
 }
 
-/// Grows indexes that begin without vectors, without a merge. All rows are found.
+/// Grows indexes that begin without vectors, without a merge. All vectors are found.
 fn rows_are_found(presets: &[Preset], file: &str) {
     for &preset in presets {
         let folder = tempfile::tempdir().unwrap();
@@ -96,7 +96,7 @@ fn rows_are_found(presets: &[Preset], file: &str) {
             }
         }
         drop(index);
-        // A handle for reading finds the same rows.
+        // A handle for reading finds the same vectors.
         let index = Index::open(path, &OpenOptions::default()).unwrap();
         assert_eq!(index.stats().trouble, None, "{}", preset.name);
         let found = index.search(&some(file, 1_500), &nearest(100)).unwrap();
@@ -133,8 +133,8 @@ fn every_row_of_a_few_is_found_where_they_wait_or_join_clusters() {
     rows_are_found(&presets, SIFT_BASE);
 }
 
-/// An index that was built of 128 rows, and grew to 2,000 rows, still has a recall of at least
-/// 0.95.
+/// An index that was built of 128 vectors, and grew to 2,000 vectors, still has a recall of at
+/// least 0.95.
 #[test]
 fn codes_of_128_vectors_serve_the_first_thousands() {
     for (preset, file) in [

@@ -37,18 +37,18 @@ fn matrix(rows: &[f32]) -> Matrix {
     Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
 }
 
-/// The number of rows of the build. The next constant is the number of inserted rows.
+/// The number of vectors of the build. The next constant is the number of inserted vectors.
 const BUILT: usize = 1_500;
 const CAME: usize = 750;
 const QUERIES: usize = 60;
 const LIST: usize = 50;
 
-/// An element of a row of another kind.
+/// An element of a vector of another kind.
 fn shifted(x: f32) -> f32 {
     x + 3.0
 }
 
-/// The built and the inserted rows, and queries of both kinds with their answers.
+/// The built and the inserted vectors, and queries of both kinds with their answers.
 struct Rows {
     built: Matrix,
     came: Matrix,

@@ -13,7 +13,7 @@ use stratann_layout::Manifest;
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, head, slow};
 
-/// Options that build a few thousand rows quickly.
+/// Options that build a few thousand vectors quickly.
 fn quick(preset: Preset) -> BuildOptions {
     let has_graph = preset.layout.is_none_or(|layout| !layout.has_clusters());
     BuildOptions {
@@ -799,7 +799,7 @@ fn verify_finds_files_that_were_mixed_up() {
                 swap();
             }
         }
-        // The other index has another seed, but the same rows and options.
+        // The other index has another seed, but the same vectors and options.
         let other = folder.path().join(format!("{compression}-other"));
         let options = BuildOptions {
             seed: 7,
@@ -953,7 +953,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
         (&texts, Layout::Decoupled, Compression::Paper),
     ]
     .into_iter()
-    // By default, each kind of page once.
+    // By default, the test has each kind of page once.
     .filter(|&(_, layout, compression)| {
         slow() || layout != Layout::Inline && (layout, compression) != (Layout::Decoupled, best)
     }) {

@@ -419,7 +419,7 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 there += other.offloaded;
             }
         }
-        // If the compute server has no codes, there were 16,251 + 546 distances.
+        // If the compute server had no codes, the searches computed 16,251 + 546 distances.
         assert!(20 * some_high <= 21 * all_high, "{some_high} {all_high}");
         // Popular nodes have more distance computations than their share. With any other choice of
         // nodes, both shares would be equal.
@@ -518,7 +518,7 @@ fn ranks(servers: &Servers, of: Collection) -> bool {
     servers.full.collection_of(of.state) == Some(of)
 }
 
-/// The nearest vector of a row, and its distance.
+/// The id of the vector that is nearest to a query, and its distance.
 fn nearest(servers: &Servers, row: &[u8]) -> (u64, f32) {
     let found = servers.search(row, Press::PAPER).ranked;
     (found.ids[0], found.distances[0])
@@ -580,7 +580,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         let [old, new] = both;
         std::mem::swap(&mut old.full, &mut new.full);
     };
-    // The storage with the changes ranks for both checkpoints.
+    // The storage server that has the changes ranks for both checkpoints.
     for turn in 0..2 {
         check(&both[turn], "both");
         full(&mut both);
@@ -757,7 +757,7 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
     };
     build(&head(SIFT_BASE, 6000), folder.path(), &without, &Silent).unwrap();
     for low_codes in LowCodes::ALL.map(Some).into_iter().chain([None]) {
-        // Both indexes have the same rows.
+        // Both indexes have the same vectors.
         let (path, truth) = built(low_codes.unwrap_or(LowCodes::Nested));
         let path = match low_codes {
             Some(_) => path,
@@ -1011,7 +1011,7 @@ fn servers_refuse_what_they_cannot_mean() {
     let bits = [0xFF; 63];
     assert!(Low::new(collection, &centroids, Some(&bits[1..]), codes.clone()).is_err());
     assert!(Low::new(collection, &centroids, Some(&bits), codes[16..].to_vec()).is_err());
-    // The half asks for a node whose code it does not have.
+    // The compute server requests a node whose code it does not have.
     let none = Low::new(collection, &centroids, Some(&[0; 63]), Vec::new()).unwrap();
     let (mut nodes, mut missing) = (Vec::new(), Missing::default());
     below

@@ -192,7 +192,7 @@ fn an_unpacked_graph_has_every_change() {
         for (row, ids) in near.ids.chunks_exact(10).enumerate() {
             let id = row as u64;
             let gone = id < 200 || (ROWS as u64..ROWS as u64 + 100).contains(&id);
-            // Some rows occur twice, so another id may be as near.
+            // Some vectors occur twice, so another id may be as near.
             let itself = near.distances[10 * row] == 0.0 || ids.contains(&id);
             assert!(gone || itself, "{layout} {update:?}: {id} is lost");
             assert!(!(gone && ids.contains(&id)), "{layout}: {id} came back");

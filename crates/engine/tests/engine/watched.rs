@@ -62,7 +62,8 @@ fn narrow(index: &Index) -> SearchOptions {
         list: 10,
         probes: has_clusters.then_some(2),
         strategy: (!has_clusters).then_some(strategy),
-        // The results do not depend on the written pages either.
+        // Without whole pages, the results do not depend on the distribution of nodes over pages
+        // either.
         whole_page: (!has_clusters).then_some(false),
         exact: true,
         ..SearchOptions::default()
@@ -73,7 +74,7 @@ fn found(known: &LiveRecall) -> f64 {
     known.last.unwrap().found
 }
 
-/// The mean and the lowest recall of the results, if the index has these rows. Distances are
+/// The mean and the lowest recall of the results, if the index has these vectors. Distances are
 /// squared.
 fn recall(queries: &Matrix, results: &SearchResults, rows: &[(u64, Vec<u8>)]) -> (f64, f64) {
     let mut shares = Vec::new();
@@ -374,7 +375,7 @@ fn every_metric_is_measured() {
     }
 }
 
-/// Rows around some centres.
+/// Vectors around some centres.
 fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
     let mut state = seed;
     let mut next = || {
@@ -658,7 +659,7 @@ fn a_pass_that_is_interrupted_or_cannot_read_says_so_and_searches_go_on() {
     let mut bytes = std::fs::read(pages).unwrap();
     let end = bytes.len();
     bytes[end - 4_096..end - 2_048].fill(0x5a);
-    // The bytes are written in place, since the index has the file open.
+    // The bytes are written in place, because the index has the file open.
     std::os::unix::fs::FileExt::write_all_at(
         &std::fs::OpenOptions::new().write(true).open(pages).unwrap(),
         &bytes[end - 4_096..],

@@ -310,7 +310,7 @@ impl RecallWatch {
         Ok(())
     }
 
-    /// The most bytes of memory of a watch, if a row has `row_bytes` bytes. They include the
+    /// The most bytes of memory of a watch, if a vector has `row_bytes` bytes. They include the
     /// current sample, a sample that is being measured, and the thread that measures.
     pub(crate) fn memory_bytes(&self, row_bytes: usize) -> u64 {
         let queries = 2 * self.0.most * (row_bytes + size_of::<Served>() + FILTER_BYTES);
@@ -567,7 +567,7 @@ impl LiveIndex {
     /// ended during the call, or if ids were replaced so often that the vectors at the read
     /// timestamp are not known any more.
     pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
-        // The call keeps no reference to the current [`Index`], since a merge may replace it.
+        // The call keeps no reference to the current [`Index`], because a merge may replace it.
         let watch = self.index().watch()?.clone();
         self.measure_recall_by(&watch, progress)
     }

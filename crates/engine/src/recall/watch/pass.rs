@@ -283,7 +283,7 @@ impl Look<'_, '_> {
                         self.meet(Place::Node(node), id, vector);
                     }
                 })?;
-                // This thread computes the distances, since the search threads only read.
+                // This thread computes the distances, because the search threads only read.
                 self.nearest.compare(self.round);
                 progress.advance((end - first).into());
                 first = end;

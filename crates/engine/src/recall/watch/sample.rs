@@ -77,8 +77,8 @@ impl Sample {
     }
 }
 
-/// Whether the text of a filter is short enough for a sample. Only as much of the text is made as
-/// this decision needs.
+/// Whether the text of a filter is short enough for a sample. The function makes no more of the
+/// text than this decision needs.
 fn is_short(filter: &Filter) -> bool {
     struct Room(usize);
     impl fmt::Write for Room {
@@ -111,7 +111,7 @@ impl RecallWatch {
         if end <= watch.next.load(Ordering::Relaxed) {
             return;
         }
-        // A query whose filter is too long is left out, since the memory of a sample is bounded.
+        // A query whose filter is too long is left out, because the memory of a sample is bounded.
         if filter.is_some_and(|filter| !is_short(filter)) {
             return;
         }
@@ -153,8 +153,8 @@ impl RecallWatch {
             draw: sample.draw,
             ..Sample::begin(watch.most)
         };
-        // The number of served queries is not reset. If it were, a search that took its position
-        // before would look like a search after many others.
+        // The number of served queries is not reset. If the number were reset, a search that had
+        // taken its position before would seem to come after many others.
         let served = watch.served.load(Ordering::Relaxed);
         watch.next.store(served, Ordering::Relaxed);
         std::mem::replace(&mut *sample, begun).queries

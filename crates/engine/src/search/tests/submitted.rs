@@ -414,7 +414,7 @@ fn one_whose_pages_are_in_memory_is_ended_between_queries() {
         ..plain()
     };
     let search = index.submit(many.unwrap(), &long, None).unwrap();
-    // A later search runs beside it on the same thread, and keeps its own deadline.
+    // A later search runs beside the long search on the same thread, and keeps its own deadline.
     let soon = Instant::now() + Duration::from_millis(3);
     let short = index.submit(some(1), &plain(), None).unwrap().wait();
     assert!(short.is_ok() && !search.is_done());
