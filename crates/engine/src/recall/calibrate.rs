@@ -8,10 +8,9 @@
 //!               (bands), the mean recall of each
 //! ```
 //!
-//! For clusters, numbers of probes replace list sizes, and the distance of the nearest head
-//! replaces the distance of the k-th nearest vector, because a search knows the distance of the
-//! nearest head before it reads. An index of the preset `distvs` is measured with PRESS, like its
-//! later searches.
+//! For clusters, numbers of probes replace list sizes. The distance of the nearest head replaces
+//! the distance of the k-th nearest vector, because a search knows it before it reads. An index of
+//! the preset `distvs` is measured with PRESS, like its later searches.
 //!
 //! A build chooses its queries ([`queries`](super::queries)): vectors of the index (*rows*), and
 //! vectors made of rows. A row that is a query is excluded from its own results. If its search
@@ -19,13 +18,13 @@
 //! has the nearest vectors. If the search does not, the recall is too low, because the neighbours
 //! that the node connects are not linked to each other.
 //!
-//! The true recall is the recall of rows that were held out of the build. The share that searches
-//! for such held-out rows miss is about the geometric mean of the shares that searches for rows of
-//! the index miss with and without traversal of the node. The following figures are recall@10 with
-//! the list sizes 13, 17, 22 and 29. On package-text, held-out rows find .949, .971, .982 and .988.
-//! With traversal, rows find .969, .985, .992 and .996. Without traversal, they find .926, .953,
-//! .962 and .970. The mean gives .952, .973, .982 and .988. On photo-sift-100k, held-out rows find
-//! .942, .968, .983 and .992, and the mean gives .931, .962, .980 and .990. So each row is searched
+//! The true recall is the recall of rows that were held out of the build. The share of neighbours
+//! that they miss is about the geometric mean of two other shares: those that rows of the index
+//! miss, with and without traversal of the node. The following figures are recall@10 with the list
+//! sizes 13, 17, 22 and 29. On package-text, held-out rows find .949, .971, .982 and .988. With
+//! traversal, rows find .969, .985, .992 and .996. Without traversal, they find .926, .953, .962
+//! and .970. The mean gives .952, .973, .982 and .988. On photo-sift-100k, held-out rows find .942,
+//! .968, .983 and .992, and the mean gives .931, .962, .980 and .990. So each row is searched
 //! twice, with and without traversal of its node.
 //!
 //! A user's own queries are better. Queries that are far from all vectors need the largest list
