@@ -52,8 +52,8 @@ use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
 /// The largest number of indexes that a catalog has open. For each open index, the catalog has the
 /// folder and one file open. If vectors or rows of attributes are stored apart from lists, it has
-/// more files open. If the process may have few open files, the catalog opens fewer indexes, so
-/// that other parts of the process can open files too.
+/// more files open. If the system allows the process few open files, the catalog opens fewer
+/// indexes, so that other parts of the process can open files too.
 pub const MOST_OPEN: usize = 512;
 
 /// The largest number of attempts to open an index that a build replaces during the call.

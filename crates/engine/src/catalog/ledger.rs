@@ -14,9 +14,9 @@
 //!                                      the codebook used last, if it is unused
 //! ```
 //!
-//! The codebook that was used last stays as long as possible. Suppose that two indexes with the
-//! same codebook are used in turn, and memory suffices for only one of them. The codebook is then
-//! not read again.
+//! The codebook that was used last stays as long as possible. So if two indexes with the same
+//! codebook are used alternately, and memory suffices for only one of them, the codebook is not
+//! read again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -65,7 +65,7 @@ struct Newcomer<'a> {
 
 /// The reason for which an index was not admitted.
 pub(super) enum Refusal {
-    /// The index can never fit, or memory is not the reason.
+    /// The index can never fit, or the reason has nothing to do with memory.
     Never(Error),
     /// The index would fit if callers dropped other indexes.
     Beside(Beside),
@@ -486,7 +486,8 @@ impl Ledger {
         let others_lent = self.lent.values();
         let others_lent = others_lent.filter(|charge| charge.number != newcomer.instead);
         let rest: u64 = others_lent.map(|charge| charge.most - charge.bytes).sum();
-        // If an index is opened while others are being changed, a caller may change it next.
+        // If an index is opened while other indexes are open for changes, a caller may open it for
+        // changes next.
         let is_lent = self.lent.contains_key(&newcomer.charge.number);
         let next = self.lent.values().map(|charge| charge.most).max();
         let rest = rest + next.filter(|_| !is_lent).unwrap_or(0);

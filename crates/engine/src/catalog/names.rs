@@ -39,8 +39,8 @@ impl IndexPaths {
             Ok(facts) if facts.is_dir() => None,
             Ok(_) => Some("a file"),
             Err(error) if stored::is_absent(&error) => Some("not there"),
-            // The process may not read the directory, or the disk failed. So it is unknown whether
-            // the directory is an index.
+            // The process has no right to read the directory, or the disk failed. So it is unknown
+            // whether the directory is an index.
             Err(error) => {
                 let place = path.display().to_string();
                 return Err(TierError::io("look at", place, 0, 0, error).into());

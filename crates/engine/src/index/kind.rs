@@ -119,8 +119,7 @@ impl Kind {
     pub(super) fn files(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.files(),
-            // Pages of clusters are never kept in memory. A read is as large as the largest
-            // cluster.
+            // Pages of clusters do not stay in memory. A read is as large as the largest cluster.
             Self::Clusters(clusters) => {
                 let extents = PageFile {
                     several: clusters.largest_read(),

@@ -92,8 +92,8 @@ impl Drop for Grant {
 pub(crate) struct Lent {
     lender: Arc<dyn Lender>,
     number: u64,
-    /// The grant. If the lender itself has a reference to the index, it notices the drop of the
-    /// index, and there is no grant.
+    /// The grant. If the lender itself has a reference to the index, the lender notices the drop of
+    /// the index, and needs no grant.
     grant: Option<Arc<Grant>>,
 }
 

@@ -13,8 +13,8 @@ use crate::{Error, LiveIndex};
 const TRIES: usize = 8;
 
 impl Snapshot {
-    /// The nodes of the given ids. The result does not have ids whose vectors were not on storage
-    /// at the read timestamp.
+    /// The nodes of the given ids. The result has only ids whose vectors were on storage at the
+    /// read timestamp.
     ///
     /// # Errors
     /// The call fails for the reasons of [`Index::vectors`](crate::Index::vectors).

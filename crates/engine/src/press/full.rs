@@ -42,12 +42,12 @@ pub struct Ranked {
     /// The number of computed distances to nodes. Distances to vectors that wait for a merge do not
     /// count.
     pub computations: u64,
-    /// The number of nodes that may not be results, because their vectors were deleted or replaced.
+    /// The number of nodes that cannot be results, because their vectors were deleted or replaced.
     pub refused: u32,
 }
 
 impl Full {
-    /// The checkpoint before the last merge is kept for this time after its last use.
+    /// The checkpoint before the last merge stays available for this time after its last use.
     pub const KEPT: Duration = states::KEPT;
 
     /// Opens the vectors of the index at `path` for reading, with `threads` threads to rank.

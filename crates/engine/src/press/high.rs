@@ -187,12 +187,12 @@ impl High {
         super::low::encode(&centroids, self.entry, self.lists.model())
     }
 
-    /// Appends the low codes of those nodes in `nodes` that are among the `kept` most popular
-    /// nodes. Each code has `low_bytes` bytes.
+    /// Appends the low codes of the nodes in `nodes` that are among the `kept` most popular nodes
+    /// of the collection. Each code has `low_bytes` bytes.
     ///
     /// Before the codes, the call appends a bit for each node in `nodes`, from the lowest bit of
     /// the first byte on. The bit is set if the code of the node follows. If `kept` covers the
-    /// whole collection, no bits and all codes are appended. If the popularity of nodes is not
+    /// whole collection, the call appends all codes and no bits. If the popularity of nodes is not
     /// [known](Self::knows_popular) yet, the call first counts it.
     ///
     /// # Errors

@@ -170,7 +170,8 @@ pub struct LowQuery {
     /// The positions of the codes of `fresh`, if some codes are offloaded.
     places: Vec<u32>,
     distances: Vec<f32>,
-    /// The nodes with offloaded codes that the query has met, and that no step has requested yet.
+    /// The nodes with offloaded codes that the query has found in lists, and that no step has
+    /// requested yet.
     missing: Vec<u32>,
     /// The nodes that the last step offered with its request. The next field is the number of nodes
     /// to take from the offered and the requested nodes.

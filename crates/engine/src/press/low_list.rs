@@ -146,9 +146,10 @@ impl LowList {
         }
     }
 
-    /// Appends the nearest nodes that are not taken yet, without taking them. Their number is at
-    /// most the number of nodes that the step will take when it knows the estimates of `asked` more
-    /// nodes. Returns this number, and the largest estimate with which a node would enter the list.
+    /// Appends the nearest nodes of the list that are not taken yet, and leaves them untaken. When
+    /// the step knows the estimates of `asked` more nodes, it takes a number of nodes. The call
+    /// appends at most as many. Returns this number, and the largest estimate with which a node
+    /// would enter the list.
     pub(super) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);

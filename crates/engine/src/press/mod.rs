@@ -97,7 +97,7 @@ impl Collection {
         let hash = blake3::hash(&manifest.encode());
         let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
         Self {
-            // The id is never 0, since 0 means that there is no checkpoint.
+            // The id is never 0, because 0 means that there is no checkpoint.
             state: u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1),
             nodes: manifest.vectors as u32,
             dim: manifest.dimension,

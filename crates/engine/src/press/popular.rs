@@ -4,7 +4,7 @@
 //! (`missing.rs`).
 //!
 //! The popularity of a node is its in-degree. Searches meet nodes with many incoming links most
-//! often, so half of the codes suffice for more than half of the distances.
+//! often, so half of the codes suffice for more than half of the distance computations.
 //!
 //! ```text
 //!   sent, for some nodes         a bit for each, from the lowest of the first byte on: whether its

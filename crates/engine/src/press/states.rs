@@ -97,12 +97,12 @@ pub(super) struct Live {
 struct Known {
     /// The collections and indexes of these checkpoints, oldest first.
     states: Vec<(Collection, Arc<Index>)>,
-    /// The last time at which a caller used an older checkpoint, or a new checkpoint was first
-    /// noticed here.
+    /// The last time at which a caller used an older checkpoint, or at which this process first
+    /// noticed a new checkpoint.
     asked: Instant,
 }
 
-/// The checkpoint before the last merge is kept for this time after its last use.
+/// The checkpoint before the last merge stays available for this time after its last use.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
 
 impl States {
@@ -360,8 +360,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (states, [first, second]) = merged(&folder.path().join("index"));
         let (began, step) = (Instant::now(), KEPT / 4);
-        // For an hour, calls request the older checkpoint again and again. They come only from
-        // compute servers, on behalf of their memory server.
+        // For an hour, calls request the older checkpoint again and again. All these calls come
+        // from compute servers, on behalf of their memory server.
         let mut now = began;
         while now < began + 60 * KEPT {
             now += step;

@@ -7,8 +7,8 @@
 //!
 //! Vectors are read in rounds. The rounds end when no single vector is worth a read, and few
 //! results are expected among all unread vectors together. If codes hardly distinguish the nodes,
-//! most or all vectors are read. Codes may do so, for example, for vectors that were inserted after
-//! the codebook was trained.
+//! most or all vectors are read. This can happen, for example, with vectors that were inserted
+//! after the codebook was trained.
 //!
 //! If codes are stored beside adjacency lists, or are not in memory, the vectors of all nodes are
 //! read ([`scan`](super::scan)). All vectors are also read if the search found too few results,
@@ -178,8 +178,9 @@ impl Left {
         taken
     }
 
-    /// The number of results expected among these nodes, and among `others` more nodes. The
-    /// estimates of these others are at least as large as the estimate of the last node.
+    /// The number of results expected among the nodes of this list, and among `others` further
+    /// nodes. The estimates of these further nodes are at least as large as the estimate of the
+    /// last node of the list.
     fn expected(&self, ranking: &Ranking<'_>, others: u64) -> f64 {
         let estimates = self.keys.iter().map(|&key| distance_of(key));
         ranking.expected(estimates) + others as f64 * ranking.expected(std::iter::once(self.last))

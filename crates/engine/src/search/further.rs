@@ -48,8 +48,8 @@ pub(crate) struct Uses {
     pub(crate) rerank: Rerank,
 }
 
-/// The candidate list of a further walk is this many times as long as that of the first walk. If
-/// such a list does not fit into the memory budget, the factor is smaller.
+/// The candidate list of a further walk is this many times as long as the list of the first walk.
+/// If a list of this length does not fit into the memory budget, the factor is smaller.
 const TIMES: usize = 8;
 
 /// Returns the list size of a further walk, or 0 if no further walk may follow.

@@ -23,7 +23,8 @@ use std::num::NonZeroUsize;
 
 use stratann_vector::Metric;
 
-/// The number of candidates that are kept beyond k. Only a few of these candidates are in doubt.
+/// The list has k candidates, and at most this number of further candidates. Only a few of these
+/// candidates are in doubt.
 pub(crate) const BEYOND: usize = 32;
 
 /// A candidate is in doubt if it is within this number of deviations from the boundary of the
@@ -104,7 +105,8 @@ impl LeadingError {
         if !error.is_finite() {
             return (distance, f32::INFINITY);
         }
-        // `variance` is the variance of one element, and `all` that of all elements together.
+        // `variance` is the variance of one element, and `all` the variance of all elements
+        // together.
         let variance = error * error / 3.0;
         let all = self.dim as f32 * variance;
         match self.metric {

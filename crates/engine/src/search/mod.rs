@@ -140,7 +140,7 @@ pub struct SearchOptions {
     pub whole_page: Option<bool>,
     /// The rule that ends re-ranking, if vectors are apart from lists.
     pub rerank: Option<Rerank>,
-    /// The width of [`Strategy::Press`]. Other strategies ignore it.
+    /// The parameters of [`Strategy::Press`]. Other strategies ignore them.
     pub press: Press,
     /// The number of seeds of a search without a navigation graph. A search with PRESS uses
     /// [`Press::seeds`] instead. Seeds are nodes spread over the collection. The search ranks the

@@ -78,8 +78,8 @@ impl Nodes<'_> {
 impl Index {
     /// Calls `each` with the given nodes that exist, in any order, on one thread at a time.
     ///
-    /// While an insert has given a node a number but no page, the node counts as not existing.
-    /// Nodes that `admission` rules out before they are read are skipped too.
+    /// A node to which an insert has given a number, but no page yet, counts as missing. The call
+    /// also skips nodes that `admission` rules out before they are read.
     ///
     /// # Errors
     /// A read fails, a page is damaged, a node is not on its page, `progress` interrupts, or no

@@ -101,9 +101,11 @@ pub(super) struct Prober<'a> {
     /// The clusters to probe next, nearest first, and all clusters that the query has probed.
     nearest: Vec<u32>,
     probed: Met,
-    /// The node ranges of their groups, ascending, if the layout has groups.
+    /// If the layout has groups, the ranges of nodes in the groups of the probed clusters,
+    /// ascending.
     groups: Vec<Range<u32>>,
-    /// Vectors that were ranked or noted, if a vector may be read several times.
+    /// If a query may read a vector several times, the vectors that it has ranked or noted as
+    /// strays.
     met: Met,
     /// Reads that wait until fewer are in flight.
     waiting: VecDeque<Read>,
@@ -163,7 +165,7 @@ impl<'a> Prober<'a> {
         })
     }
 
-    /// Finds about the `probes` heads nearest to the query.
+    /// Finds approximately the `probes` heads that are nearest to the query.
     fn look(&mut self, probes: usize) {
         let Self {
             clusters,

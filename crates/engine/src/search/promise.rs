@@ -112,7 +112,7 @@ impl Promise {
         self.limit = f32::INFINITY;
     }
 
-    /// Whether this query may end early. If it may not, callers need not report distances.
+    /// Whether this query may end early. Otherwise callers need not report distances.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.slack.is_some() || self.depth.is_some()
@@ -129,7 +129,7 @@ impl Promise {
         })
     }
 
-    /// The k-th smallest distance of the nodes met so far.
+    /// The k-th smallest of the distances reported so far.
     fn kth(&self) -> f32 {
         match self.nearest.peek() {
             Some(&farthest) if self.nearest.len() == self.k => distance_of(farthest),
@@ -138,8 +138,8 @@ impl Promise {
     }
 
     /// Sets an upper bound of the k-th distance: the k-th exact distance of distinct nodes that may
-    /// all be results. These nodes do not count as met yet, because the walk may still meet each of
-    /// them.
+    /// all be results. The distances of these nodes do not count as reported, because the walk may
+    /// still report each of them.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }

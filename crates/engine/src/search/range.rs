@@ -85,8 +85,8 @@ pub struct RangeResults {
     /// Whether this page and the earlier pages certainly contain every vector up to the last result
     /// of this page.
     ///
-    /// It is true if the search ranked every vector that may be a result. Otherwise the search may
-    /// have missed some vectors. Missed vectors do not appear on a later page.
+    /// The value is true if the search ranked every vector that may be a result. Otherwise the
+    /// search may have missed some vectors. Missed vectors do not appear on a later page.
     pub complete: bool,
     /// The counters of the search.
     pub counters: Counters,
@@ -198,8 +198,8 @@ fn within(
     let mut counters = Counters::default();
     let vectors = collection.vectors();
     let seen = range.after.map_or(0, |after| after.rank.min(vectors));
-    // One additional result shows whether there is another page. A second one allows for the
-    // excluded id.
+    // One additional result shows whether there is another page. A second additional result
+    // replaces the excluded id.
     let page = seen.saturating_add(range.most).saturating_add(2);
     let mut k = page.min(FIRST.max(2 * seen)).min(vectors).max(1);
     loop {
@@ -347,7 +347,8 @@ macro_rules! searches {
             /// elements is.
             ///
             /// # Errors
-            /// Fails as a search does, if there are no ids, or if an id is not in the index.
+            /// Fails as a search does. It also fails if there are no ids, or if an id is not in the
+            /// index.
             pub fn search_like(
                 &self,
                 ids: &[u64],

@@ -149,8 +149,8 @@ impl<'a> Ranking<'a> {
         self.limit = f32::INFINITY;
     }
 
-    /// Ranks a candidate by the vector of its node. Returns `None` if the candidate may not be a
-    /// result.
+    /// Ranks a candidate by the vector of its node. Returns `None` if the candidate is excluded
+    /// from the results.
     #[inline]
     pub(crate) fn rank(&mut self, key: u64, id: u64, vector: &[u8]) -> Option<Exact> {
         if !self.admission.admits(id, node_of(key)) {
@@ -169,7 +169,7 @@ impl<'a> Ranking<'a> {
 
     /// Ranks a candidate by the leading part of its vector, decoded as `vector`. If the candidate
     /// has a `key`, the call also learns the error of its code. Returns the distance, or `None` if
-    /// the candidate may not be a result.
+    /// the candidate is excluded from the results.
     #[inline]
     pub(crate) fn rank_leading(
         &mut self,

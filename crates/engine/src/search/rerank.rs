@@ -52,8 +52,8 @@ use crate::{Error, Rerank};
 
 /// The number of candidates that are ranked at a time, if some vectors are deleted.
 const PIECE: usize = 64;
-/// The approximate limit of the pages that a query keeps until its end, if it may meet many deleted
-/// vectors.
+/// If a query may read many deleted vectors, the approximate limit of the pages that it keeps until
+/// its end.
 const MOST_HELD: usize = 128;
 
 /// The reads of vectors for one query.
@@ -279,8 +279,8 @@ impl<'a> Reranker<'a> {
                 // At most one piece of candidates is in memory at a time.
                 self.held.clear();
             }
-            // If a candidate in doubt is not a result, a candidate that was not in doubt may have
-            // become one.
+            // If a candidate in doubt proves to be no result, another candidate becomes a result,
+            // perhaps one that was not in doubt.
             ranking.leading.settled();
             doubts = match self.exact {
                 true => ranking.leading.inexact(),
@@ -538,7 +538,7 @@ impl<'a> Reranker<'a> {
         Some(known[at].1)
     }
 
-    /// Whether the pages are in memory, and stay there until they are released.
+    /// Whether the pages are in memory. If they are, they stay in memory until they are released.
     fn is_here(&mut self, place: Extent) -> bool {
         if self.held.iter().any(|(held, _)| held.covers(place)) {
             return true;

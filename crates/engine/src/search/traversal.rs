@@ -14,7 +14,7 @@
 //!
 //! **Whole-page search** (`whole_page`): a page that was read is held until the query ends. All
 //! nodes of the page enter the candidate list by code. A candidate on a held page is expanded
-//! without a read. If ids are in locality order, one read then serves several hops.
+//! without a read. If nodes are in locality order, one read then serves several hops.
 //!
 //! In whole-page search, exact distances can wait until the traversal is done. Then the L nodes on
 //! held pages that are best by code are ranked first. Their distances show which other nodes may
@@ -71,8 +71,8 @@ const HEAD: usize = 6;
 /// The most times that a query follows a candidate to the page to which it has moved.
 const PATIENCE: u32 = 64;
 
-/// If some nodes are deleted, the most candidates that are kept for each candidate that may be a
-/// result.
+/// If some nodes are deleted, the list has at most this many candidates for each candidate that may
+/// be a result.
 pub(super) const MOST_SHARES: usize = 4;
 /// If deleted candidates would lengthen a list beyond the number of nodes divided by this number, a
 /// scan of all nodes is less work.
@@ -98,11 +98,11 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) whole_page: bool,
     /// Whether every page stays readable until the query ends, as in whole-page search.
     pub(crate) hold: bool,
-    /// The most candidates of a list if some are deleted. It applies only if it exceeds twice the
-    /// list size.
+    /// The most candidates of a list if some are deleted. This limit applies only if it exceeds
+    /// twice the list size.
     pub(crate) candidates: usize,
-    /// The approximate largest number of nodes that are nearer than the last match of the list. It
-    /// applies only if it exceeds the list size.
+    /// The approximate largest number of nodes that are nearer than the last match of the list.
+    /// This number applies only if it exceeds the list size.
     pub(crate) walked: usize,
     /// The share of refused candidates as in
     /// [`take_unread_among`](crate::frontier::Frontier::take_unread_among).

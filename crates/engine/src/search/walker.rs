@@ -46,8 +46,8 @@ pub(crate) struct Plan {
     /// The reads of [`Way::Before`]. If further probes would cost more, a query of a cluster index
     /// reads all matches instead. The number is infinite if the caller requested the strategy.
     pub(crate) before: f64,
-    /// The most candidates that a query may keep if some are deleted. It applies only if it exceeds
-    /// twice the list size.
+    /// The most candidates that a query may keep if some are deleted. This limit applies only if it
+    /// exceeds twice the list size.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
@@ -290,8 +290,8 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         Self: 's;
 
     async fn find_further(&mut self, list: usize) -> Result<(), Error> {
-        // The error of codes was learned from vectors that have not drifted, so it does not apply
-        // here.
+        // Other vectors than the drifted ones gave the known error of codes, so this error does not
+        // apply here.
         let promise = std::mem::take(&mut self.traversal.ranking.promise);
         let uses = self.traversal.use_reads(self.plan.further_uses);
         let outcome = self.find(list).await;

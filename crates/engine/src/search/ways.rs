@@ -23,8 +23,8 @@
 //! places, plus the part [`THROUGH`] of the `list / s - list` nodes that do not match.
 //!
 //! **Recall.** With a recall target, each query has its own list size, with or without a filter.
-//! The distance of the k-th nearest vector, matching or not, gives the list size without the filter
-//! ([`promise`](super::promise)). This list size is then adapted as above.
+//! The distance of the k-th nearest of all vectors, with and without matches, gives the list size
+//! without the filter ([`promise`](super::promise)). This list size is then adapted as above.
 //!
 //! **Clusters.** A query first probes more clusters than without a filter ([`Growth`]). If the
 //! matches are not spread evenly, it continues with further clusters, or with *before* if that
@@ -177,9 +177,9 @@ const HOP: f64 = 0.02;
 /// (`bench/filters.py`).
 const CODES_A_READ: f64 = 1000.0;
 
-/// Of the members stored outside the group of their cluster, the share that a probe reads singly.
-/// The others are in the group of a probed cluster, or are members of several probed clusters. In
-/// `bench/filters.py`, probes of 7 to 90 clusters read .31 to .52 of them.
+/// Of the members stored outside the group of their cluster, the share that a query reads singly.
+/// The other members are in the group of a probed cluster, or are members of several probed
+/// clusters. In `bench/filters.py`, probes of 7 to 90 clusters read .31 to .52 of them.
 const APART: f64 = 0.5;
 
 /// The growth of the number of probes with a filter.
@@ -187,9 +187,9 @@ const APART: f64 = 0.5;
 /// Without a filter, a query finds its k nearest vectors in `p` clusters. With a filter of
 /// selectivity s, it must find the k / s nearest vectors. Let `R` be the number of clusters that
 /// together have k / s vectors, and `r` the number of clusters that together have k vectors. The
-/// number of heads within a squared distance x of a query grows about as x^2 on photo-sift-100k,
-/// and so does the number of vectors. So sqrt(R) - sqrt(r) is the growth of the squared distance of
-/// the k-th match, and the square root of the number of probes grows by as much. In a simulation
+/// number of heads within a squared distance x of a query grows about as x^2 on photo-sift-100k, as
+/// does the number of vectors. Therefore, sqrt(R) - sqrt(r) is the growth of the squared distance
+/// of the k-th match, and the square root of the number of probes grows by as much. In a simulation
 /// with clusters of photo-sift-100k, recall without a filter was .918, and recall with s from 1/2
 /// to 1/100 was .918 to .932. With s from 1/200 to 1/1000, it was .954 to .956. With x^1.5 in place
 /// of x^2, it was .896 to .943, and with x^3, .933 to .976.
@@ -211,8 +211,9 @@ impl Growth {
         by: 0.0,
     };
 
-    /// The growth with a filter of selectivity `share`. `list` is the most probes without it, and
-    /// `near` the number of clusters that together have as many vectors as there are results.
+    /// The growth with a filter of selectivity `share`. `list` is the most probes without the
+    /// filter, and `near` is the number of clusters that together have as many vectors as there are
+    /// results.
     fn new(list: usize, near: f64, share: f64) -> Self {
         Self {
             list,

@@ -538,8 +538,8 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
         let held = index.search(&queries, &search).unwrap();
         let reads = (held.counters.graph_reads, held.counters.vector_reads);
         assert_eq!(reads, (0, 0), "{layout:?} {update:?}");
-        // This finds the largest budget with which the index has pages in memory. With a larger
-        // budget, the graph is unpacked.
+        // The test finds the largest budget with which the index has pages in memory. With a
+        // larger budget, the graph is unpacked.
         let opened = |memory| {
             let options = OpenOptions {
                 memory: Some(memory),

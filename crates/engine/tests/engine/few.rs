@@ -34,7 +34,7 @@ fn begin(path: &Path, preset: Preset, file: &str, built: usize) {
     .unwrap();
 }
 
-/// Opens an index with one insert after the other, so that the graph depends on the vectors only.
+/// Opens an index with one insert after the other, so that only the vectors determine the graph.
 fn live(path: &Path) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -48,8 +48,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// A search for the nearest vector only. The exact distance shows whether the result is the vector
-/// itself.
+/// A search with one result. The exact distance shows whether the result is the vector itself.
 fn nearest(list: usize) -> SearchOptions {
     SearchOptions {
         k: 1,
@@ -73,7 +72,7 @@ fn some(file: &str, count: usize) -> Matrix {
     Matrix::new(bytes, rows, first.dim(), first.element()).unwrap()
 }
 
-/// Grows indexes that begin without vectors, without a merge. All vectors are found.
+/// Indexes that begin without vectors grow without a merge. Searches find all vectors.
 fn rows_are_found(presets: &[Preset], file: &str) {
     for &preset in presets {
         let folder = tempfile::tempdir().unwrap();
@@ -170,9 +169,9 @@ fn codes_of_128_vectors_serve_the_first_thousands() {
     }
 }
 
-/// The bound of a search must not use codes that do not distinguish vectors. By such codes, an
-/// earlier version ruled out the nearest vector after the first near result, although it had read
-/// the page of the vector.
+/// If codes do not distinguish vectors, the bound of a search must not use these codes. By such
+/// codes, an earlier version ruled out the nearest vector after the first near result, although it
+/// had read the page of the vector.
 #[test]
 fn one_answer_is_the_first_of_ten_though_codes_say_nothing() {
     for preset in [Preset::STRATANN, Preset::ODINANN] {

@@ -155,7 +155,8 @@ impl Place {
         self.live.extend(ids);
     }
 
-    /// Merges. Checks the number of kept segments, and that their files are unchanged.
+    /// Merges. Checks the number of segments that the merge keeps, and that their files are
+    /// unchanged.
     fn compact(&self, live: &LiveIndex) -> CompactReport {
         let before = self.vectors();
         let report = live.compact(&Silent).unwrap();
@@ -432,7 +433,7 @@ fn a_reader_that_was_open_before_a_merge_goes_on() {
     assert!(after.ids.iter().all(|&id| id < SIFT.built));
 }
 
-/// An index with garbage in its segments. A merge has kept one of them.
+/// An index with garbage in its segments. A merge has kept one of the segments.
 fn with_garbage(data: Data, compression: Compression) -> (Place, String) {
     let mut place = Place::new(data, compression);
     let live = place.open(Update::Merge);

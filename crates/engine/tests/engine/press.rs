@@ -80,8 +80,8 @@ struct Found {
     offloaded: u64,
     /// Exchanges between compute and memory server.
     steps: u32,
-    /// Bytes of lists that went to the compute server, the nodes in these lists, and the nodes that
-    /// went back.
+    /// The bytes of lists that the compute server received, the nodes in these lists, and the nodes
+    /// that it sent back.
     lists: usize,
     numbers: usize,
     refined: usize,
@@ -315,8 +315,8 @@ fn the_first_rounds_visit_few_nodes() {
     }
 }
 
-/// Servers send queries of floats with one byte a dimension. A search in one process rounds them in
-/// the same way.
+/// Servers send queries of floats with one byte a dimension. A search in one process rounds queries
+/// in the same way.
 #[test]
 fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -356,7 +356,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
             (found, recall)
         };
         let (one, recall) = of(None);
-        // This search uses high codes only, and the exact queries.
+        // This search uses no low codes, and does not round queries.
         let (_, exact) = of(Some(Strategy::BestFirst));
         assert!(
             recall > exact - 0.01,
@@ -411,7 +411,7 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 assert_eq!(one.steps, other.steps);
                 assert_eq!(one.low, other.low);
                 // The memory server cannot know that a node will leave L_low because of later
-                // nodes. So it may look at that node, too.
+                // nodes. So the memory server may refine that node, too.
                 assert!(one.high <= other.high, "query {n}");
                 all_high += one.high;
                 some_high += other.high;
@@ -778,7 +778,8 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
             "{low_codes:?}: {fewer} hops with seeds, {hops} without"
         );
         assert!(with_seeds > 0.95, "{with_seeds}");
-        // 64 seeds, and up to 16 in each of the next steps, by low codes if there are any.
+        // The search scores 64 seeds, and up to 16 nodes in each of the next steps, by low codes if
+        // the index has them.
         let most = QUERIES as u64 * (64 + 3 * 16);
         match low_codes {
             Some(_) => assert!(by_low >= QUERIES as u64 * 64 && by_low <= most),

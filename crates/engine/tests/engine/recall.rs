@@ -528,7 +528,7 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
                 .iter()
                 .all(|&id| id % 10 == 3 && regions_of_rows[id as usize] == 4)
         );
-        // If the matches are spread evenly, the first probes are enough, also if some vectors are
+        // If the matches are spread evenly, the first probes are enough, even if some vectors are
         // deleted.
         let evenly = |live: &LiveIndex| {
             let filter = Filter::parse("number < 2").unwrap();

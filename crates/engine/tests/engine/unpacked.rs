@@ -122,7 +122,8 @@ fn an_index_is_calibrated_as_it_is_on_storage() {
     }
 }
 
-/// Presets of papers search pages even with much memory. An index with a cache does so too.
+/// Presets of papers search pages even with much memory. Searches of an index with a cache read
+/// pages, too.
 #[test]
 fn only_the_own_preset_is_unpacked_and_only_if_it_may_be() {
     let folder = tempfile::tempdir().unwrap();

@@ -394,13 +394,13 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::F32).unwrap()
 }
 
-/// Searches that look at everything find everything, while another thread inserts, replaces and
-/// deletes.
+/// Searches that compare all vectors find all true neighbours, while another thread inserts,
+/// replaces and deletes.
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
     // In an index that grew from 100 vectors, a search reads all vectors. A search that probes all
-    // clusters does so too.
+    // clusters reads all vectors, too.
     for (preset, update) in [
         (Preset::STRATANN, Update::Accumulate),
         (Preset::STRATANN, Update::Merge),

@@ -199,7 +199,7 @@ mod tests {
     use crate::SearchOptions;
     use crate::data::Matrix;
 
-    /// A time that no step of this test exceeds, unless the step hangs.
+    /// A time that a step of this test exceeds only if it hangs.
     const LONG: Duration = Duration::from_secs(300);
 
     fn serve(watch: &RecallWatch) {

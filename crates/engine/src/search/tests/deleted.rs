@@ -91,7 +91,7 @@ fn tight() -> SearchOptions {
     }
 }
 
-/// The ids of all vectors except `kept`. The excepted vectors are spread over the collection.
+/// The ids of all vectors except `kept` vectors, which are spread over the collection.
 fn all_but(kept: usize) -> Vec<u64> {
     let step = ROWS / kept;
     (0..ROWS as u64)

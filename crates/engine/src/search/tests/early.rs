@@ -404,7 +404,7 @@ fn every_metric_has_its_bound() {
                 let what = format!("{metric:?}, {layout}, {way:?}: {few:?} {all:?}");
                 assert!(few.0 > all.0 - 0.02, "{what}");
                 assert!(few.1 < all.1, "{what}");
-                // A search without early stop at the same cost has a smaller list size, and must
+                // At the same cost, a search without early stop has a smaller list size. It must
                 // not find more. The loop finds the largest such list size.
                 let shorter = (10..=few.1 as usize / 100)
                     .rev()

@@ -203,7 +203,8 @@ fn every_layout_and_strategy_answers_what_matches() {
             ("best-first", Preset::DISKANN),
             ("pipelined", Preset::STRATANN),
         ];
-        // By default, each layout uses one of the strategies, in turn.
+        // By default, each layout uses one of the strategies, and the next layout the next
+        // strategy.
         let ways = if slow() {
             &both[..]
         } else {

@@ -11,7 +11,7 @@ use stratann_tier::{Directory, ReadQueue, Tier};
 use super::*;
 use crate::room::Wanted;
 
-/// A time that no step of these tests exceeds, unless the step hangs.
+/// A time that a step of these tests exceeds only if it hangs.
 const LONG: Duration = Duration::from_secs(300);
 
 /// An index in memory whose reads take `latency`. It may have a memory budget.

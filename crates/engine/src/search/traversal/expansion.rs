@@ -29,7 +29,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// If a candidate may not be a result, marks it as refused. The list size counts only
+    /// If a candidate is excluded from the results, marks it as refused. The list size counts only
     /// candidates that may be results (OdinANN §3.4.1), so one more candidate gets a place.
     pub(super) fn make_up_for(&mut self, id: u64, key: u64) {
         if !self.ranking.admission().admits(id, node_of(key)) {
@@ -65,8 +65,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Err(self.not_there(node, page));
         }
         // The candidate may be a result, and this may be the only valid record of its id. So it is
-        // put back into the list. If it was put back too often, it counts as expanded, because
-        // other nodes lead to its neighbours too.
+        // put back into the list. If the candidate was put back too often, it counts as expanded,
+        // because other nodes lead to its neighbours too.
         if !self.put_back(key) {
             self.frontier.expanded(key);
         }
@@ -331,13 +331,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Ranks a node by its exact distance, or by its leading part if vectors are stored in two
-    /// parts. Returns the distance, or `None` if the node may not be a result.
+    /// parts. Returns the distance, or `None` if the node is excluded from the results.
     pub(super) fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<Option<f32>, Error> {
         let node = node_of(key);
         if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
             return Ok(None);
         }
-        // The vector of a node that may not be a result is not decoded.
+        // The vector of a node that is excluded from the results is not decoded.
         if self.ranks_nothing() || self.ranking.admission().rules_out(node) {
             return Ok(None);
         }

@@ -15,8 +15,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// Takes the nearest candidate that has not been requested, with `on_their_way` reads in
     /// flight. If the search may stop early, the candidate must have promise. If the search has a
     /// recall target, the candidate must be within the depth. A candidate that does not match the
-    /// filter must be one of the nearest candidates that do not match
-    /// ([`Frontier::take_unread_among`]).
+    /// filter must be among the nearest of such candidates ([`Frontier::take_unread_among`]).
     #[inline]
     pub(crate) fn take(&mut self, on_their_way: usize) -> Option<u64> {
         if let Some(bounds) = self.ranking.promise.bounds(on_their_way) {
@@ -95,7 +94,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Ranks a candidate when it is expanded, in a search that ranks whole pages and may stop
-    /// early. Without an early stop, such a search ranks after the walk.
+    /// early. A search that ranks whole pages and may not stop early ranks after the walk.
     pub(super) fn rank_early(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         if !N::CODES {
             self.rank_on_the_path(key, record)?;
@@ -112,8 +111,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Learns from the exact distance of a candidate. Does nothing if the candidate may not be a
-    /// result, or if the search has learned from this candidate before.
+    /// Learns from the exact distance of a candidate. Does nothing if the candidate is excluded
+    /// from the results, or if the search has learned from this candidate before.
     pub(super) fn note(&mut self, key: u64, distance: Option<f32>) {
         if !self.ranking.promise.is_on() {
             return;
