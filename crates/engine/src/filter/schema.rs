@@ -41,7 +41,7 @@ impl Schema {
     /// Creates a schema of columns with these names and types.
     ///
     /// # Errors
-    /// No column can have such a name, or there are too many columns.
+    /// A column cannot have one of these names, or there are too many columns.
     pub fn of<'a>(columns: impl IntoIterator<Item = (&'a str, ColumnType)>) -> Result<Self, Error> {
         let mut schema = Self::default();
         for (name, kind) in columns {

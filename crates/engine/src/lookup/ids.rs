@@ -11,7 +11,8 @@ use crate::stores::ids::{IdTable, LastBlock};
 use crate::update::{Dead, Overlay, Seen};
 
 /// The `most` lowest live ids from `least` on, ascending. If there are fewer, returns all of them.
-/// `new` must have the `most` lowest such ids of live vectors that were inserted after the build.
+/// `new` must have the `most` lowest ids, from `least` on, of live vectors that were inserted after
+/// the build.
 pub(super) fn listed(
     look_up: &LookUp<'_>,
     new: &BTreeSet<u64>,

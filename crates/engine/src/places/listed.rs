@@ -12,7 +12,7 @@ use crate::{Error, stored};
 /// The copies of one checkpoint of one index on a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Copies {
-    /// The tier, in the text of a place.
+    /// The tier, as it is written in the text of a place.
     pub place: String,
     /// The path of the folder, or the prefix of the names of the files on the server.
     pub name: String,

@@ -1,5 +1,5 @@
-//! The part of PRESS for DistVS's memory server: the graph, the high codes, and the high list
-//! (L_high) of each query, which has its candidates by high codes (DistVS §3.2).
+//! The part of PRESS for DistVS's memory server: the graph, the high codes, and for each query the
+//! high list (L_high), which has the candidates by high codes (DistVS §3.2).
 
 use std::ops::Range;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The part of PRESS for the compute server: the low codes, and the low list (L_low) of each query,
-//! which has its candidates by low codes (DistVS §3.2).
+//! The part of PRESS for the compute server: the low codes, and for each query the low list
+//! (L_low), which has the candidates by low codes (DistVS §3.2).
 
 use stratann_codec::ListModel;
 use stratann_vector::{ProductQuantizer, Rounding};

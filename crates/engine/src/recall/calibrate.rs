@@ -448,7 +448,7 @@ fn bands(
 /// `queries` should resemble future queries. If it is `None`, the call measures as a build does:
 /// with vectors of the index, and in most graph indexes also with made vectors. A made vector is a
 /// vector of the index plus .2, .35 or .5 times the difference of two other vectors. For clusters,
-/// PRESS, and vectors stored apart from lists, no queries are made.
+/// PRESS, and vectors stored apart from lists, all queries are vectors of the index.
 ///
 /// The call locks the index. The measurement does not include vectors inserted after the
 /// checkpoint.

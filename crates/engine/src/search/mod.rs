@@ -192,10 +192,10 @@ pub struct SearchOptions {
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
-/// In an [unpacked](Index::is_unpacked) graph, a page has one node. With a list that is longer by
-/// this factor, a search there has the recall of a search of full pages, which uses every node of a
-/// page. An index may be unpacked if it has enough memory. So, with the same list size, more memory
-/// does not lower the recall.
+/// In an [unpacked](Index::is_unpacked) graph, a page has one node. A search of such a graph uses a
+/// list that is longer by this factor. Then it has the recall of a search of full pages, which uses
+/// every node of a page. An index may be unpacked if it has enough memory. So, with the same list
+/// size, more memory does not lower the recall.
 const WITHOUT_MATES: f64 = 1.75;
 
 /// The default number of probes. On photo-sift-100k, 31 probes have recall@10 .987 with `spann` and
@@ -214,8 +214,8 @@ impl SearchOptions {
     /// The most queries in flight on each thread for a batch of `rows` queries, if the memory
     /// budget can hold them. If the option `in_flight` is set, the number is this option. Otherwise
     /// it is eight, or fewer if a thread gets fewer queries or if candidate lists are long. A batch
-    /// of at least 256 queries for each thread has up to 64 queries in flight while it tries
-    /// numbers ([`SearchResults::tried`]), and then the best number ([`SearchResults::in_flight`]).
+    /// of at least 256 queries for each thread first tries numbers up to 64
+    /// ([`SearchResults::tried`]), and then uses the best number ([`SearchResults::in_flight`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);

@@ -53,9 +53,9 @@ const BETTER: f64 = 1.08;
 /// alone may have been disturbed.
 const WORSE: usize = 2;
 
-/// The least number of queries per thread for a measurement of one number in flight.
+/// One number in flight is measured with at least this many queries per thread.
 const MEASURED: usize = 32;
-/// The least duration of a measurement of one number in flight.
+/// One number in flight is measured for at least this time.
 const MEASURED_FOR: Duration = Duration::from_millis(2);
 
 /// A number of queries in flight that was tried, and its throughput.

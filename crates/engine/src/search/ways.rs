@@ -111,9 +111,9 @@ pub struct Explained {
 /// The number of indexes searched by each strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByWay {
-    /// [`Way::Within`].
+    /// The indexes searched by [`Way::Within`].
     pub within: u32,
-    /// [`Way::Before`].
+    /// The indexes searched by [`Way::Before`].
     pub before: u32,
 }
 
@@ -242,9 +242,9 @@ pub(super) fn reads_of_probe(clusters: &ClusterStores, share: f64) -> f64 {
 /// several single vectors counts once for each block of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimates {
-    /// [`Way::Within`].
+    /// The reads of a query by [`Way::Within`].
     pub within: f64,
-    /// [`Way::Before`].
+    /// The reads of a query by [`Way::Before`].
     pub before: f64,
 }
 

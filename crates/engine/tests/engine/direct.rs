@@ -75,8 +75,8 @@ fn quality(
     )
 }
 
-/// A collection of a thousand vectors is opened, changed and closed several times, as every night.
-/// Each insert changes many of its pages. The old versions of the pages are not free before a
+/// A collection of a thousand vectors is opened, changed and closed several times, as by a nightly
+/// job. Each insert changes many pages. The old versions of the pages are not free before a
 /// checkpoint.
 #[test]
 fn a_graph_is_merged_when_most_of_its_pages_are_free() {

@@ -514,8 +514,8 @@ impl Index {
     /// The index was opened without a watch, or no thread can be started.
     pub fn measure_recall_in_background(self: &Arc<Self>) -> Result<(), Error> {
         let (watch, index) = (self.watch()?.clone(), Arc::downgrade(self));
-        // The lock is held during the start. So the thread that is kept is the thread that was
-        // started last.
+        // The lock is held during the start. So the remaining thread is the one that
+        // was started last.
         let mut place = self.measurer().lock();
         let measurer = Measurer::start(watch, move |stop| {
             let index = index.upgrade()?;
@@ -563,9 +563,9 @@ impl LiveIndex {
     /// the measurement, the measurement starts again.
     ///
     /// # Errors
-    /// Fails as [`Index::measure_recall`] does. The error is [`Error::Restless`] if several merges
-    /// ended during the call, or if ids were replaced so often that the vectors at the read
-    /// timestamp are not known any more.
+    /// Fails as [`Index::measure_recall`] does. The error is [`Error::Restless`] in two cases:
+    /// several merges ended during the call, or ids were replaced so often that the vectors at the
+    /// read timestamp are forgotten.
     pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
         // The call keeps no reference to the current [`Index`], because a merge may replace it.
         let watch = self.index().watch()?.clone();
@@ -609,8 +609,8 @@ impl LiveIndex {
     ) -> Result<(), Error> {
         self.is_watched_by(watch)?;
         let (of_thread, live) = (watch.clone(), Arc::downgrade(self));
-        // The lock is held during the start. So the thread that is kept is the thread that was
-        // started last.
+        // The lock is held during the start. So the remaining thread is the one that
+        // was started last.
         let mut measurers = self.measurers().lock();
         let measurer = Measurer::start(watch.clone(), move |stop| {
             let gone = || live.strong_count() == 0;
