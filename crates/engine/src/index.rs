@@ -7,9 +7,9 @@
 //!                       far as the budget allows
 //!   INDEX/directory-…   the page of each node, and the tables that decode lists and vectors
 //!   INDEX/vectors-…-…   segments of vectors, if these are apart from lists; chunks-…-… have the
-//!                       place of each vector in its segment
+//!                       position of each vector in its segment
 //!   INDEX/rows-…-…      attributes and payloads, and columns-…-… with the nodes that have a value;
-//!                       the first keys of groups are in memory
+//!                       the first key of each group of keys is in memory
 //!   INDEX/codebook-…    PQ centroids     ┐
 //!   INDEX/codes-…       PQ codes         ├ in memory while open
 //!   INDEX/navigation-…  a sample's graph ┘ (loaded when the first search needs it)

@@ -263,7 +263,7 @@ fn shares(
                 };
                 match (query % ONE_IN, asked.searched) {
                     // A larger number of probes never finds fewer results, and may read the whole
-                    // index. So a query with full recall is not repeated.
+                    // index. So a query with full recall is not searched again.
                     (0, Searched::Probes) => missed(u32::MAX),
                     (0, _) => true,
                     _ => list <= LONG && missed(MANY),
@@ -372,7 +372,7 @@ fn search(
         },
         probes: (asked.searched == Searched::Probes).then_some(list),
         beam: (asked.searched == Searched::Walk).then_some(BEAM),
-        // In other layouts, distances are always exact.
+        // In layouts without leading parts, distances are always exact.
         exact: k <= MANY as usize && index.composition().vectors == VectorsAt::Parts,
         threads,
         // A single query on clusters has many posting lists in flight.

@@ -208,9 +208,9 @@ impl Index {
         };
         // In two cases, all queries use the same list size or number of probes. If vectors are read
         // last, the distance is known too late. If clusters were split, heads are nearer than in
-        // the measurement, so their distances say too little. If the queries of the measurement
-        // were vectors of the index, the farthest bucket then decides, because such vectors
-        // represent queries of another source badly.
+        // the measurement, so their distances say too little about recall. If the queries of the
+        // measurement were vectors of the index, the farthest bucket then decides, because such
+        // vectors represent queries of another source badly.
         let last = self.composition().vectors == VectorsAt::Segments;
         let is_late = searched == Searched::Press || last;
         if let (true, Some(rerank)) = (is_late, options.rerank)
@@ -245,7 +245,7 @@ impl Index {
 }
 
 /// If the number of clusters has grown by more than this factor, the distance of the nearest head
-/// says too little.
+/// says too little about recall.
 const SPLIT: f64 = 1.05;
 
 /// The changes of clusters after the build.

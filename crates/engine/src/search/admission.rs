@@ -2,8 +2,8 @@
 //! re-ranking and scans all use this predicate, under every strategy.
 //!
 //! ```text
-//!   rules_out(node)   before its record is read: candidate list, scan  by known facts only
-//!   admits(id, node)  with its record: ranking, re-ranking             and remembers deleted nodes
+//!   rules_out(node)   uses known facts, before the node's record is read   candidate list, scan
+//!   admits(id, node)  uses the id in the record; remembers deleted nodes   ranking, re-ranking
 //! ```
 //!
 //! A walk still traverses an excluded node, but the node takes no place in the candidate list
@@ -28,8 +28,8 @@ use crate::update::Dead;
 pub(crate) struct Matching<'a> {
     /// Matching nodes of the index on storage.
     pub(crate) nodes: &'a NodeSet,
-    /// The matches in the fresh graphs, as slots. These graphs have the vectors that are only in
-    /// memory.
+    /// The matches in the fresh graphs, by slot (the number of a vector in its graph). These graphs
+    /// have the vectors that are only in memory.
     pub(crate) fresh: [&'a NodeSet; 2],
     /// The cost of finding the matches.
     pub(crate) looked: Looked,

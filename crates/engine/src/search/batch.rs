@@ -39,8 +39,8 @@ use crate::{Error, bounds};
 /// A walk that found too few results is repeated with a candidate list this many times as long.
 const LONGER: usize = 4;
 
-/// Under a memory budget, no repeated walk has a longer candidate list. A list of this length needs
-/// hardly any memory.
+/// Under a memory budget, the candidate list of a repeated walk is at most this long. A list of
+/// this length needs hardly any memory.
 const SHORT: usize = 128;
 
 /// The number of standard deviations that bounds nearly all errors of a distance (see
@@ -518,7 +518,7 @@ impl<'a> Batch<'a> {
                     self.answers.went_dry();
                 }
                 // A scan follows in three cases: the candidate list is long enough for all live
-                // vectors, a walk found too few vectors, or codes do not lead to the results. In
+                // vectors, a walk found too few vectors, or the index has outgrown its codes. In
                 // each of these cases, a scan is less work than a walk with a longer candidate
                 // list.
                 tracing::debug!(

@@ -27,7 +27,7 @@
 //! ```
 //!
 //! With the longer candidate list but without whole pages, the recall of `odinann` was .517, .757
-//! and .930 in the three columns on the right. It read 206, 472 and 918 pages.
+//! and .930 in the three columns on the right. These searches read 206, 472 and 918 pages.
 //!
 //! **The second walk starts from the beginning.** If it resumed from the state of the first walk,
 //! it would save the reads of the first walk, about an eighth of its own reads. But then every

@@ -117,8 +117,8 @@ impl LeadingError {
             }
             Metric::InnerProduct => (distance, self.query * variance.sqrt()),
             Metric::Cosine => {
-                // The unknown differences within the steps make the vector longer. They are
-                // independent of its direction.
+                // The unknown differences within the steps make the vector longer. These
+                // differences are independent of the direction of the vector.
                 let longer = (length * length + all).sqrt();
                 let expected = 1.0 - (1.0 - distance) * (length / longer);
                 (expected, variance.sqrt() / longer)

@@ -158,10 +158,10 @@ pub struct SearchOptions {
     /// a search reads less at the same list size, and its recall is a little lower.
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. `list` is
-    /// then ignored. Each query has as many candidates as the queries of
-    /// [`calibrate`](crate::calibrate) with results at the same distance needed. In a cluster
-    /// index, it has as many probes as the queries of `calibrate` whose nearest head was at the
-    /// same distance needed.
+    /// then ignored. The number of candidates of a query follows from the measurements of
+    /// [`calibrate`](crate::calibrate): it is the number that measured queries needed if their
+    /// results were at the same distance. In a cluster index, the number of probes follows in the
+    /// same way from the distance of the nearest head.
     ///
     /// `recall` cannot be combined with `stop_early` or `probes`. Recall was measured with the
     /// preset's strategy. If the preset's strategy is PRESS, the search must use PRESS. If it is
@@ -335,8 +335,8 @@ pub struct SearchResults {
     /// that read for other threads, and all other work of the process.
     pub process_cpu_seconds: f64,
     /// The number of queries in flight on each thread at the end of the batch. If the option
-    /// `in_flight` is set, it is this option, or less if memory was short. Otherwise it is the
-    /// number that the batch chose.
+    /// `in_flight` is set, the number is that of the option, or less if memory was short. Otherwise
+    /// the batch chose the number.
     pub in_flight: usize,
     /// The numbers of queries in flight that the batch tried before it chose one, in the order of
     /// trial. The list is empty if the batch tried no numbers.
@@ -424,9 +424,9 @@ impl Index {
     /// another process has changed the index since this handle was opened.
     pub(crate) fn outdated(&self, error: Error) -> Error {
         match error {
-            // Direct inserts reuse a page if only checkpoints older than the last checkpoint name
-            // it. If pages are written in place, the lists on them may lead to pages that the
-            // checkpoint does not have.
+            // Direct inserts reuse pages that only checkpoints older than the last one name. If
+            // pages are written in place, their lists may lead to pages that the checkpoint of this
+            // handle does not have.
             Error::Damaged { .. }
             | Error::Layout(_)
             | Error::Tier(TierError::OutOfRange { .. })
@@ -517,7 +517,8 @@ impl Index {
         Ok(start.elapsed())
     }
 
-    /// Checks the numbers among the options as [`search`](Index::search) does. It needs no queries.
+    /// Checks the numbers among the options as [`search`](Index::search) does. The call needs no
+    /// queries.
     ///
     /// # Errors
     /// A number is beyond its bound ([`bounds`]).
@@ -599,8 +600,8 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // The navigation graph is loaded before the batch begins. So no query waits for it. If
-            // it cannot be loaded, no query runs.
+            // The navigation graph is loaded before the batch begins. So no query waits for the
+            // graph. If the graph cannot be loaded, no query runs.
             self.navigation()?;
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {

@@ -3,8 +3,8 @@
 //! ```text
 //!   a graph                       each from its current page (`scan.rs`)
 //!   clusters, grouped, addressed  each by itself, with one read for vectors stored near each other
-//!   clusters, replicated          in the posting list of its own cluster, which no table names, so
-//!                                 all are read
+//!   clusters, replicated          in the posting list of its own cluster, which no table names; so
+//!                                 all lists are read
 //! ```
 //!
 //! Pages are read through the index's open tiers, as in a search.

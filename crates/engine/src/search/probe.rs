@@ -69,8 +69,8 @@ const SCAN_READS: usize = 4;
 /// run of this program), 1 % to 10 % of the vectors matched. With .9 in place of .8, it took 1.3
 /// times the probes for evenly spread matches, and found .936 of far matches in place of .931.
 const EVEN: f64 = 0.8;
-/// Matches also count as spread evenly if their number is at most this many standard deviations
-/// below the expected number, which may be chance.
+/// Matches also count as spread evenly if their number is below the expected number by at most this
+/// many standard deviations. Such a difference may be chance.
 const BY_CHANCE: f64 = 2.0;
 /// The factor by which each further round may multiply the number of probed clusters.
 const WIDER: usize = 4;
@@ -88,12 +88,12 @@ pub(super) struct Prober<'a> {
     kernel: Kernel,
     ranking: Ranking<'a>,
     counters: Counters,
-    /// The number of vectors that the query has met, and how many of them match its filter. Both
+    /// The number of vectors that the query has read, and how many of them match its filter. Both
     /// include deleted vectors.
     seen: u64,
     matched: u64,
     /// Three flags: the query probed more clusters than its filter's selectivity asks for; the
-    /// query ended before it had probed enough clusters; the query has met every match.
+    /// query ended before it had probed enough clusters; the query has read every match.
     is_wider: bool,
     is_dry: bool,
     has_all: bool,
@@ -128,7 +128,7 @@ struct Read {
 }
 
 impl<'a> Prober<'a> {
-    /// State for queries on a cluster index.
+    /// Creates the state for queries on a cluster index.
     pub(super) fn new(
         index: &'a Index,
         clusters: &'a ClusterStores,
@@ -538,8 +538,8 @@ impl Spread {
     }
 }
 
-/// Whether matches are spread evenly: then their number would be about `expected`, and `matched` is
-/// not much lower. A difference by chance is allowed.
+/// Whether matches are spread evenly: their number `matched` is at least about the number
+/// `expected`. A difference by chance is allowed.
 fn is_even(matched: u64, expected: f64) -> bool {
     let matched = matched as f64;
     matched >= EVEN * expected || matched >= expected - BY_CHANCE * expected.sqrt()
@@ -809,7 +809,7 @@ impl<'a> CandidateSource<'a> for EveryMember<'_, 'a> {
 /// An exact set of vectors, which can be emptied in constant time.
 #[derive(Debug, Default)]
 struct Met {
-    /// Vectors, each with the number of the query that met it.
+    /// Vectors, each with the number of the query that added it.
     slots: Vec<(u32, u32)>,
     query: u32,
     count: usize,

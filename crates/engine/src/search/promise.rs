@@ -184,8 +184,8 @@ impl Promise {
         self.error.add(error);
     }
 
-    /// Returns the distances up to which candidates have promise, with `on_their_way` reads in
-    /// flight. Returns `None` if all candidates have promise.
+    /// With `on_their_way` reads in flight, returns the distances up to which candidates have
+    /// promise. Returns `None` if all candidates have promise.
     #[inline]
     pub(crate) fn bounds(&self, on_their_way: usize) -> Option<Bounds> {
         let slack = self.slack?;

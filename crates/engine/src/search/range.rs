@@ -90,7 +90,7 @@ pub struct RangeResults {
     pub complete: bool,
     /// The counters of the search.
     pub counters: Counters,
-    /// Wall-clock seconds.
+    /// Wall-clock seconds of the search.
     pub seconds: f64,
 }
 
@@ -325,8 +325,8 @@ macro_rules! searches {
             /// Returns a page of the vectors within a distance of a query, nearest first by exact
             /// distance. The search may miss some of these vectors.
             ///
-            /// `query` is a single row. [`SearchOptions::list`] is the least list size, and `k` is
-            /// ignored. [`RangeResults::complete`] says whether vectors may be missing.
+            /// `query` has a single vector. [`SearchOptions::list`] is the least list size, and `k`
+            /// is ignored. [`RangeResults::complete`] says whether vectors may be missing.
             ///
             /// # Errors
             /// Fails as a search for the k nearest does. It also fails if there are several

@@ -21,9 +21,9 @@ use crate::frontier::{distance_of, node_of};
 /// of five nodes on the pages that it reads, and loses .0001 of recall@10. A search with 2
 /// deviations loses .001.
 const WORTH_DECODING: f32 = 3.0;
-/// The same number, if ranking costs a read. On package-text with all lists in memory, recall@10
-/// .971 takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75, each with the list size
-/// that this recall needs.
+/// The corresponding number if ranking costs a read. On package-text with all lists in memory,
+/// recall@10 .971 takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75, each with the
+/// list size that this recall needs.
 pub(crate) const WORTH_READING: f32 = 1.75;
 /// Once a query has this many pairs of estimate and distance, it knows the error.
 pub(super) const LEAST: u32 = 8;
@@ -233,8 +233,9 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Turns the candidates ranked by leading parts into results, once no relevant doubt is left.
-    /// The call clears the results, so vectors that were offered before must be offered again.
+    /// Turns the candidates ranked by leading parts into results, once the candidates in doubt are
+    /// settled. The call clears the results, so vectors that were offered before must be offered
+    /// again.
     pub(crate) fn answer_leading(&mut self) {
         // An expected distance may lie below the smallest possible distance. The results are chosen
         // before this point, so clamping changes only the reported distance.

@@ -363,9 +363,9 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks a batch of `size` candidates. It begins with the candidates at `places`, whose vectors
-    /// were requested. For each deleted candidate, one more candidate after them joins the batch.
-    /// Returns the outcome, and the position after the last candidate.
+    /// Ranks a batch of `size` candidates. The batch begins with the candidates at `places`, whose
+    /// vectors were requested. For each deleted candidate, one more candidate after them joins the
+    /// batch. Returns the outcome, and the position after the last candidate.
     async fn rank_batch(
         &mut self,
         frontier: &Frontier,

@@ -21,7 +21,7 @@ pub(crate) struct Nearest {
 }
 
 impl Nearest {
-    /// Empties the list and sets its length.
+    /// Empties the list, and sets its greatest length to `k`.
     pub(crate) fn clear(&mut self, k: usize) {
         self.found.clear();
         // If `k` is larger than `RESERVED`, the list grows as results arrive.

@@ -58,8 +58,8 @@ const RUN: u64 = 4;
 const RUNS: usize = 4;
 /// The number of nodes that the scan looks for at a time.
 const NODES: usize = 1 << 10;
-/// The bytes of memory for each of these nodes: its number and page, and its entry in the list of
-/// missed nodes.
+/// The bytes of memory for each of the `NODES` nodes: its number and page, and its entry in the
+/// list of missed nodes.
 const NODE_BYTES: usize = size_of::<(u64, u32)>() + 2 * size_of::<u32>();
 const _: () = assert!(RUN as usize * RUNS + (NODES * NODE_BYTES).div_ceil(BLOCK) <= held_pages(0));
 /// After the check of this many nodes for exclusion, the scan yields to other tasks.
@@ -140,8 +140,8 @@ impl Scan<'_> {
         outcome
     }
 
-    /// Turns the nodes that were ranked by leading parts into results. It reads the trailing parts
-    /// of the nodes in doubt and of all results.
+    /// Turns the nodes that were ranked by leading parts into results. The call reads the trailing
+    /// parts of the nodes in doubt and of all results.
     pub(super) async fn settle<N: NodePages>(
         &self,
         pages: &N,
@@ -250,8 +250,8 @@ impl Scan<'_> {
         among.into_iter().flatten().chain(all)
     }
 
-    /// Looks once for the sought nodes, and keeps the nodes that were not found. If `again` is set,
-    /// it does not use the pages that were loaded when the index was opened.
+    /// Looks once for each sought node, and removes the found nodes from the list. If `again` is
+    /// set, the call does not use the pages that were loaded when the index was opened.
     async fn look<S: Source>(
         &self,
         source: &S,
@@ -357,8 +357,8 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         self.ranking
     }
 
-    /// Ranks every vector. For a filter, if codes are in memory, the scan ranks only the nearest
-    /// matches by code, for the list size `list`.
+    /// Ranks every vector. If there is a filter, and codes are in memory, the scan ranks only the
+    /// matches that are nearest by code. Their number follows from `list`.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         match self.scan.admission.nodes() {
             Some(nodes) if self.by_code.is_some() => self.find_by_code(nodes, list).await,

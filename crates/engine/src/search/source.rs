@@ -72,7 +72,7 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
     /// Nearer matches may then be missing.
     fn is_dry(&self) -> bool;
 
-    /// Whether the source met every match of the filter. A scan would then find no more.
+    /// Whether the source read every match of the filter. A scan would then find no further match.
     fn has_all(&self) -> bool {
         false
     }

@@ -155,7 +155,7 @@ pub(crate) struct Traversal<'a, N> {
     cached: Vec<u8>,
     /// The codes of an updated list, where codes are beside lists.
     amended: Vec<u8>,
-    /// Nodes to score, or their positions in the list where codes are beside lists.
+    /// Nodes to score. Where codes are beside lists, the positions of these nodes in the list.
     fresh: Vec<u32>,
     scores: Vec<f32>,
     /// Codes joined from `code_parts`, their positions, and the sums from residual codes.

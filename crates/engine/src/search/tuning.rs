@@ -19,7 +19,7 @@
 //!   same throughput, the smaller number has the lower latency.
 //! - A query that was in flight while the number changed counts neither for the old number nor for
 //!   the new one ([`Tuning::answered`]).
-//! - At the latest when half of the batch is done, the best number so far is chosen.
+//! - When half of the batch is done, at the latest, the batch chooses the best number so far.
 //! - Only numbers that the memory budget allows are tried. After the choice, the batch releases the
 //!   memory of queries beyond the chosen number.
 //!

@@ -77,7 +77,7 @@ pub(crate) struct Plan {
     /// The strategy for a filter, if there is one.
     pub(crate) way: Way,
     /// The approximate largest number of nodes that are nearer than the last match of the longest
-    /// list. Memory is reserved for them. Without a filter, the number is the list size.
+    /// list. Memory is reserved for these nodes. Without a filter, the number is the list size.
     pub(crate) walked: usize,
     /// The share of the list's places, from the nearest on, at which a walk also expands nodes that
     /// do not match ([`THROUGH`](super::ways)). Without a filter, it is 1.
@@ -131,7 +131,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
         // If another process rewrites a page in place, a read may return a mixture of old and new
-        // bytes.
+        // bytes. So the checksums are verified.
         let check = index.checks_pages() || (!N::MOVES && graph.placement.get().is_some());
         let queue = graph.tier.queue(thread)?;
         let setting = Setting {
@@ -290,8 +290,8 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         Self: 's;
 
     async fn find_further(&mut self, list: usize) -> Result<(), Error> {
-        // Other vectors than the drifted ones gave the known error of codes, so this error does not
-        // apply here.
+        // The known error of codes comes from vectors that did not drift, so it does not apply
+        // here.
         let promise = std::mem::take(&mut self.traversal.ranking.promise);
         let uses = self.traversal.use_reads(self.plan.further_uses);
         let outcome = self.find(list).await;

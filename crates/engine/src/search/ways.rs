@@ -13,7 +13,7 @@
 //! of `list` matches, the search would visit `list / s` nodes, and with a list of k matches `k / s`
 //! nodes. The planner takes a number in between, `list` times the power [`GROWTH`] of s: 1.4 times
 //! as many nodes as without a filter if s is 1/2, and 2.8 times if s is 1/10. The list keeps at
-//! least [`LEAST`] times k matches, or k plus half of the list's other places if that is fewer.
+//! least [`LEAST`] times k matches, or k plus half of the list's places beyond k, if that is fewer.
 //! With a recall target, a list of up to [`LEAST`] times k is not shortened.
 //!
 //! **Through.** About `list / s` nodes are nearer than the last match of the list. Most matches
@@ -24,7 +24,7 @@
 //!
 //! **Recall.** With a recall target, each query has its own list size, with or without a filter.
 //! The distance of the k-th nearest of all vectors, with and without matches, gives the list size
-//! without the filter ([`promise`](super::promise)). This list size is then adapted as above.
+//! without the filter ([`promise`](super::promise)). This list size is then adapted to the filter.
 //!
 //! **Clusters.** A query first probes more clusters than without a filter ([`Growth`]). If the
 //! matches are not spread evenly, it continues with further clusters, or with *before* if that
@@ -99,8 +99,8 @@ pub struct Explained {
     pub column_reads: u64,
     /// Bytes of these reads.
     pub column_bytes: u64,
-    /// Queries that continued with [`Way::Before`], because [`Way::Within`] met too few matches, or
-    /// in a cluster index because further probes would have cost more.
+    /// Queries that continued with [`Way::Before`], because [`Way::Within`] found too few matches,
+    /// or in a cluster index because further probes would have cost more.
     pub dry: u64,
     /// Queries of a cluster index that probed more clusters than `list`, because the matches are
     /// not spread evenly.
@@ -152,7 +152,7 @@ const GROWTH: f64 = -0.45;
 
 /// The least number of matches in the list for each result, if the list without a filter is long
 /// enough. In tests, with one match for each result, a walk finds 94 % of the nearest. If the list
-/// is hardly longer than k, k and half of the remainder are enough.
+/// is hardly longer than k, k plus half of the places beyond k are enough.
 const LEAST: f64 = 2.0;
 
 /// A walk expands a node that does not match only at one of the first places of its list. There is
@@ -179,7 +179,8 @@ const CODES_A_READ: f64 = 1000.0;
 
 /// Of the members stored outside the group of their cluster, the share that a query reads singly.
 /// The other members are in the group of a probed cluster, or are members of several probed
-/// clusters. In `bench/filters.py`, probes of 7 to 90 clusters read .31 to .52 of them.
+/// clusters. In `bench/filters.py`, queries that probe 7 to 90 clusters read .31 to .52 of such
+/// members.
 const APART: f64 = 0.5;
 
 /// The growth of the number of probes with a filter.
@@ -223,7 +224,7 @@ impl Growth {
     }
 
     /// The number of probes of a query that would take `probes` without the filter. If clusters
-    /// have more vectors than the number of results, it is at most `probes` / s.
+    /// have more vectors than the number of results, the number is at most `probes` / s.
     pub(super) fn of(&self, probes: f64) -> f64 {
         let root = probes.sqrt();
         let step = self.near.min(root) * self.by;
@@ -290,7 +291,7 @@ pub(super) fn choose(
             Estimates {
                 within: plan.growth.of(typical).min(most) * reads_of_probe(clusters, share),
                 before: match clusters.vectors {
-                    // A vector is read with its cluster.
+                    // A vector is read only together with its cluster.
                     Vectors::Replicated => most,
                     Vectors::Addressed | Vectors::Grouped(_) => clusters.reads_of(matching.nodes),
                 },
@@ -349,7 +350,7 @@ pub(super) fn choose(
 
 /// Adapts the list of a walk to a filter of selectivity `share`. Returns the longest list of a
 /// query. The estimates assume this list, because queries that are unlike the vectors of the index
-/// need nearly as much.
+/// need nearly this length.
 fn adapt_walk(index: &Index, share: f64, plan: &mut Plan) -> f64 {
     let k = plan.k as f64;
     let adapted = |list: f64, least: f64| {
@@ -428,8 +429,9 @@ impl<'a> Pages<'a> {
         let Some((pages, in_memory)) = self.vectors else {
             return self.matches.min(self.lists);
         };
-        // After the first candidates, few are near enough by code, and some vectors share a page.
-        // If codes do not distinguish the matches, the pages of all matches are read.
+        // After the first candidates, few further candidates are near enough by code, and some
+        // vectors share a page. If codes do not distinguish the matches, the pages of all matches
+        // are read.
         let told = (self.matches - self.blind).min((k + HEAD) as f64);
         let vectors = told + touched(self.blind, self.all, pages);
         self.matches / CODES_A_READ + vectors * (1.0 - in_memory).max(0.0)
@@ -481,7 +483,7 @@ mod tests {
             let times = |share| Growth::new(33, near, share).of(probes) / probes;
             assert_eq!(times(1.0), 1.0);
             assert!(times(0.5) <= 1.4 && times(0.1) <= 3.0, "{probes}");
-            // If the matches are far away, the probes meet nearly all vectors that are nearer than
+            // If the matches are far away, the probes read nearly all vectors that are nearer than
             // the k-th match.
             let share: f64 = 1e-6;
             let needed = near / share / probes;

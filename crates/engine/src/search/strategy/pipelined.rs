@@ -4,7 +4,7 @@
 //! once requests the page of the nearest unread candidate.
 //!
 //! Reads are speculative: before a requested page arrives, nearer candidates may push the candidate
-//! that needs it out of the list. So the number of reads in flight changes during the search. While
+//! of this page out of the list. So the number of reads in flight changes during the search. While
 //! the search approaches its results, it has [`APPROACH_WIDTH`] reads in flight. Once the nearest
 //! [`SETTLED`] candidates are expanded, each page that arrives adds [`GROWTH`] reads, up to
 //! `width`. While more than the share [`WASTE`] of these later reads was wasted, no reads are

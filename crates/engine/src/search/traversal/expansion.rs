@@ -11,8 +11,8 @@ use super::*;
 use crate::search::leading::ByLeading;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Expands a candidate that should be on the page `view`. Unless the search ranks whole pages,
-    /// it ranks the node of the candidate at once.
+    /// Expands a candidate that should be on the page `view`. If the search does not rank whole
+    /// pages, the call ranks the node of the candidate at once.
     pub(super) fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
         let Some(slot) = view.slot_of(node_of(key)) else {
             return self.expand_pending(page, key);
@@ -253,8 +253,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Uses all nodes of a page. It puts new nodes into the candidate list, and nodes that may be
-    /// results into `unranked`. The caller then adds the page to `held`.
+    /// Uses all nodes of a page. The call puts new nodes into the candidate list, and nodes that
+    /// may be results into `unranked`. The caller then adds the page to `held`.
     pub(super) fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
         let count = view.len();
         self.fresh.clear();
@@ -471,8 +471,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// If the search uses codes of one precision and the number of seeds is above 0, starts the
-    /// query from seeds. If the index has low codes, it finds the seeds by low codes. Returns
-    /// whether the query was started.
+    /// query from seeds. If the index has low codes, the search finds the seeds by low codes.
+    /// Returns whether the query was started.
     pub(super) fn begin_at_seeds(&mut self) -> bool {
         let Some(seeding) = &mut self.seeding else {
             return false;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   a node is expanded ──record──> its distance, at once, though whole-page search ranks later
-//!   a page is shared   ──codes elsewhere──> distances of all its nodes; the list may have
+//!   a page is ranked   ──codes elsewhere──> distances of all its nodes; the list may have
 //!                                           estimates of some
 //!   seeds of the navigation graph ──> their distances are known
 //! ```
@@ -54,9 +54,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Requests the vectors of the best candidates before it requests lists. If vectors are apart
-    /// from lists, a search that may stop early needs exact distances soon. Returns the number of
-    /// vector reads in flight, by which the search reduces its reads of lists.
+    /// Requests the vectors of the best candidates before the search requests lists. If vectors are
+    /// apart from lists, a search that may stop early needs exact distances soon. Returns the
+    /// number of vector reads in flight, by which the search reduces its reads of lists.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
@@ -101,7 +101,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.ranked.push(key);
             return Ok(());
         }
-        // The node was ranked when its page was shared.
+        // The node was ranked together with its page.
         let node = node_of(key);
         let mut shared = self.distances.iter().rev();
         if let Some(&(_, distance)) = shared.find(|&&(shared, _)| shared == node) {
