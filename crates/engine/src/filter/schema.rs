@@ -58,7 +58,8 @@ impl Schema {
         Ok(schema)
     }
 
-    /// Checks that these columns, of the index in the directory `path`, include all `wanted` ones.
+    /// Checks that the columns of this schema include all `wanted` columns. The schema is of the
+    /// index in the directory `path`.
     ///
     /// # Errors
     /// A column is missing, or has another type ([`Error::Argument`]).

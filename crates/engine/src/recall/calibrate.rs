@@ -9,8 +9,8 @@
 //! ```
 //!
 //! For clusters, numbers of probes replace list sizes. The distance of the nearest head replaces
-//! the distance of the k-th nearest vector, because a search knows it before it reads. An index of
-//! the preset `distvs` is measured with PRESS, like its later searches.
+//! the distance of the k-th nearest vector, because a search knows this distance before its first
+//! read. An index of the preset `distvs` is measured with PRESS, like its later searches.
 //!
 //! A build chooses its queries ([`queries`](super::queries)): vectors of the index (*rows*), and
 //! vectors made of rows. A row that is a query is excluded from its own results. If its search
@@ -19,12 +19,12 @@
 //! that the node connects are not linked to each other.
 //!
 //! The true recall is the recall of rows that were held out of the build. The share of neighbours
-//! that they miss is about the geometric mean of two other shares: those that rows of the index
-//! miss, with and without traversal of the node. The following figures are recall@10 with the list
-//! sizes 13, 17, 22 and 29. On package-text, held-out rows find .949, .971, .982 and .988. With
-//! traversal, rows find .969, .985, .992 and .996. Without traversal, they find .926, .953, .962
-//! and .970. The mean gives .952, .973, .982 and .988. On photo-sift-100k, held-out rows find .942,
-//! .968, .983 and .992, and the mean gives .931, .962, .980 and .990. So each row is searched
+//! that held-out rows miss is about the geometric mean of two other shares: those that rows of the
+//! index miss, with and without traversal of the node. The following figures are recall@10 with the
+//! list sizes 13, 17, 22 and 29. On package-text, held-out rows find .949, .971, .982 and .988.
+//! With traversal, rows find .969, .985, .992 and .996. Without traversal, they find .926, .953,
+//! .962 and .970. The mean gives .952, .973, .982 and .988. On photo-sift-100k, held-out rows find
+//! .942, .968, .983 and .992, and the mean gives .931, .962, .980 and .990. So each row is searched
 //! twice, with and without traversal of its node.
 //!
 //! A user's own queries are better. Queries that are far from all vectors need the largest list
@@ -54,15 +54,15 @@ use crate::{Error, SearchOptions, Strategy, bounds, stored};
 
 /// A collection with fewer vectors is not measured.
 pub(crate) const LEAST_ROWS: usize = 5_000;
-/// Queries that are vectors of the index count only up to a distance: one in this many made queries
-/// is nearer.
+/// Queries that are vectors of the index count only up to a certain distance. One in this many made
+/// queries is nearer than this distance.
 const NEARER: usize = 10;
 /// The least number of queries that a user may give. The mean recall of fewer queries differs much
 /// from the mean recall of later queries.
 const LEAST_QUERIES: usize = 100;
 /// The most queries of a user that are searched.
 const MOST_QUERIES: usize = 10_000;
-/// The list sizes that are tried, and the numbers of probes.
+/// The list sizes and the numbers of probes that are tried.
 const LISTS: &[u32] = &[5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300];
 const PROBES: &[u32] = &[
     1, 2, 3, 5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300,
@@ -80,8 +80,8 @@ const BANDS: usize = 10;
 const ENOUGH: f64 = 0.998;
 /// The list size of a search for the nearest head.
 const HEADS: usize = 64;
-/// The beam width. With it, a best-first walk expands about as many nodes beyond its list size as a
-/// pipelined search.
+/// The beam width. With this width, a best-first walk expands about as many nodes beyond its list
+/// size as a pipelined search.
 const BEAM: usize = 8;
 
 /// A summary of a calibration, for display. [`RecallFile`] has all of its data.
@@ -420,7 +420,7 @@ fn bands(
             let mean = found.map(f64::from).sum::<f64>() / queries.len().max(1) as f64;
             1.0 - mean
         };
-        // So few queries cannot show a smaller missed share.
+        // With this number of queries, a smaller missed share cannot be measured.
         let least = 0.5 / (queries.len().max(1) * k as usize) as f64;
         let recall = |list: usize| match ways {
             [way] => 1.0 - missed(way, list),
@@ -470,7 +470,8 @@ pub fn calibrate(
     let path = &*stored::home(path.as_ref())?;
     stored::manifest(&*volume)?;
     let _lock = volume.lock()?;
-    // In an unpacked index, a list size has another meaning. The measurement is for any memory.
+    // In an unpacked index, a list size has another meaning. The measurement must hold for any
+    // memory budget, so the index is not unpacked.
     let open = OpenOptions {
         unpack: false,
         ..open.clone()

@@ -42,7 +42,7 @@ pub(super) fn distance_of(found: Found) -> f32 {
     })
 }
 
-/// The place of a vector.
+/// The location of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// On storage.
@@ -74,7 +74,7 @@ pub(super) struct OfQuery {
     /// The nearest vectors, nearest first.
     pub(super) nearest: Vec<Found>,
     /// The reported distances of ids for which [`Wants::tells`] is true. The list has all such ids
-    /// up to the distance of the last vector of `nearest`. It may have some that are farther.
+    /// up to the distance of the last vector of `nearest`. It may also have farther ids.
     pub(super) told: Vec<Found>,
 }
 

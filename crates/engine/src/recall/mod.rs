@@ -13,9 +13,9 @@
 //!
 //! The queries of package-text come from another source than its vectors. With the list size 13,
 //! vectors held out of the build find .950 of their nearest vectors, and these queries find .909.
-//! The distance of the tenth nearest vector divides both into five buckets (bands). In these
-//! buckets, held-out vectors find .990, .977, .946, .952 and .885, and queries find .985, .976,
-//! .951, .954 and .887.
+//! The distance of the tenth nearest vector divides the held-out vectors and the queries into five
+//! buckets (bands). In these buckets, held-out vectors find .990, .977, .946, .952 and .885, and
+//! queries find .985, .976, .951, .954 and .887.
 //!
 //! So recall is measured for each range of this distance, and a search uses the distance of its
 //! k-th result so far. A search starts with the largest list size. As nearer results are found, the
@@ -130,8 +130,8 @@ impl Index {
     /// recall target.
     ///
     /// # Errors
-    /// The recall of the index was not measured, or the options end or rank a search in another way
-    /// than the measurement.
+    /// The recall of the index was not measured, or with these options, a search ends or ranks in
+    /// another way than in the measurement.
     pub(crate) fn depth(
         &self,
         options: &SearchOptions,

@@ -48,7 +48,7 @@ pub(crate) struct Queries {
     /// For each query, the node that is excluded from its results: the query's own node, or the
     /// node of the vector `a` of a made query. The list is empty if a user gave the queries.
     pub(crate) nodes: Vec<u32>,
-    /// The number of queries that are vectors of the index. They are the first queries.
+    /// The number of queries that are vectors of the index. These queries come first.
     pub(crate) rows: usize,
 }
 

@@ -1,5 +1,5 @@
-//! Indexes that began without vectors and took vectors without a merge. Searches find each vector,
-//! or the index reports that searches miss some vectors.
+//! Indexes that began without vectors, and then took vectors. No merge ran. Searches find each
+//! vector, or the index reports that searches miss some vectors.
 
 use std::path::Path;
 use std::sync::Arc;

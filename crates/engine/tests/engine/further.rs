@@ -274,7 +274,8 @@ fn an_insert_sees_what_has_drifted() {
 }
 
 /// If a memory budget has no space for a list 8 times as long, the search uses a shorter list. If
-/// whole pages are ranked, a list of a quarter of all nodes is enough. A longer list finds more.
+/// the further walk ranks whole pages, its list has at most a quarter of all nodes. In each case, a
+/// longer list finds no less.
 #[test]
 fn a_longer_list_finds_no_less() {
     let rows = rows();

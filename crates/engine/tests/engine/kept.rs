@@ -224,7 +224,7 @@ impl Place {
     }
 
     /// Searches for every `step`-th live vector. A result at distance 0 must have the id of the
-    /// vector, so the vector is unchanged. A graph may miss a few vectors.
+    /// vector. Then the vector is unchanged. A graph may miss a few vectors.
     fn find(&self, step: usize) {
         let ids: Vec<u64> = self.live.iter().copied().step_by(step).collect();
         let index = Index::open(self.index(), &OpenOptions::default()).unwrap();

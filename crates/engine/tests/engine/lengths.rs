@@ -10,7 +10,7 @@ use stratann::{
 const DIM: usize = 12;
 const ROWS: usize = 400;
 
-/// Vectors of numbers between -1 and 1, each scaled by `scale` of its number.
+/// Vectors of numbers between -1 and 1. Vector `n` is scaled by `scale(n)`.
 fn rows(count: usize, seed: u64, scale: impl Fn(usize) -> f32) -> Matrix {
     let mut state = seed;
     let mut next = || {

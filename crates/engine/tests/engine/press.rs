@@ -289,8 +289,8 @@ fn in_locality_order_fewer_reads_bring_the_candidates() {
     assert!(1.5 * near < input, "{near} {input}");
 }
 
-/// Far from the query, each round expands one node. Nearer to the query, rounds grow up to the
-/// beam.
+/// Far from the query, each round expands one node. Near the query, the rounds grow up to the beam
+/// width.
 #[test]
 fn the_first_rounds_visit_few_nodes() {
     let (path, _) = built(LowCodes::Nested);
@@ -325,7 +325,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
         let (mut bytes, mut row) = (Vec::new(), vec![0; 128]);
         for n in 0..count {
             rows.read(n, &mut row).unwrap();
-            // The dimensions have different scales, and values far from 0.
+            // The dimensions have different scales, and their values are far from 0.
             let as_floats = (row.iter().enumerate()).map(|(at, &x)| {
                 let scale = 1.0 + (at % 3) as f32;
                 scale * f32::from(x) + 1000.0 * (at % 5) as f32
@@ -585,7 +585,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         check(&both[turn], "both");
         full(&mut both);
     }
-    // Changes after the merge: of merged vectors, of earlier vectors, and new ones.
+    // After the merge, merged vectors and earlier vectors change, and new vectors are inserted.
     let [old, new] = &mut both;
     let storage = &old.full;
     storage

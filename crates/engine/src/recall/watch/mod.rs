@@ -16,8 +16,8 @@
 //! replaced, or that moved to storage, may be compared twice. The measurement excludes such ids,
 //! and compares the other results of a query with a smaller number of true nearest vectors.
 //!
-//! In an index that does not change, the scan meets every result. If it does not meet a result, the
-//! index is damaged, and the result counts as missed.
+//! In an index that does not change, the scan reads the vector of every result. If a result has no
+//! vector, the index is damaged, and the result counts as missed.
 //!
 //! A measurement keeps the files and the memory of its checkpoint. If a merge replaces this
 //! checkpoint, the measurement starts again with the new checkpoint, so that the old one can be
@@ -413,7 +413,8 @@ impl RecallWatch {
     }
 }
 
-/// Interrupts a measurement as `progress` does, and also when a merge replaces its checkpoint.
+/// Interrupts a measurement as `progress` does, and also when a merge replaces the checkpoint of
+/// the measurement.
 struct UntilReplaced<'a> {
     held: &'a Held,
     progress: &'a dyn Progress,
@@ -627,7 +628,7 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Whether a thread of this index measures by the watch. If another handle of the index has
+    /// Whether a thread of this index measures for the watch. If another handle of the index has
     /// started a thread with this watch later, the thread of this handle has ended.
     pub fn is_measured_by(&self, watch: &RecallWatch) -> bool {
         let measurers = self.measurers().lock();
@@ -651,7 +652,7 @@ impl LiveIndex {
     }
 }
 
-/// Removes the threads that measure by a watch from the list, and returns them.
+/// Removes from the list the threads that measure for `watch`, and returns these threads.
 fn taken(measurers: &mut Vec<Measurer>, watch: &RecallWatch) -> Vec<Measurer> {
     measurers.extract_if(.., |one| one.is_of(watch)).collect()
 }

@@ -93,7 +93,7 @@ fn is_short(filter: &Filter) -> bool {
 impl RecallWatch {
     /// Offers served queries to the sample. If no query is kept, the cost is one atomic add. An
     /// index offers its queries to the watch with which it was opened. A program calls this method
-    /// for a watch of [`told`](RecallWatch::told), or for a watch that it passes to
+    /// for a watch that [`told`](RecallWatch::told) created, or for a watch that it passes to
     /// [`measure_recall_by`](crate::LiveIndex::measure_recall_by).
     pub fn has_served(
         &self,
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     /// Offers `served` queries to the sample, and returns the numbers of the queries that it kept.
-    /// The vector of each query has its number.
+    /// The vector of each query is its number.
     fn kept(sample: &mut Sample, served: u64) -> Vec<u64> {
         let mut next = 0;
         while next < served {
