@@ -142,7 +142,7 @@ impl Index {
     }
 
     /// Does the same as [`open`](Index::open). If the index is unpacked, which can take long, the
-    /// call reports it to `progress`, and `progress` may interrupt it.
+    /// call reports the unpacking to `progress`, which may interrupt the call.
     ///
     /// # Errors
     /// The call fails for the reasons of [`open`](Index::open), and with [`Error::Interrupted`].
@@ -645,7 +645,7 @@ impl Index {
     }
 
     /// Replaces the tiers of page files, which `tier` makes from the names of the files in the
-    /// volume. Tests of strategies use it.
+    /// volume. Tests of strategies use this function.
     #[cfg(test)]
     pub(crate) fn replace_tiers(&mut self, tier: &dyn Fn(&str) -> Arc<dyn stratann_tier::Tier>) {
         let stores = match &mut self.kind {
@@ -896,8 +896,8 @@ impl Index {
     }
 }
 
-/// Whether the error is that a log has disappeared. When a writer closes the index, it removes a
-/// log without records. The next writer begins another log under the same name.
+/// Whether the error is that a log has disappeared. When a writer closes the index, it removes its
+/// log if the log has no records. The next writer begins another log under the same name.
 fn is_of_a_log_that_went(error: &Error) -> bool {
     let Error::Tier(TierError::Missing { place, .. }) = error else {
         return false;

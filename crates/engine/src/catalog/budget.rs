@@ -36,8 +36,8 @@ fn left_to_others(most: u64) -> u64 {
 const INDEX_BYTES: u64 = 16 << 10;
 
 /// The bytes of memory to decode compressed lists and vectors, in addition to the tables in the
-/// plan. In indexes of photo-sift, it is up to 50 kB. Each segment of vectors that are stored apart
-/// from lists needs these bytes again.
+/// plan. In indexes of photo-sift, they are up to 50 kB. Each segment of vectors that are stored
+/// apart from lists needs these bytes again.
 const MODEL_BYTES: u64 = 64 << 10;
 
 /// The time after which a thread that waits for memory checks the ledger again. It must check,

@@ -388,7 +388,7 @@ impl Ledger {
         }
     }
 
-    /// The bytes of an index by its number, including its codebook if no other index uses the
+    /// The bytes of the index with this number, including its codebook if no other index uses the
     /// codebook. It is 0 if the ledger no longer has the index.
     fn bytes_of(&self, number: u64) -> u64 {
         let open = self.open.values().map(|open| &open.charge);

@@ -60,7 +60,7 @@ pub(super) fn shape(
     }
     let degree = manifest.graph().degree as usize + most_pending(stores);
     let dim = manifest.dimension as usize;
-    // Rows have no shape for longer lists than any index has.
+    // For lists that are longer than any index has, rows have no shape.
     CsrShape::new(manifest.element, dim, degree, nodes).ok()
 }
 
@@ -116,7 +116,8 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Changes the row of a node, and records that it has a half. The node exists.
+    /// Changes the row of a node, and records that the row now has the half `half`. The node must
+    /// exist.
     fn put(&self, node: u32, half: u8, change: impl FnOnce(&mut [u8])) {
         let (group, at) = (node as usize / LOCKED_ROWS, node as usize % LOCKED_ROWS);
         let mut group = self.groups[group].lock();
@@ -147,7 +148,8 @@ impl Drop for Steps<'_> {
     }
 }
 
-/// The number of threads that unpack. Queries do not run yet, so the threads use their memory.
+/// The number of threads that unpack. Queries do not run yet, so the threads use the memory of
+/// queries.
 fn threads_within(memory: &MemoryPlan) -> usize {
     let further = memory.queries.saturating_add(memory.unused) / THREAD;
     processors().min(further as usize + 1)
@@ -188,7 +190,7 @@ fn unpack_by(
             WithinStage(progress),
         );
         each_list_in(index, share, &waiting, &mut |node, list| {
-            // A longer list would be damage, and its last links are the newest ones.
+            // A longer list would be damaged. Its last links are kept, because they are the newest.
             let list = &list[list.len().saturating_sub(shape.degree())..];
             if let Some(&link) = list.iter().find(|&&link| link as usize >= nodes) {
                 let what = format!("node {node} links to node {link}, but there are {nodes} nodes");

@@ -533,8 +533,8 @@ fn copies_in_memory_count_towards_the_budget() {
         };
         Index::open(&built.path, &options)
     };
-    // The test finds the memory that suffices without copies. Copies then need more than the memory
-    // that it adds.
+    // The test finds the memory that suffices without copies. The copies need more memory than the
+    // test adds to it.
     let mut enough = 1 << 20;
     while with(enough, "topology=ssd").is_err() {
         enough += 10_000;

@@ -140,7 +140,7 @@ impl Full {
     }
 
     /// Whether a query may still use the checkpoint before the last merge. The next merge would
-    /// release this checkpoint, so it should wait.
+    /// release this checkpoint, so the merge should wait.
     pub fn has_before(&self) -> bool {
         self.states.has_before()
     }
@@ -150,10 +150,10 @@ impl Full {
         self.states.forget_before();
     }
 
-    /// Inserts vectors of the collection's element type, which `rows` has one after another. If the
-    /// index already has an id, the new vector replaces the old one. When this call returns, the
-    /// vectors are durable according to [`WriteOptions::durability`], and every ranking that begins
-    /// later sees them.
+    /// Inserts the vectors in `rows`. They are one after another, in the collection's element type.
+    /// If the index already has an id, the new vector replaces the old one. When this call returns,
+    /// the vectors are durable according to [`WriteOptions::durability`], and every ranking that
+    /// begins later sees them.
     ///
     /// # Errors
     /// Fails as [`LiveIndex::upsert`] does, and if the index was opened only for reading.

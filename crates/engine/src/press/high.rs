@@ -324,7 +324,7 @@ impl HighQuery {
             }
         }
         let collection = &high.collection;
-        // The codebook always has low and high codes, since [`High::open`] refuses other indexes.
+        // The codebook always has low and high codes, because [`High::open`] refuses other indexes.
         if let Some(paired) = high.codebook.paired() {
             collection.sent(query, paired.rounding(), &mut self.floats)?;
             paired.rest_table(collection.metric, &self.floats, &mut self.table);

@@ -28,8 +28,8 @@ pub(crate) struct LowList {
 /// more work than a search from 4. On package-text, searches from 2, 4 and 8 seeds took the same
 /// work.
 pub(super) const BEGUN: usize = 4;
-/// Each step of the descent scores this many nodes around each of the nearest nodes. The next
-/// window is shorter by the same factor.
+/// Each step of the descent ([`seeds`](LowList::seeds)) scores this many nodes around each of the
+/// nearest nodes. The next window is shorter by the same factor.
 const FAN: usize = 4;
 /// The descent ends when the window has at most this many nodes.
 const STRETCH: usize = 16;
@@ -146,10 +146,10 @@ impl LowList {
         }
     }
 
-    /// Appends the nearest nodes of the list that are not taken yet, and leaves them untaken. When
-    /// the step knows the estimates of `asked` more nodes, it takes a number of nodes. The call
-    /// appends at most as many. Returns this number, and the largest estimate with which a node
-    /// would enter the list.
+    /// Appends the nearest nodes of the list that are not taken yet, and leaves them untaken. The
+    /// call appends at most as many nodes as the step will take once it knows the estimates of
+    /// `asked` more nodes. Returns the number of nodes that the step will take, and the largest
+    /// estimate with which a node would enter the list.
     pub(super) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);

@@ -1,7 +1,7 @@
-//! The low codes of a compute server without memory for all low codes. It keeps the codes of the
-//! most popular nodes (DistVS §3.3, "Using low-memory compute servers"). All other codes are
-//! *offloaded*: the memory server has all codes, and sends estimates by the offloaded codes
-//! (`missing.rs`).
+//! The low codes of a compute server without memory for all low codes. Such a server keeps the
+//! codes of the most popular nodes (DistVS §3.3, "Using low-memory compute servers"). All other
+//! codes are *offloaded*: the memory server has all codes, and sends estimates by the offloaded
+//! codes (`missing.rs`).
 //!
 //! The popularity of a node is its in-degree. Searches meet nodes with many incoming links most
 //! often, so half of the codes suffice for more than half of the distance computations.
@@ -57,7 +57,7 @@ impl Counting {
         }
     }
 
-    /// Reads at most `most` more lists. After the last list, it returns the popularity.
+    /// Reads at most `most` more lists. After the last list, the call returns the popularity.
     ///
     /// # Errors
     /// A list does not decode. The next call begins with that list again.

@@ -368,7 +368,7 @@ mod tests {
             states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
-        // A call that uses the last checkpoint or an unknown checkpoint does not prolong the time
+        // A call that uses the last checkpoint or an unknown checkpoint does not prolong the life
         // of the older checkpoint.
         let last = now;
         while now < last + KEPT {
