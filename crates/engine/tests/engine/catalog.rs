@@ -203,8 +203,8 @@ fn a_wrong_name_is_refused_with_those_that_are_like_it() {
     assert!(text.contains("no MANIFEST"), "{text}");
 }
 
-/// A directory that the process may not read, or a link that leads to itself, counts as a possible
-/// index.
+/// A directory that the process has no right to read, or a link that leads to itself, counts as a
+/// possible index.
 #[cfg(unix)]
 #[test]
 fn what_cannot_be_looked_at_is_not_left_out() {

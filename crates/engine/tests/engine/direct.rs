@@ -189,7 +189,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
     for (preset, update, most_pages) in [
         (Preset::STRATANN, Update::Accumulate, 3.0),
         (Preset::DECOUPLEVS, Update::Accumulate, 4.0),
-        // The bound is twice R / n, with 16 records of this size on a page.
+        // The bound is twice R / n, where n is the number of records of this size on a page: 16.
         (Preset::ODINANN, Update::Relocate, 2.0 * 32.0 / 16.0),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -464,7 +464,7 @@ fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
                 ..OpenOptions::default()
             };
             let index = Index::open(&path, &options)?;
-            // Searches keep the set of dead nodes.
+            // Searches keep the set of deleted nodes.
             index.search(&matrix(SIFT_QUERIES), &SearchOptions::default())?;
             Ok(index.stats().memory)
         };

@@ -81,7 +81,7 @@ fn truth(all: &[f32], queries: &[f32]) -> GroundTruth {
     brute_force(&matrix(all), &matrix(queries), 10, Metric::L2, 2, &Silent).unwrap()
 }
 
-/// The default options, with a strategy whose results depend on no order of completions.
+/// The default options, with a strategy whose results do not depend on the order of completions.
 fn in_order() -> SearchOptions {
     SearchOptions {
         strategy: Some(Strategy::BestFirst),
@@ -144,7 +144,7 @@ fn drifts(preset: Preset, other: Other) {
     assert_eq!(report.codebook, CodebookFate::Trained, "{said}");
     assert!(at_once > 0.95 && merged > at_once - 0.01, "{said}");
     assert_eq!((index.due(&when), index.stats().trouble), (None, None));
-    // After the merge, further vectors of the second kind have not drifted.
+    // After the merge, further vectors of the second kind do not count as drifted.
     let more = other.rows(&mut Normal(8), 300);
     index.insert(&matrix(&more), None, &Silent).unwrap();
     let due = index.due(&when);

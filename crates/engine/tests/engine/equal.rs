@@ -13,7 +13,7 @@ use super::fixtures::slow;
 /// The number of equal vectors of each kind.
 const EQUAL: usize = 10;
 
-/// Vectors that are 0 except for one element, the number of their kind.
+/// Vectors whose elements are 0, except for the element with the number of the vector's kind.
 fn rows_of(of: &[usize], kinds: usize) -> Matrix {
     let mut bytes = vec![0; of.len() * kinds];
     for (row, &kind) in of.iter().enumerate() {

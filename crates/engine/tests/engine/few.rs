@@ -12,7 +12,7 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, head, rows, slow};
 
-/// Sentences as 384 floats. An index of them has vectors apart from lists.
+/// Sentences as 384 floats. An index of these vectors has vectors apart from lists.
 const TEXTS: &str = "package-text-2k.base.fbin";
 
 /// Builds an index of the first `built` vectors of a file, or of none.
@@ -83,8 +83,8 @@ fn rows_are_found(presets: &[Preset], file: &str) {
             let new = rows(file, index.len(), count - index.len());
             index.insert(&new, None, &Silent).unwrap();
             let asked = some(file, count);
-            // Vectors that wait in memory have their own graph. If more vectors wait, a list of 1
-            // does not suffice.
+            // Vectors that wait in memory have their own graph. If more vectors wait, a list size
+            // of 1 does not suffice.
             let lists: &[usize] = if count < 1_000 { &[1, 100] } else { &[100] };
             for &list in lists {
                 let found = index.search(&asked, &nearest(list)).unwrap();
@@ -169,7 +169,7 @@ fn codes_of_128_vectors_serve_the_first_thousands() {
     }
 }
 
-/// If codes do not distinguish vectors, the bound of a search must not use these codes. By such
+/// If codes do not distinguish vectors, the bound of a search must not use these codes. With such
 /// codes, an earlier version ruled out the nearest vector after the first near result, although it
 /// had read the page of the vector.
 #[test]

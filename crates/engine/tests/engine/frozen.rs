@@ -46,7 +46,7 @@ fn head(name: &str, count: usize) -> Matrix {
     rows(name, 0, count, 128)
 }
 
-/// The exact answers to some queries in the vectors of the frozen indexes.
+/// The exact answers to some queries among the vectors of the frozen indexes.
 fn frozen_truth() -> (Matrix, GroundTruth) {
     let base = head(SIFT_BASE, 2_000);
     let queries = head(SIFT_QUERIES, 100);

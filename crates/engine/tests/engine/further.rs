@@ -140,7 +140,7 @@ fn manifest(path: &Path) -> String {
     std::fs::read_to_string(path.join("MANIFEST")).unwrap()
 }
 
-/// `least` is the recall of the inserted vectors that a search with a second walk must reach.
+/// A search with a second walk must reach the recall `least` for the inserted vectors.
 fn looks_further(preset: Preset, least: f64) {
     let rows = rows();
     let folder = tempfile::tempdir().unwrap();

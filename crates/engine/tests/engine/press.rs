@@ -541,7 +541,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         of.read(n, &mut row).unwrap();
         row
     };
-    // The ids at 0 to 9 are new vectors, and those at 10 to 19 are replacements. The ids at 20 to
+    // At the positions 0 to 9 are new vectors, and at 10 to 19 replacements. The vectors at 20 to
     // 29 are inserted while servers use the earlier checkpoint.
     let new: Vec<u64> = (5000..5010).collect();
     let rows =
@@ -572,7 +572,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert_ne!(second.state, first.state);
     assert_eq!(second.nodes, 2008);
     assert!(ranks(&servers, first) && ranks(&servers, second));
-    // Lists and codes are of the checkpoint before, but results have the present state.
+    // Lists and codes belong to the earlier checkpoint, but results show the present state.
     check(&servers, "merged");
     let merged = Servers::of(&path);
     let mut both = [servers, merged];
@@ -627,8 +627,9 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert!(index.codebook().unwrap().low_codes().is_some());
 }
 
-/// A vector that waited for a merge is found with the checkpoint before, even if many such vectors
-/// were deleted after the merge. After two merges, the first checkpoint no longer exists.
+/// A vector that waited for a merge is found by a search in the checkpoint before the merge, even
+/// if many such vectors were deleted after the merge. After two merges, the first checkpoint no
+/// longer exists.
 #[test]
 fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let folder = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ fn a_recall_is_found_that_was_asked_for() {
     for recall in [0.9, 0.95, 0.99] {
         let found = index.search(&queries, &asked(recall)).unwrap();
         let (measured, read) = (of(&found), reads(&found));
-        // 300 queries resolve a recall of .01 at best.
+        // With 300 queries, the recall is known to .01 at best.
         assert!(
             measured > recall - 0.015,
             "target {recall}: recall {measured}"
@@ -168,8 +168,8 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
         let path = root.path().join(layout.to_string());
         build(&base, &path, &options(Some(layout)), &Silent).unwrap();
         let index = open(&path);
-        // If vectors are apart from lists, re-ranking loses some answers that the measurement does
-        // not count.
+        // If vectors are apart from lists, re-ranking loses some results, and the measurement does
+        // not count this loss.
         let apart = layout == Layout::Decoupled;
         for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
             let way = SearchOptions {
@@ -338,7 +338,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
             println!(
                 "{preset}, target {recall}: recall {measured}, longest list {longest}, {counters:?}"
             );
-            // 300 queries resolve a recall of .01 at best.
+            // With 300 queries, the recall is known to .01 at best.
             assert!(
                 measured > recall - 0.015,
                 "{preset}, target {recall}: recall {measured}"
@@ -546,7 +546,7 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
         let before = evenly(&live);
         let gone: Vec<u64> = (0..ROWS as u64).filter(|id| id / 10 % 10 < 3).collect();
         live.delete(&gone).unwrap();
-        // A search then probes more clusters, because each has fewer vectors.
+        // A search then probes more clusters, because each cluster has fewer live vectors.
         let hops = evenly(&live);
         assert!(
             hops < 2 * before,

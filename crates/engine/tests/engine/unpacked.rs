@@ -81,7 +81,7 @@ fn an_unpacked_graph_finds_as_much_without_a_read() {
                 let [read, held] = [&stored, &unpacked].map(|index| found(index, &queries, list));
                 let recalls = [recall_of(&read, &truth), recall_of(&held, &truth)];
                 // A page of lists alone has a thirtieth of all nodes of this index, so a search
-                // that reads such pages finds more than in a large index.
+                // that reads such pages finds more than it would find in a large index.
                 assert!(
                     recalls[1] >= recalls[0] - 0.005,
                     "{metric} {layout} {list}: {recalls:?}"

@@ -22,7 +22,7 @@ const QUERIES: usize = 60;
 /// A time that is longer than each wait of these tests, unless the program hangs.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Tests that count the measuring threads lock this.
+/// Tests that count the measuring threads lock this mutex.
 static THREADS: Mutex<()> = Mutex::new(());
 
 fn watched(queries: usize) -> OpenOptions {
@@ -62,8 +62,7 @@ fn narrow(index: &Index) -> SearchOptions {
         list: 10,
         probes: has_clusters.then_some(2),
         strategy: (!has_clusters).then_some(strategy),
-        // Without whole pages, the results do not depend on the distribution of nodes over pages
-        // either.
+        // Without whole pages, the results do not depend on the distribution of nodes over pages.
         whole_page: (!has_clusters).then_some(false),
         exact: true,
         ..SearchOptions::default()
@@ -200,8 +199,8 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
         .wait()
         .unwrap();
     assert_eq!(waiting(), 8);
-    // If a query has many results, its true neighbours take memory. A range search has any number
-    // of results.
+    // Searches with many results, and range searches, are not sampled. Their true neighbours could
+    // need much memory.
     let many = SearchOptions {
         k: 101,
         list: 101,

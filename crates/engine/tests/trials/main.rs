@@ -85,7 +85,7 @@ fn open(path: &Path, case: usize) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// The nearest id of each vector, if it is the same vector.
+/// For each vector, the id of the nearest vector, if both are equal.
 fn found(of: &[(u64, u64)], results: &SearchResults) -> Vec<Option<u64>> {
     let nearest = results.ids.chunks(3).zip(results.distances.chunks(3));
     let exact = nearest.map(|(ids, distances)| (distances[0] == 0.0).then_some(ids[0]));

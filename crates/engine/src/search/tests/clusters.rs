@@ -34,7 +34,7 @@ fn photos() -> (Matrix, Matrix) {
     (base, queries)
 }
 
-/// Converts rows to another element type, with similar values.
+/// Converts vectors to another element type, with similar values.
 fn of_element(rows: &Matrix, element: Element) -> Matrix {
     let bytes = rows.in_memory().unwrap();
     let values = bytes.iter().map(|&byte| f32::from(byte) - 40.0);
@@ -215,7 +215,7 @@ fn what_was_deleted_is_no_answer_and_what_was_inserted_is_one() {
         check(&live.search(&queries, &probing(16)).unwrap(), "merged");
         assert_eq!(live.index().len(), 3_000 - gone.len() + queries.rows());
         assert!(live.index().has_clusters());
-        // So few vectors remain that probes do not meet them. So the search scans every vector.
+        // Probes find none of the few remaining vectors, so the search scans every vector.
         let kept = [3u64, 700, 50_003];
         let all = (0..3_000)
             .filter(|id| !gone.contains(id))

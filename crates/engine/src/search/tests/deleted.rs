@@ -111,7 +111,7 @@ fn all_that_is_asked_for_is_found_however_many_are_deleted() {
             let new: Vec<u64> = deleted.into_iter().filter(|&id| gone.insert(id)).collect();
             index.delete(&new).unwrap();
             // The search runs twice, because the second search knows the deleted nodes that the
-            // first search met.
+            // first search found.
             for _ in 0..2 {
                 let found = index.search(&queries, &tight()).unwrap();
                 assert!(
@@ -351,7 +351,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
 }
 
 /// Returns, for each node that the index has at the call, whether a scan that runs during inserts
-/// meets the node.
+/// finds the node.
 fn all_nodes(index: &Index) -> Vec<bool> {
     async fn of<N: NodePages>(index: &Index, pages: &N, thread: &Thread) -> Vec<bool> {
         let placement = index.graph().placement.get().unwrap();

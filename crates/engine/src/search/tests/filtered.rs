@@ -158,8 +158,8 @@ fn check_index(
             .collect();
         let rows: Vec<u64> = (0..ROWS as u64).filter(|&id| matches(id)).collect();
         assert_eq!(set.len() as usize, rows.len());
-        // The strategy *within* runs in any case, so that walks with too few matches are tested
-        // too.
+        // The strategy *within* also runs by request, so that walks with too few matches are
+        // tested.
         for way in [None, Some(Way::Within)] {
             let found = among(index, queries, &SearchOptions { way, ..*options }, &set);
             assert!(way.is_none_or(|way| found.explained.unwrap().way == way));

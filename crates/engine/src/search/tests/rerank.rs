@@ -132,7 +132,7 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
         for known in [false, true] {
             let found = index.search(&query_row, &stubborn()).unwrap();
             let ranked = found.counters.reranked as usize;
-            // If the deletes are not known in advance, the traversal resumes once, and may meet
+            // If the deletes are not known in advance, the traversal resumes once, and may find
             // nearer nodes.
             let more = if known { 0 } else { 5 };
             assert!(

@@ -296,8 +296,8 @@ fn a_scan_looks_again_where_a_page_is_damaged_and_never_passes_over_an_error() {
 
 #[test]
 fn other_tasks_of_a_thread_go_on_beside_a_scan() {
-    // Other tasks must run even if all pages are in memory, so that the scan never waits for a
-    // read.
+    // Other tasks must run even if the scan never waits for a read, because all pages are in
+    // memory.
     let resident = OpenOptions {
         memory: Some(64 << 20),
         ..OpenOptions::default()
