@@ -114,7 +114,8 @@ impl Servers {
         assert!(low.code_bytes() <= bytes && low.kept() == bits.map(|_| kept));
         let full = Full::open(path, 1, IoMode::Auto).unwrap();
         assert_eq!(*high.collection(), full.collection());
-        // The centroids are followed by their count and the entry node.
+        // The data are the count of the centroids, the centroids, the entry node, and the model of
+        // lists.
         let centroids = high.low_centroids();
         let count = u32::from_le_bytes(*centroids.first_chunk().unwrap());
         let model = ListModel::from_bytes(&centroids[8 + 4 * count as usize..]).unwrap();
