@@ -33,8 +33,8 @@ use crate::{Error, Press, Rerank};
 pub(crate) struct Plan {
     pub(crate) k: usize,
     pub(crate) list: usize,
-    /// The list size for vectors that wait for a merge. In a cluster index, `list` is the number of
-    /// probes instead.
+    /// The list size for vectors that wait for a merge. In a cluster index, the field `list` is no
+    /// list size, but the number of probes.
     pub(crate) fresh_list: usize,
     /// For a recall target: the number of clusters to probe, given the distance of the nearest
     /// head, without a filter. It is at most `list`.

@@ -147,7 +147,7 @@ impl AddAssign for Explained {
     }
 }
 
-/// The power of the selectivity by which a walk grows.
+/// The exponent of the selectivity in the growth of a walk.
 const GROWTH: f64 = -0.45;
 
 /// The least number of matches in the list for each result, if the list without a filter is long

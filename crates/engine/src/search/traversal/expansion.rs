@@ -38,7 +38,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Expands a candidate that is not on the page that was read for it. Either the record of the
-    /// candidate waits to be written to this page, or it moved to another page after the request.
+    /// candidate waits to be written to this page, or the record moved to another page after the
+    /// request.
     #[cold]
     pub(super) fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
         let node = node_of(key);
