@@ -177,8 +177,8 @@ impl LowList {
     }
 
     /// Takes the nearest nodes that are not taken yet, and appends them with their estimates. Their
-    /// number is the refinement ratio times the length of the list. If fewer nodes remain, it takes
-    /// all of them.
+    /// number is the refinement ratio times the length of the list. If fewer nodes remain, the call
+    /// takes all of them.
     pub(crate) fn take(&mut self, nodes: &mut Vec<u32>, distances: &mut Vec<f32>) {
         for _ in 0..self.share(self.list.len()) {
             match self.list.take_unread() {

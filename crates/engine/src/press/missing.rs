@@ -1,4 +1,5 @@
-//! Requests for low codes that a compute server has [offloaded](super) to the memory server.
+//! Requests for estimates by low codes that a compute server has [offloaded](super). The memory
+//! server answers these requests.
 //!
 //! ```text
 //!   compute: lists ──> neighbours with a code here: scored, into L_low

@@ -470,7 +470,7 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Requests all noted members. Those that are stored near each other share a read.
+    /// Requests all noted members. Members that are stored near each other share a read.
     fn ask_for_strays(&mut self) {
         self.strays.sort_unstable();
         self.clusters.member_places(&self.strays, &mut self.places);

@@ -23,8 +23,8 @@
 //! places, plus the part [`THROUGH`] of the `list / s - list` nodes that do not match.
 //!
 //! **Recall.** With a recall target, each query has its own list size, with or without a filter.
-//! The distance of the k-th nearest of all vectors, with and without matches, gives the list size
-//! without the filter ([`promise`](super::promise)). This list size is then adapted to the filter.
+//! The distance of the k-th nearest vector, whether it matches or not, gives the list size without
+//! the filter ([`promise`](super::promise)). This list size is then adapted to the filter.
 //!
 //! **Clusters.** A query first probes more clusters than without a filter ([`Growth`]). If the
 //! matches are not spread evenly, it continues with further clusters, or with *before* if that

@@ -12,7 +12,7 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, head, rows, slow};
 
-/// Sentences as 384 floats. An index of these vectors has vectors apart from lists.
+/// Sentences as 384 floats. An index of these vectors stores them apart from lists.
 const TEXTS: &str = "package-text-2k.base.fbin";
 
 /// Builds an index of the first `built` vectors of a file, or of none.

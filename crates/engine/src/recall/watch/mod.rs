@@ -541,7 +541,7 @@ impl Index {
     /// Ends the measurements in the background, and waits for their thread.
     pub fn end_measurements(&self) {
         let ended = self.measurer().lock().take();
-        // The drop runs without the lock, which searches may take.
+        // The drop runs without the lock, because searches may need it.
         drop(ended);
     }
 }
@@ -640,7 +640,7 @@ impl LiveIndex {
     /// Ends measurements in the background for this watch, and waits for their threads.
     pub fn end_measurements_by(&self, watch: &RecallWatch) {
         let ended = taken(&mut self.measurers().lock(), watch);
-        // The drop runs without the lock, which searches may take.
+        // The drop runs without the lock, because searches may need it.
         drop(ended);
     }
 
