@@ -3,9 +3,9 @@
 //!
 //! If an index fits into memory as a whole, a search spends half of its time decoding lists and
 //! vectors (docs/measured.md, "Unpacked indexes"). So if an index is opened for reading, and its
-//! budget has memory for every list and every vector without compression, each of them is decoded
-//! once, when the index is opened. A search then reads each row in place, with its exact vector.
-//! Several threads decode different pages at the same time.
+//! budget has memory for every list and every vector without compression, the opening decodes each
+//! list and each vector once. A search then reads each row in place, with its exact vector. Several
+//! threads decode different pages at the same time.
 //!
 //! ```text
 //!   packed-…, layered-…, adjacency-…, vectors-…  ──decoded once──>  row 0 | row 1 | ..

@@ -50,7 +50,7 @@ impl Full {
     /// The checkpoint before the last merge stays available for this time after its last use.
     pub const KEPT: Duration = states::KEPT;
 
-    /// Opens the vectors of the index at `path` for reading. `threads` threads rank.
+    /// Opens the vectors of the index at `path` for reading. `threads` threads rank candidates.
     ///
     /// # Errors
     /// There is no index at `path`, servers cannot share it, a file is damaged, or no thread can be

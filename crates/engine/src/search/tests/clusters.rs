@@ -47,8 +47,8 @@ fn of_element(rows: &Matrix, element: Element) -> Matrix {
         Element::F16 => {
             let mut out = Vec::new();
             for value in values {
-                // The values are whole numbers of up to ten bits, so that they fit a half float:
-                // its sign, exponent, and the bits after the first.
+                // The values are whole numbers of up to ten bits. A half float has them exactly:
+                // the sign, the exponent, and all bits after the highest.
                 let bits = value.to_bits();
                 let half = match value == 0.0 {
                     true => 0,
