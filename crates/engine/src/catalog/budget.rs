@@ -53,7 +53,6 @@ pub(super) struct Budget {
     queries: u64,
     pub(super) shared: Arc<Shared>,
     pub(super) ledger: Mutex<Ledger>,
-    /// Signals that memory is free again.
     returned: Condvar,
 }
 

@@ -112,7 +112,6 @@ impl From<Refusal> for Error {
     }
 }
 
-/// An open index.
 struct Open {
     index: Arc<Index>,
     stamp: Stamp,
@@ -128,7 +127,6 @@ impl Open {
     }
 }
 
-/// A codebook in memory.
 struct Kept {
     bytes: u64,
     used: u64,
@@ -180,7 +178,6 @@ impl Ledger {
         }
     }
 
-    /// The bytes in use.
     pub(super) fn bytes(&mut self) -> u64 {
         self.forget_dropped();
         self.sum()
@@ -202,7 +199,6 @@ impl Ledger {
         self.open.len() + self.held.len() + self.lent.len()
     }
 
-    /// The number of codebooks in memory.
     pub(super) fn codebook_count(&self) -> usize {
         self.codebooks.len()
     }
@@ -229,12 +225,10 @@ impl Ledger {
         }
     }
 
-    /// Whether an index is open under this name.
     pub(super) fn is_open(&self, name: &str) -> bool {
         self.open.contains_key(name)
     }
 
-    /// Whether a thread is opening this index.
     pub(super) fn is_opening(&self, name: &str) -> bool {
         self.opening.contains_key(name)
     }
@@ -519,7 +513,6 @@ impl Ledger {
         closed
     }
 
-    /// Codebooks that no index uses.
     fn spare_codebooks(&self) -> impl Iterator<Item = (&String, &Kept)> {
         self.codebooks.iter().filter(|(_, kept)| kept.users == 0)
     }

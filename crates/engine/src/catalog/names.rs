@@ -65,7 +65,6 @@ impl IndexPaths {
         Ok(Self::Directory(path.to_owned()))
     }
 
-    /// Uses the given paths.
     pub(super) fn paths(paths: Vec<PathBuf>) -> Result<Self, Error> {
         if paths.is_empty() {
             return Err(Error::call(

@@ -337,7 +337,6 @@ impl<'a> Parser<'a> {
         Ok(filter)
     }
 
-    /// The name of a column.
     fn column(&mut self, expected: &str) -> Result<FilterColumn, Error> {
         let place = self.place();
         let name = match &mut self.token {

@@ -266,7 +266,6 @@ impl Index {
         more.saturating_sub(self.planned_more())
     }
 
-    /// Returns the index with the lease `lent`.
     pub(crate) fn with_lent(mut self, lent: Lent) -> Self {
         self.lent = Some(lent);
         self

@@ -127,7 +127,6 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Reports the progress of one share.
 struct Steps<'a> {
     progress: &'a dyn Progress,
     waiting: u64,

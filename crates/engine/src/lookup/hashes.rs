@@ -30,7 +30,6 @@ struct Known {
     unknown: Vec<u32>,
 }
 
-/// The hash of an id.
 fn hash(id: u64) -> u32 {
     let hash = (id ^ (id >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     (hash as u32).max(UNKNOWN + 1)

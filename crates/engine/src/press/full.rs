@@ -271,7 +271,6 @@ impl Full {
     }
 }
 
-/// A distance and an id.
 type Near = (f32, u64);
 
 /// The result of a ranking of nodes, without the vectors that wait for a merge.
@@ -437,10 +436,8 @@ fn waiting(
     }
 }
 
-/// The callback of a ranking.
 type Done = Box<dyn FnOnce(Result<Ranked, Error>) + Send>;
 
-/// A ranking in progress.
 struct Job {
     states: Arc<States>,
     state: u64,

@@ -17,7 +17,6 @@ pub struct Low {
     collection: Collection,
     quantizer: ProductQuantizer,
     rounding: Rounding,
-    /// The model that decodes lists.
     lists: ListModel,
     /// The node at which queries without seeds start.
     entry: u32,

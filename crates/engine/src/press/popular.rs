@@ -18,14 +18,12 @@ use crate::Error;
 /// The number of nodes in a block. For each block, the number of set bits before it is in memory.
 const BLOCK: usize = 512;
 
-/// The popularity of nodes.
 pub(super) struct Popularity {
     /// For each node, the number of more popular nodes. No two nodes have the same number.
     ranks: Vec<u32>,
 }
 
 impl Popularity {
-    /// Bytes in memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         size_of_val(&self.ranks[..]) as u64
     }
@@ -148,12 +146,10 @@ impl Kept {
         })
     }
 
-    /// Bytes in memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         (size_of_val(&self.bits[..]) + size_of_val(&self.before[..])) as u64
     }
 
-    /// The number of kept nodes.
     pub(super) fn count(&self) -> usize {
         self.count
     }

@@ -64,7 +64,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The vectors of the checkpoint's nodes.
     pub(super) fn segments(&self) -> Option<&Segments> {
         match &self.vectors {
             Vectors::Alone(segments) => Some(segments),
@@ -156,7 +155,6 @@ impl States {
         }
     }
 
-    /// The last checkpoint.
     pub(super) fn newest(&self) -> Collection {
         match self {
             Self::Still(still) => still.collection,

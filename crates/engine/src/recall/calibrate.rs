@@ -579,7 +579,6 @@ impl Calibrated {
     }
 }
 
-/// Returns the summary of a measurement.
 fn found_of(file: &RecallFile) -> Calibration {
     let few = |table: &&RecallTable| table.k <= MANY;
     let table = file.tables.iter().rfind(few);

@@ -33,7 +33,6 @@ pub(super) fn ordered(distance: f32) -> u32 {
     bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
 }
 
-/// The distance of a vector that was found.
 pub(super) fn distance_of(found: Found) -> f32 {
     let bits = found.0;
     f32::from_bits(match bits & 0x8000_0000 != 0 {
@@ -61,7 +60,6 @@ pub(super) trait Wants: Sync {
     fn tells(&self, query: usize, id: u64) -> bool;
 }
 
-/// Compares vectors with queries.
 pub(super) struct Nearest<'q> {
     kernel: Kernel,
     shares: Vec<Share<'q>>,
@@ -69,7 +67,6 @@ pub(super) struct Nearest<'q> {
     names: Vec<(Place, u64)>,
 }
 
-/// The results for one query.
 pub(super) struct OfQuery {
     /// The nearest vectors, nearest first.
     pub(super) nearest: Vec<Found>,

@@ -298,12 +298,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The queries.
     pub(super) fn queries(&self) -> &'a dyn VectorSource {
         self.queries
     }
 
-    /// The receiver of progress reports.
     pub(super) fn progress(&self) -> &'a dyn Progress {
         self.progress
     }

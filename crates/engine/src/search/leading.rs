@@ -189,7 +189,6 @@ impl Leading {
         self.found.get(kth).map(|ranked| ranked.distance)
     }
 
-    /// The number of results.
     pub(crate) fn k(&self) -> usize {
         self.k
     }

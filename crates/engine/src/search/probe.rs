@@ -119,11 +119,9 @@ pub(super) struct Prober<'a> {
     queues: Vec<Box<dyn ReadQueue>>,
 }
 
-/// A read to be made.
 #[derive(Clone, Copy)]
 struct Read {
     request: Request,
-    /// The number of the file.
     file: usize,
 }
 
@@ -339,7 +337,6 @@ impl<'a> Prober<'a> {
         self.is_dry = is_left && self.nearest.is_empty();
     }
 
-    /// Probes the chosen clusters.
     async fn probe_chosen(&mut self) -> Result<(), Error> {
         // A cluster that was rewritten since the build has no group.
         let clusters = self.clusters;
@@ -816,10 +813,8 @@ struct Met {
 }
 
 impl Met {
-    /// The initial number of slots.
     const LEAST: usize = 1 << 10;
 
-    /// Empties the set.
     fn clear(&mut self) {
         self.count = 0;
         self.query = self.query.wrapping_add(1);
@@ -850,7 +845,6 @@ impl Met {
         }
     }
 
-    /// Doubles the number of slots.
     #[cold]
     fn grow(&mut self) {
         let size = (2 * self.slots.len()).max(Self::LEAST);

@@ -61,7 +61,6 @@ pub(crate) struct Promise {
     /// The measured numbers of candidates to expand, for a search with a recall target.
     depth: Option<Depth>,
     k: usize,
-    /// The number of expanded nodes.
     expanded: usize,
     /// The error of codes that this query has measured.
     error: CodeError,

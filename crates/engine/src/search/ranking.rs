@@ -46,7 +46,6 @@ pub(crate) struct Ranking<'a> {
     /// The nearest nodes by the leading parts of their vectors, if leading parts are stored beside
     /// lists. Some nodes are in doubt until their trailing parts are read.
     pub(crate) leading: Leading,
-    /// The number of exact distances computed.
     pub(crate) computations: u64,
     error: CodeError,
     /// Decides whether the search ends before it has expanded its list.
@@ -207,7 +206,6 @@ impl<'a> Ranking<'a> {
         self.leading.settle(place, distance);
     }
 
-    /// The element type of the vectors.
     pub(crate) fn element(&self) -> Element {
         self.kernel.element()
     }

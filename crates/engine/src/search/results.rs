@@ -1,12 +1,10 @@
 //! The list of the k nearest vectors by exact distance. Ranking adds vectors to this list, which
 //! becomes the results of a query.
 
-/// One result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Neighbour {
     /// The exact distance from the query.
     pub(crate) distance: f32,
-    /// The id of the vector.
     pub(crate) id: u64,
 }
 
@@ -62,7 +60,6 @@ impl Nearest {
         }
     }
 
-    /// Whether the list has k results.
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() == self.k
     }

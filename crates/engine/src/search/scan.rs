@@ -77,7 +77,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// the leading part alone, the last argument is that part.
 type Each<'a> = dyn FnMut(u32, u64, &[u8], &[u8]) + 'a;
 
-/// A scan of an index.
 #[derive(Clone, Copy)]
 pub(super) struct Scan<'a> {
     pub(super) index: &'a Index,
@@ -372,7 +371,6 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
 }
 
 impl<N: NodePages> Everything<'_, '_, N> {
-    /// Ranks all vectors.
     pub(super) async fn find_all(&mut self) -> Result<(), Error> {
         let Self {
             scan,
@@ -671,7 +669,6 @@ impl<N: NodePages> Source for InGraph<'_, N> {
     }
 }
 
-/// Vectors of a segment.
 struct InSegment<'a> {
     segments: &'a Segments,
     number: usize,

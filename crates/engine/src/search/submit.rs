@@ -248,7 +248,6 @@ struct Looks {
     filter: Checked,
 }
 
-/// The phase of a submitted search.
 enum Phase {
     /// A task finds the matches of the filter. The task takes this value.
     Looks(Option<Box<Looks>>),
@@ -342,7 +341,6 @@ impl Submitted {
         })
     }
 
-    /// Waits for memory.
     async fn wait(&self, thread: &Thread, queued: Queued) {
         let waited = self.ending.stop.unless_stopped(thread, queued).await;
         *self.phase.lock() = match waited {

@@ -416,7 +416,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Waits for all vectors in flight.
     pub(crate) async fn take_all_vectors(&mut self) -> Result<(), Error> {
         match &mut self.reranker {
             Some(reranker) => reranker.take_all().await,
@@ -501,7 +500,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.held.iter().find(|page| page.number() == number)
     }
 
-    /// All held pages.
     pub(crate) fn held_pages(&self) -> impl Iterator<Item = &Page<'a>> {
         self.held.iter()
     }

@@ -71,7 +71,6 @@ pub struct Tried {
 #[derive(Debug)]
 struct Climb {
     most: usize,
-    /// The number that is being tried.
     now: usize,
     /// The trials so far, in their order.
     tried: Vec<Tried>,
@@ -265,7 +264,6 @@ impl Turns {
         .await
     }
 
-    /// Records that a query is finished.
     pub(super) fn answered(&self) {
         if !self.is_tuning.load(Ordering::Relaxed) {
             return;

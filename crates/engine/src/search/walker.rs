@@ -58,7 +58,6 @@ pub(crate) struct Plan {
     /// Whether results need exact distances. Leading parts of vectors give only approximate
     /// distances.
     pub(crate) exact: bool,
-    /// The rule that ends a walk.
     pub(crate) ends: Ends,
     /// The vectors to rank in addition to those that codes or heads lead to.
     pub(crate) looks_at: LooksAt,
@@ -86,7 +85,6 @@ pub(crate) struct Plan {
     pub(crate) longest: usize,
 }
 
-/// The environment of a walk.
 #[derive(Clone, Copy)]
 pub(crate) struct Within<'a> {
     pub(crate) thread: &'a Thread,

@@ -34,7 +34,6 @@ pub(crate) struct Measurer {
     home: Home,
 }
 
-/// Whether the thread must end.
 #[derive(Default)]
 pub(super) struct Stop(AtomicBool);
 
@@ -129,7 +128,6 @@ impl Measurer {
         self.watch.0.turn.load(Ordering::Acquire) == self.turn
     }
 
-    /// The id of the thread.
     fn id(&self) -> Option<ThreadId> {
         Some(self.thread.as_ref()?.thread().id())
     }

@@ -77,7 +77,6 @@ impl PartialEq for RecallWatch {
 impl Eq for RecallWatch {}
 
 struct Watch {
-    /// The size of the sample.
     most: usize,
     /// Whether only the owner of the watch offers queries to it.
     told: bool,
@@ -166,7 +165,6 @@ pub struct RecallFound {
     pub found_of_asked: Option<f64>,
 }
 
-/// Means over queries.
 #[derive(Clone, Copy, Default)]
 struct Means {
     queries: u64,
@@ -407,7 +405,6 @@ impl RecallWatch {
             })
         })
     }
-    /// Records the error of a measurement.
     fn failed(&self, error: &Error) {
         self.0.known.lock().error = Some(error.to_string());
     }

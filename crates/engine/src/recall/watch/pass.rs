@@ -34,7 +34,6 @@ pub(super) struct Answered {
     pub(super) k: usize,
     /// The target recall of the query.
     pub(super) asked: Option<f64>,
-    /// The measured recall.
     pub(super) found: f64,
 }
 
@@ -230,7 +229,6 @@ impl Again<'_> {
     }
 }
 
-/// A scan of all vectors.
 struct Look<'a, 'q> {
     round: &'a Round<'a>,
     nearest: Nearest<'q>,

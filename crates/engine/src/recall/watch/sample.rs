@@ -10,14 +10,12 @@ use super::RecallWatch;
 use crate::data::VectorSource;
 use crate::{Filter, SearchOptions, bounds};
 
-/// A query that was served.
 pub(super) struct Served {
     pub(super) query: Box<[u8]>,
     pub(super) options: SearchOptions,
     pub(super) filter: Option<Arc<Filter>>,
 }
 
-/// The queries of a sample.
 pub(super) struct Sample {
     pub(super) queries: Vec<Served>,
     most: usize,

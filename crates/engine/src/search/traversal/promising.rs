@@ -86,7 +86,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Ranks a candidate during the walk.
     pub(super) fn rank_on_the_path(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         let distance = self.rank(key, record)?;
         self.note(key, distance);
