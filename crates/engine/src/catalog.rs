@@ -51,9 +51,9 @@ use crate::progress::{Progress, Silent};
 use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
 /// The largest number of indexes that a catalog has open. For each open index, the catalog has the
-/// folder and one file open. If vectors or rows of attributes are stored apart from lists, it has
-/// more files open. If the process may have few open files, the catalog opens fewer indexes, so
-/// that other parts of the process can open files too.
+/// folder and one file open. If vectors or rows of attributes are stored apart from lists, the
+/// catalog has more files open. If the system allows the process few open files, the catalog opens
+/// fewer indexes, so that other parts of the process can open files too.
 pub const MOST_OPEN: usize = 512;
 
 /// The largest number of attempts to open an index that a build replaces during the call.
@@ -68,9 +68,9 @@ pub struct CatalogOptions {
     /// The memory limit of all indexes together, in bytes. It includes the program and the queries
     /// in flight. `None` sets no limit.
     pub memory: Option<u64>,
-    /// The options with which each index is opened. Its `memory` must be `None`, since the catalog
-    /// has one budget for all indexes. Its `watch_recall` must be `None` too. Each open index has a
-    /// `cache` of its own.
+    /// The options with which each index is opened. Its `memory` must be `None`, because the
+    /// catalog has one budget for all indexes. Its `watch_recall` must be `None` too. Each open
+    /// index has a `cache` of its own.
     pub open: OpenOptions,
     /// The time that a call waits if the indexes in use fill the memory budget; the default is 10
     /// seconds. A call waits if it opens an index for changes. A call that opens an index for
@@ -208,8 +208,8 @@ fn unseen(path: &Path, error: std::io::Error) -> Error {
     TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
-/// The right to open an index. One thread has it at a time. If the thread did not open the index,
-/// the drop of this value frees the memory that was reserved for the index.
+/// The right to open an index. Only one thread has this right at a time. If the thread did not open
+/// the index, the drop of this value frees the memory that was reserved for the index.
 struct Opening<'a> {
     catalog: &'a Catalog,
     name: &'a str,
@@ -345,8 +345,8 @@ impl Catalog {
             .is_ok_and(|path| matches!(Stamp::of(&path), Ok(Some(_))))
     }
 
-    /// The index of this name. If it is not open, the call opens it, and may close other indexes to
-    /// free memory.
+    /// The index of this name. If the index is not open, the call opens it, and may close other
+    /// indexes to free memory.
     ///
     /// If any process replaced or changed the index on disk, the call opens it again. Callers that
     /// have the old handle keep this handle. So if an index is changed again and again, the next

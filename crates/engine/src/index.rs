@@ -7,9 +7,9 @@
 //!                       far as the budget allows
 //!   INDEX/directory-…   the page of each node, and the tables that decode lists and vectors
 //!   INDEX/vectors-…-…   segments of vectors, if these are apart from lists; chunks-…-… have the
-//!                       place of each vector in its segment
+//!                       position of each vector in its segment
 //!   INDEX/rows-…-…      attributes and payloads, and columns-…-… with the nodes that have a value;
-//!                       the first keys of groups are in memory
+//!                       the first key of each group of keys is in memory
 //!   INDEX/codebook-…    PQ centroids     ┐
 //!   INDEX/codes-…       PQ codes         ├ in memory while open
 //!   INDEX/navigation-…  a sample's graph ┘ (loaded when the first search needs it)
@@ -97,9 +97,9 @@ pub struct Index {
     shared: Arc<Shared>,
     /// The ids that were inserted or deleted between the build and the checkpoint.
     carried: CarriedIds,
-    /// The file with the external ids of the build's nodes. It stays open, since a merge by another
-    /// process may remove the file's name. `ids` is the table over this file. The first look-up of
-    /// an id makes the table.
+    /// The file with the external ids of the build's nodes. It stays open, because a merge by
+    /// another process may remove the file's name. `ids` is the table over this file. The first
+    /// look-up of an id makes the table.
     ids_file: Option<Arc<dyn VolumeReader>>,
     ids: OnceLock<IdTable>,
     /// Hashes of the ids of the build's nodes, and of later nodes. If no file has the ids, a
@@ -142,7 +142,7 @@ impl Index {
     }
 
     /// Does the same as [`open`](Index::open). If the index is unpacked, which can take long, the
-    /// call reports it to `progress`, and `progress` may interrupt it.
+    /// call reports the unpacking to `progress`, which may interrupt the call.
     ///
     /// # Errors
     /// The call fails for the reasons of [`open`](Index::open), and with [`Error::Interrupted`].
@@ -256,8 +256,8 @@ impl Index {
         (lent, progress): (Option<&Lent>, &dyn Progress),
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // In such a layout, a rewritten page is in memory beside the version of the page that was
-        // loaded.
+        // If pages are rewritten in place, a rewritten page is in memory beside the version of the
+        // page that was loaded.
         let composition = stored::layout(&*volume, &manifest)?.composition();
         let doubled = composition.takes_inserts() && !composition.records_move();
         let preset: Preset = manifest.preset.parse()?;
@@ -491,8 +491,8 @@ impl Index {
         &self.recall
     }
 
-    /// Whether the codes of later vectors are inaccurate, as far as the errors of these codes were
-    /// measured.
+    /// Whether the codes of the vectors that were inserted since the last build or merge are
+    /// inaccurate, as far as the errors of these codes were measured.
     pub(crate) fn drift(&self) -> &Drift {
         &self.drift
     }
@@ -547,12 +547,12 @@ impl Index {
     }
 
     /// The number of nodes in the checkpoint: its vectors, and a placeholder if the index was built
-    /// of no rows. Nodes are numbered from 0.
+    /// without vectors. Nodes are numbered from 0.
     pub(crate) fn nodes(&self) -> usize {
         self.kind.nodes() as usize
     }
 
-    /// The number of placeholders: 1 if the checkpoint was built of no rows, otherwise 0.
+    /// The number of placeholders: 1 if the checkpoint was built without vectors, otherwise 0.
     pub(crate) fn placeholders(&self) -> usize {
         usize::from(self.manifest.has_placeholder())
     }
@@ -645,7 +645,7 @@ impl Index {
     }
 
     /// Replaces the tiers of page files, which `tier` makes from the names of the files in the
-    /// volume. Tests of strategies use it.
+    /// volume. Tests of strategies use this function.
     #[cfg(test)]
     pub(crate) fn replace_tiers(&mut self, tier: &dyn Fn(&str) -> Arc<dyn stratann_tier::Tier>) {
         let stores = match &mut self.kind {
@@ -882,7 +882,7 @@ impl Index {
     }
 
     /// The worker threads for a batch. The batch can use `threads` of them, and its call allows
-    /// `most`. The pool has as many threads as later batches can use, since this batch may be one
+    /// `most`. The pool has as many threads as later batches can use, because this batch may be one
     /// query, and other batches may run at the same time. If the system refuses so many threads,
     /// the pool has `threads`.
     pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<WorkerPool>, Error> {
@@ -896,8 +896,8 @@ impl Index {
     }
 }
 
-/// Whether the error is that a log has disappeared. When a writer closes the index, it removes a
-/// log without records. The next writer begins another log under the same name.
+/// Whether the error is that a log has disappeared. When a writer closes the index, it removes its
+/// log if the log has no records. The next writer begins another log under the same name.
 fn is_of_a_log_that_went(error: &Error) -> bool {
     let Error::Tier(TierError::Missing { place, .. }) = error else {
         return false;

@@ -28,7 +28,7 @@
 //! **A copy belongs to one checkpoint of one index.** The name of its folder has hashes of the path
 //! of the index and of the MANIFEST, in which each checkpoint has a random number
 //! (`tier/src/copies/folder.rs`). So a search never reads the copies of another checkpoint or
-//! index. Such copies are removed when no process uses them.
+//! index. Copies of earlier checkpoints are removed when no process uses them.
 //!
 //! If an index folder is copied to another machine, the random number stays the same. So machines
 //! with the same checkpoint of an index share its copies on a memory server. An existing copy is
@@ -327,7 +327,7 @@ impl PlaceTier {
         matches!(self, PlaceTier::Memory | PlaceTier::Modelled(_))
     }
 
-    /// Whether the copies count towards a memory budget. Mapped copies count, since the system
+    /// Whether the copies count towards a memory budget. Mapped copies count, because the system
     /// counts their pages as memory of the process.
     fn counts_as_memory(&self) -> bool {
         self.takes_memory() || matches!(self, PlaceTier::Folder(_, ReadBy::Mapping))
@@ -397,9 +397,9 @@ impl Places {
         Ok(())
     }
 
-    /// The bytes of the copies of an index in this process's memory, including mapped copies. The
-    /// length of a file may be more than its entry in the manifest has, since direct inserts append
-    /// to the file.
+    /// The bytes of the copies of an index in this process's memory, including mapped copies. A
+    /// file may be longer than its entry in the manifest says, because direct inserts append to the
+    /// file.
     pub(crate) fn memory_bytes(&self, home: &dyn Volume, manifest: &Manifest) -> u64 {
         let in_memory = self.0.iter().filter(|place| place.tier.counts_as_memory());
         in_memory
@@ -461,13 +461,13 @@ impl Places {
         (has(Placed::Topology), has(Placed::Vectors))
     }
 
-    /// A volume over the index in `home` that reads each role from its tier. If a copy is missing,
-    /// the opening of its file makes it.
+    /// A volume over the index in `home` that reads each role from its tier. A missing copy is made
+    /// when its file is opened.
     ///
     /// # Errors
-    /// The call fails if `home` has no index, or if the index does not have the role of a place on
-    /// storage. It fails if the copies do not fit into the memory `budget`. It also fails if other
-    /// users can access a folder of copies.
+    /// The call fails if `home` has no index, or if the index has no files for the role of a place.
+    /// It fails if the copies do not fit into the memory `budget`. It also fails if other users can
+    /// access a folder of copies.
     pub(crate) fn over(
         &self,
         home: &Arc<dyn Volume>,
@@ -519,7 +519,7 @@ impl Places {
         )))
     }
 
-    /// Checks the places of a build before the build begins. Copies in memory are refused, since
+    /// Checks the places of a build before the build begins. Copies in memory are refused, because
     /// they would disappear at the end of the build. An unusable folder is an error here, before
     /// any work.
     pub(crate) fn check_for_build(&self) -> Result<(), Error> {

@@ -36,12 +36,12 @@ fn left_to_others(most: u64) -> u64 {
 const INDEX_BYTES: u64 = 16 << 10;
 
 /// The bytes of memory to decode compressed lists and vectors, in addition to the tables in the
-/// plan. In indexes of photo-sift, it is up to 50 kB. Each segment of vectors that are stored apart
-/// from lists needs these bytes again.
+/// plan. In indexes of photo-sift, they are up to 50 kB. Each segment of vectors that are stored
+/// apart from lists needs these bytes again.
 const MODEL_BYTES: u64 = 64 << 10;
 
 /// The time after which a thread that waits for memory checks the ledger again. It must check,
-/// since the drop of an index that was only searched sends no signal.
+/// because the drop of an index that was only searched sends no signal.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// The state that a catalog shares with the callers that have its indexes. It exists until the
@@ -53,7 +53,6 @@ pub(super) struct Budget {
     queries: u64,
     pub(super) shared: Arc<Shared>,
     pub(super) ledger: Mutex<Ledger>,
-    /// Signals that memory is free again.
     returned: Condvar,
 }
 
@@ -229,7 +228,7 @@ impl Budget {
 }
 
 impl Budget {
-    /// Opens an index for a caller. It replaces the index with the number `instead`.
+    /// Opens an index for a caller. The new index replaces the index with the number `instead`.
     fn open_once(self: &Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error> {
         let mut grant = None;
         let index = self.read(path, |wanted| {

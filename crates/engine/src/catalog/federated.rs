@@ -49,7 +49,7 @@ impl Catalog {
     /// If distances are equal, the smaller id comes first.
     ///
     /// External ids should be unique over all indexes
-    /// ([`BuildOptions::ids`](crate::BuildOptions::ids)), since a result does not name its index.
+    /// ([`BuildOptions::ids`](crate::BuildOptions::ids)), because a result does not name its index.
     /// If two indexes return the same id with the same distance, they count as one result.
     ///
     /// Indexes are searched one after the other, and only one of them must be in memory at a time.
@@ -337,7 +337,8 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     all.distance_error = all.distance_error.max(found.distance_error);
     all.cpu_seconds += found.cpu_seconds;
     all.process_cpu_seconds += found.process_cpu_seconds;
-    // Each index has its own value. The list of tried sizes is the list of the last index.
+    // Each index has its own number of queries in flight. The tried numbers are those of the last
+    // index.
     all.in_flight = all.in_flight.max(found.in_flight);
     all.tried.clone_from(&found.tried);
     all.counters += found.counters;

@@ -14,9 +14,9 @@
 //!                                      the codebook used last, if it is unused
 //! ```
 //!
-//! The codebook that was used last stays as long as possible. Suppose that two indexes with the
-//! same codebook are used in turn, and memory suffices for only one of them. The codebook is then
-//! not read again.
+//! The codebook that was used last stays as long as possible. So if two indexes with the same
+//! codebook are used alternately, and memory suffices for only one of them, the codebook is not
+//! read again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -65,7 +65,7 @@ struct Newcomer<'a> {
 
 /// The reason for which an index was not admitted.
 pub(super) enum Refusal {
-    /// The index can never fit, or memory is not the reason.
+    /// The index can never fit, or the reason has nothing to do with memory.
     Never(Error),
     /// The index would fit if callers dropped other indexes.
     Beside(Beside),
@@ -112,7 +112,6 @@ impl From<Refusal> for Error {
     }
 }
 
-/// An open index.
 struct Open {
     index: Arc<Index>,
     stamp: Stamp,
@@ -128,7 +127,6 @@ impl Open {
     }
 }
 
-/// A codebook in memory.
 struct Kept {
     bytes: u64,
     used: u64,
@@ -180,7 +178,6 @@ impl Ledger {
         }
     }
 
-    /// The bytes in use.
     pub(super) fn bytes(&mut self) -> u64 {
         self.forget_dropped();
         self.sum()
@@ -202,7 +199,6 @@ impl Ledger {
         self.open.len() + self.held.len() + self.lent.len()
     }
 
-    /// The number of codebooks in memory.
     pub(super) fn codebook_count(&self) -> usize {
         self.codebooks.len()
     }
@@ -229,12 +225,10 @@ impl Ledger {
         }
     }
 
-    /// Whether an index is open under this name.
     pub(super) fn is_open(&self, name: &str) -> bool {
         self.open.contains_key(name)
     }
 
-    /// Whether a thread is opening this index.
     pub(super) fn is_opening(&self, name: &str) -> bool {
         self.opening.contains_key(name)
     }
@@ -388,7 +382,7 @@ impl Ledger {
         }
     }
 
-    /// The bytes of an index by its number, including its codebook if no other index uses the
+    /// The bytes of the index with this number, including its codebook if no other index uses the
     /// codebook. It is 0 if the ledger no longer has the index.
     fn bytes_of(&self, number: u64) -> u64 {
         let open = self.open.values().map(|open| &open.charge);
@@ -486,7 +480,8 @@ impl Ledger {
         let others_lent = self.lent.values();
         let others_lent = others_lent.filter(|charge| charge.number != newcomer.instead);
         let rest: u64 = others_lent.map(|charge| charge.most - charge.bytes).sum();
-        // If an index is opened while others are being changed, a caller may change it next.
+        // If an index is opened while other indexes are open for changes, a caller may open it for
+        // changes next.
         let is_lent = self.lent.contains_key(&newcomer.charge.number);
         let next = self.lent.values().map(|charge| charge.most).max();
         let rest = rest + next.filter(|_| !is_lent).unwrap_or(0);
@@ -518,7 +513,6 @@ impl Ledger {
         closed
     }
 
-    /// Codebooks that no index uses.
     fn spare_codebooks(&self) -> impl Iterator<Item = (&String, &Kept)> {
         self.codebooks.iter().filter(|(_, kept)| kept.users == 0)
     }
@@ -620,7 +614,8 @@ impl Ledger {
             }
             alive
         });
-        // An index that replaced one of these indexes may already use the memory of its codebook.
+        // An index that replaced a dropped index may already use the memory of the dropped index's
+        // codebook.
         let is_over = |ledger: &Self| ledger.budget.is_some_and(|budget| ledger.sum() > budget);
         while is_over(self) && self.drop_spare_codebook(false) {}
     }

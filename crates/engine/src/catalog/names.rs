@@ -39,8 +39,8 @@ impl IndexPaths {
             Ok(facts) if facts.is_dir() => None,
             Ok(_) => Some("a file"),
             Err(error) if stored::is_absent(&error) => Some("not there"),
-            // The process may not read the directory, or the disk failed. So it is unknown whether
-            // the directory is an index.
+            // The process has no right to read the directory, or the disk failed. So it is unknown
+            // whether the directory is an index.
             Err(error) => {
                 let place = path.display().to_string();
                 return Err(TierError::io("look at", place, 0, 0, error).into());
@@ -65,7 +65,6 @@ impl IndexPaths {
         Ok(Self::Directory(path.to_owned()))
     }
 
-    /// Uses the given paths.
     pub(super) fn paths(paths: Vec<PathBuf>) -> Result<Self, Error> {
         if paths.is_empty() {
             return Err(Error::call(

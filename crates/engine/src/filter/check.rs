@@ -165,7 +165,6 @@ impl Near {
     }
 }
 
-/// The column of a condition.
 struct Column<'a> {
     test: &'a Test,
     kind: ColumnType,

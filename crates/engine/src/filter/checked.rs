@@ -24,7 +24,6 @@ pub(super) enum Expression {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Atom {
     pub(crate) column: String,
-    /// The type of the column.
     pub(crate) kind: ColumnType,
     pub(crate) wanted: Wanted,
 }
@@ -58,7 +57,6 @@ pub(super) fn order(one: &Value, other: &Value) -> Ordering {
 }
 
 impl Atom {
-    /// Whether a value matches.
     fn matches(&self, value: &Value) -> bool {
         if let (ColumnType::Float, Value::Integer(integer)) = (self.kind, value) {
             return float_of(*integer).is_some_and(|float| self.matches(&Value::Float(float)));

@@ -13,9 +13,10 @@
 //! - [`nodes`]: sets of nodes
 //! - [`time`]: parses times
 //!
-//! A row without a value in a column fails every comparison of that column. `!=` and `not in` are
-//! the negations of `==` and `in`, so a row without a value passes them. A condition is true or
-//! false, and never unknown. So each row matches either a filter or the negation of the filter.
+//! A row has the attributes of one vector. A row without a value in a column fails every comparison
+//! of that column. `!=` and `not in` are the negations of `==` and `in`, so a row without a value
+//! passes them. A condition is true or false, and never unknown. So each row matches either a
+//! filter or the negation of the filter.
 
 mod check;
 mod checked;

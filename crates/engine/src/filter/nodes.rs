@@ -16,13 +16,11 @@ impl NodeSet {
         Self(set)
     }
 
-    /// Whether the set contains a node.
     #[inline]
     pub(crate) fn contains(&self, node: u32) -> bool {
         self.0.contains(node)
     }
 
-    /// Adds a node.
     pub(crate) fn insert(&mut self, node: u32) {
         self.0.insert(node);
     }
@@ -32,7 +30,6 @@ impl NodeSet {
         self.0.serialized_size()
     }
 
-    /// The number of nodes.
     pub(crate) fn len(&self) -> u64 {
         self.0.len()
     }
@@ -52,7 +49,6 @@ impl NodeSet {
         self.0.select(u32::try_from(before).ok()?)
     }
 
-    /// Whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -337,7 +337,6 @@ impl<'a> Parser<'a> {
         Ok(filter)
     }
 
-    /// The name of a column.
     fn column(&mut self, expected: &str) -> Result<FilterColumn, Error> {
         let place = self.place();
         let name = match &mut self.token {
@@ -512,7 +511,7 @@ impl<'a> Parser<'a> {
         }
         match text.parse::<f64>() {
             // A number that is too large for a float becomes infinite. Files of attributes rely on
-            // this, since JSON has no infinity.
+            // this, because JSON has no infinity.
             Ok(value) => Ok(value.into()),
             Err(_) => Err(self.unexpected("a number")),
         }

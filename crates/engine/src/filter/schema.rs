@@ -41,7 +41,7 @@ impl Schema {
     /// Creates a schema of columns with these names and types.
     ///
     /// # Errors
-    /// No column can have such a name, or there are too many columns.
+    /// A column cannot have one of these names, or there are too many columns.
     pub fn of<'a>(columns: impl IntoIterator<Item = (&'a str, ColumnType)>) -> Result<Self, Error> {
         let mut schema = Self::default();
         for (name, kind) in columns {
@@ -58,7 +58,8 @@ impl Schema {
         Ok(schema)
     }
 
-    /// Checks that these columns, of the index in the directory `path`, include all `wanted` ones.
+    /// Checks that the columns of this schema include all `wanted` columns. The schema is of the
+    /// index in the directory `path`.
     ///
     /// # Errors
     /// A column is missing, or has another type ([`Error::Argument`]).
@@ -116,7 +117,7 @@ impl Schema {
 
     /// Returns a warning for each new name that is probably misspelt: it differs from the name of a
     /// column of this schema by one edit, or only in case. Columns of the Python package itself are
-    /// left out, since a program makes their names.
+    /// left out, because a program makes their names.
     pub fn misspelt<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let is_new = |name: &&str| self.get(name).is_none() && !name.starts_with(OF_PACKAGE);
         let new = names.into_iter().filter(is_new);

@@ -53,8 +53,8 @@ pub(crate) struct GraphIndex {
     /// The same graph unpacked in memory, if the memory budget allowed this.
     pub(super) unpacked: Option<GraphStores>,
     navigation: OnceLock<Navigation>,
-    /// The open file of the navigation graph. It is opened with the index, since a merge of another
-    /// process may remove the file before the first search needs it.
+    /// The open file of the navigation graph. It is opened with the index, because a merge of
+    /// another process may remove the file before the first search needs it.
     navigation_file: Option<Box<dyn VolumeReader>>,
 }
 
@@ -89,8 +89,8 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.stores.take_placement(volume, manifest, file),
-            // A cluster index uses only `CarriedIds` of this file. Another table has the places of
-            // its posting lists.
+            // Of this file, a cluster index uses only `CarriedIds`. Another table has the positions
+            // of its posting lists.
             Self::Clusters(_) => Ok(()),
         }
     }
@@ -119,8 +119,7 @@ impl Kind {
     pub(super) fn files(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.files(),
-            // Pages of clusters are never kept in memory. A read is as large as the largest
-            // cluster.
+            // Pages of clusters do not stay in memory. A read is as large as the largest cluster.
             Self::Clusters(clusters) => {
                 let extents = PageFile {
                     several: clusters.largest_read(),
@@ -147,7 +146,7 @@ impl Kind {
         }
     }
 
-    /// The bytes of memory of the tables that map nodes to places in files.
+    /// The bytes of memory of the tables that map nodes to positions in files.
     pub(super) fn metadata_bytes(&self) -> u64 {
         match self {
             Self::Graph(graph) => graph.stores.metadata_bytes() as u64,

@@ -92,8 +92,8 @@ impl Drop for Grant {
 pub(crate) struct Lent {
     lender: Arc<dyn Lender>,
     number: u64,
-    /// The grant. If the lender itself has a reference to the index, it notices the drop of the
-    /// index, and there is no grant.
+    /// The grant. If the lender itself has a reference to the index, the lender notices the drop of
+    /// the index, and needs no grant.
     grant: Option<Arc<Grant>>,
 }
 
@@ -199,7 +199,7 @@ impl fmt::Debug for Opener {
 
 impl Opener {
     /// The options with which the index is opened. For an index of a catalog they have no `memory`,
-    /// since the catalog has the budget.
+    /// because the catalog has the budget.
     pub fn options(&self) -> &OpenOptions {
         &self.options
     }
@@ -214,7 +214,7 @@ impl Opener {
     }
 
     /// Does the same as [`open`](Self::open), with the progress of
-    /// [`Index::open_observed`]. An index of a catalog reports no progress, since it is not
+    /// [`Index::open_observed`]. An index of a catalog reports no progress, because it is not
     /// unpacked.
     ///
     /// # Errors
@@ -266,7 +266,6 @@ impl Index {
         more.saturating_sub(self.planned_more())
     }
 
-    /// Returns the index with the lease `lent`.
     pub(crate) fn with_lent(mut self, lent: Lent) -> Self {
         self.lent = Some(lent);
         self

@@ -81,7 +81,7 @@ impl Shared {
             }
         };
         *worker_pool = Some(started.clone());
-        // The smaller pool is dropped without the lock, since dropping waits for its threads. One
+        // The smaller pool is dropped without the lock, because dropping waits for its threads. One
         // of them may be running a callback that needs this lock.
         drop(worker_pool);
         drop(smaller);

@@ -1,11 +1,11 @@
 //! The graph of an index in memory, *unpacked*: rows of a CSR graph (second-tier memory paper, §5)
-//! in place of compressed pages.
+//! in place of compressed pages. A row has the list and the vector of one node.
 //!
 //! If an index fits into memory as a whole, a search spends half of its time decoding lists and
 //! vectors (docs/measured.md, "Unpacked indexes"). So if an index is opened for reading, and its
-//! budget has memory for every list and every vector without compression, each of them is decoded
-//! once, when the index is opened. A search then reads each row in place, with its exact vector.
-//! Several threads decode different pages at the same time.
+//! budget has memory for every list and every vector without compression, the opening decodes each
+//! list and each vector once. A search then reads each row in place, with its exact vector. Several
+//! threads decode different pages at the same time.
 //!
 //! ```text
 //!   packed-…, layered-…, adjacency-…, vectors-…  ──decoded once──>  row 0 | row 1 | ..
@@ -13,7 +13,8 @@
 //!
 //! The rows are the checkpoint as it was opened: its files, its placement and its pending changes.
 //! Pages stay in memory instead if an index is opened for changes, belongs to a catalog, or is
-//! calibrated. A list size counts more in rows than in pages, and a measurement is for pages.
+//! calibrated. For the same list size, a search of rows uses a longer candidate list than a search
+//! of pages, and a calibration is for pages.
 
 use parking_lot::Mutex;
 use stratann_layout::{CsrShape, Manifest};
@@ -59,7 +60,7 @@ pub(super) fn shape(
     }
     let degree = manifest.graph().degree as usize + most_pending(stores);
     let dim = manifest.dimension as usize;
-    // Rows have no shape for longer lists than any index has.
+    // For lists that are longer than any index has, rows have no shape.
     CsrShape::new(manifest.element, dim, degree, nodes).ok()
 }
 
@@ -79,7 +80,7 @@ fn most_pending(stores: &GraphStores) -> usize {
 /// end at about the same time.
 const SHARES: u32 = 64;
 
-/// The number of rows with one lock. Threads seldom wait, since different pages of a build have
+/// The number of rows with one lock. Threads seldom wait, because different pages of a build have
 /// different nodes.
 const LOCKED_ROWS: usize = 256;
 
@@ -115,7 +116,8 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Changes the row of a node, and records that it has a half. The node exists.
+    /// Changes the row of a node, and records that the row now has the half `half`. The node must
+    /// exist.
     fn put(&self, node: u32, half: u8, change: impl FnOnce(&mut [u8])) {
         let (group, at) = (node as usize / LOCKED_ROWS, node as usize % LOCKED_ROWS);
         let mut group = self.groups[group].lock();
@@ -125,7 +127,6 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Reports the progress of one share.
 struct Steps<'a> {
     progress: &'a dyn Progress,
     waiting: u64,
@@ -146,7 +147,8 @@ impl Drop for Steps<'_> {
     }
 }
 
-/// The number of threads that unpack. Queries do not run yet, so the threads use their memory.
+/// The number of threads that unpack. Queries do not run yet, so the threads use the memory of
+/// queries.
 fn threads_within(memory: &MemoryPlan) -> usize {
     let further = memory.queries.saturating_add(memory.unused) / THREAD;
     processors().min(further as usize + 1)
@@ -187,7 +189,7 @@ fn unpack_by(
             WithinStage(progress),
         );
         each_list_in(index, share, &waiting, &mut |node, list| {
-            // A longer list would be damage, and its last links are the newest ones.
+            // A longer list would be damaged. Its last links are kept, because they are the newest.
             let list = &list[list.len().saturating_sub(shape.degree())..];
             if let Some(&link) = list.iter().find(|&&link| link as usize >= nodes) {
                 let what = format!("node {node} links to node {link}, but there are {nodes} nodes");

@@ -14,8 +14,8 @@ use crate::search::{Admission, Exactness, Nodes};
 const UNKNOWN: u32 = 0;
 
 /// Hashes of the external ids of the nodes from a first node on. They are read from the records,
-/// whose ids never change, and take four bytes for each node. One of four billion nodes is read in
-/// vain.
+/// whose ids never change, and take four bytes for each node. Of the nodes with other ids, one in
+/// four billion has the same hash, and is read in vain.
 #[derive(Debug, Default)]
 pub(crate) struct IdHashes {
     known: Mutex<Known>,
@@ -30,7 +30,6 @@ struct Known {
     unknown: Vec<u32>,
 }
 
-/// The hash of an id.
 fn hash(id: u64) -> u32 {
     let hash = (id ^ (id >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     (hash as u32).max(UNKNOWN + 1)

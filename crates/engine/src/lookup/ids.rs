@@ -11,7 +11,8 @@ use crate::stores::ids::{IdTable, LastBlock};
 use crate::update::{Dead, Overlay, Seen};
 
 /// The `most` lowest live ids from `least` on, ascending. If there are fewer, returns all of them.
-/// `new` must have the `most` lowest such ids of live vectors that were inserted after the build.
+/// `new` must have the `most` lowest ids, from `least` on, of live vectors that were inserted after
+/// the build.
 pub(super) fn listed(
     look_up: &LookUp<'_>,
     new: &BTreeSet<u64>,
@@ -60,7 +61,7 @@ struct Built<'a> {
 }
 
 enum Source<'a> {
-    /// Row numbers. The values are the next row number and the exclusive end.
+    /// The ids are row numbers. The values are the next row number and the exclusive end.
     Rows(u64, u64),
     /// A file of ids, and the position of its next entry.
     Table(&'a IdTable, u64, Box<LastBlock>),
@@ -122,7 +123,7 @@ impl<'a> Built<'a> {
 }
 
 /// The `most` lowest live ids of the build from `least` on, in descending order. They are read from
-/// all records, since an earlier version wrote the index without a file of ids.
+/// all records, because an earlier version wrote the index without a file of ids.
 fn least_of(
     look_up: &LookUp<'_>,
     dead: Option<Dead<'_>>,

@@ -13,8 +13,8 @@ use crate::{Error, LiveIndex};
 const TRIES: usize = 8;
 
 impl Snapshot {
-    /// The nodes of the given ids. The result does not have ids whose vectors were not on storage
-    /// at the read timestamp.
+    /// The nodes of the given ids. The result has only ids whose vectors were on storage at the
+    /// read timestamp.
     ///
     /// # Errors
     /// The call fails for the reasons of [`Index::vectors`](crate::Index::vectors).
@@ -31,8 +31,8 @@ impl Snapshot {
 
 impl LiveIndex {
     /// The vectors of ids, in the order of the call, and the ids that are not in the index. The
-    /// call sees all changes whose calls returned before it. If an id changes during the call, the
-    /// result has its vector from before or after the change. See
+    /// call sees all changes whose calls returned before this call began. If an id changes during
+    /// the call, the result has its vector from before or after the change. See
     /// [`Index::vectors`](crate::Index::vectors).
     ///
     /// # Errors
@@ -62,8 +62,9 @@ impl LiveIndex {
     }
 
     /// The ids in the index, ascending. Returns the first `most` ids above `after`, or all of them
-    /// if there are fewer. To continue, pass the last id as `after`. If a caller lists all ids in
-    /// this way, it gets each id that stays in the index exactly once, whatever other changes run.
+    /// if there are fewer. To continue, pass the last id as `after`. A caller that lists all ids in
+    /// this way gets each id that stays in the index, and gets it only once, whatever other changes
+    /// run.
     ///
     /// # Errors
     /// The call fails for the reasons of [`Index::ids`](crate::Index::ids).

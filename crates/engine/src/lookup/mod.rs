@@ -15,9 +15,9 @@
 //! place. If an id is replaced so often that its version at the read timestamp is forgotten, the id
 //! is looked up again at a later timestamp.
 //!
-//! Ids are listed in ascending order, from a given id on. If a caller lists all ids with several
-//! calls, it keeps no state of the index between the calls. It gets each id that stays in the index
-//! exactly once.
+//! Ids are listed in ascending order, from a given id on. A caller that lists all ids with several
+//! calls keeps no state of the index between the calls. The caller gets each id that stays in the
+//! index, and gets it only once.
 
 mod hashes;
 mod ids;
@@ -199,7 +199,8 @@ impl LookUp<'_> {
     /// Looks up all ids that were not found yet.
     fn find(&self, wanted: &mut Wanted) -> Result<(), Error> {
         let mut left = wanted.left();
-        // The older graph is read first, since an id may briefly be in both graphs during a merge.
+        // The older graph is read first, because an id may briefly be in both graphs during a
+        // merge.
         for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
             for &id in &left {
                 if let Some(vector) = fresh.vector_at(id, moment) {
@@ -315,7 +316,7 @@ impl Index {
     ///
     /// If a file of the checkpoint maps ids to nodes, a look-up needs one read of this file and one
     /// read of the vector. Vectors that were inserted directly after the build are not in this
-    /// file. An earlier version writes no such file if ids are row numbers. In both cases, look-ups
+    /// file. If ids are row numbers, earlier versions wrote no such file. In both cases, look-ups
     /// read the records. Without a memory budget, four bytes for each record stay in memory for the
     /// next look-up. Under a budget, these bytes do not stay in memory, so one call with many ids
     /// is faster than many calls.

@@ -12,7 +12,7 @@ use crate::{Error, stored};
 /// The copies of one checkpoint of one index on a place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Copies {
-    /// The tier, in the text of a place.
+    /// The tier, as it is written in the text of a place.
     pub place: String,
     /// The path of the folder, or the prefix of the names of the files on the server.
     pub name: String,
@@ -34,7 +34,7 @@ pub struct Copies {
 /// machine made, and the copies of the same checkpoint that another machine made.
 ///
 /// # Errors
-/// The call fails for a place in memory, since its copies cannot be listed. It also fails if a
+/// The call fails for a place in memory, because its copies cannot be listed. It also fails if a
 /// folder or a server cannot be read.
 pub fn copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Error> {
     all(index, places, false)

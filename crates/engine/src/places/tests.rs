@@ -20,13 +20,13 @@ use crate::{
 
 const DIMENSION: usize = 48;
 
-/// Rows whose distances are all different.
+/// Vectors whose distances are all different.
 fn rows(n: usize, from: usize) -> Matrix {
     let bytes = (from * DIMENSION..(from + n) * DIMENSION).map(|i| (i * i % 251) as u8);
     Matrix::new(bytes.collect(), n, DIMENSION, Element::U8).unwrap()
 }
 
-/// Rows that differ from all other rows.
+/// Vectors that differ from all other vectors.
 fn new_rows(n: usize, seed: u32) -> Matrix {
     let mix = |i: usize| ((i as u32 + seed).wrapping_mul(2_654_435_761) >> 24) as u8;
     let bytes = (0..n * DIMENSION).map(mix).collect();
@@ -248,7 +248,7 @@ fn copies_in_a_folder_are_read_and_not_the_index() {
                 .unwrap_err()
                 .to_string();
             assert!(error.contains(pages[0].to_str().unwrap()), "{error}");
-            // The error also names the original, since it may be damaged as well.
+            // The error also names the original, because it may be damaged as well.
             let original = format!("(a copy of {}", built.path.display());
             assert!(error.contains(&original), "{error}");
         }
@@ -422,7 +422,7 @@ fn an_index_with_the_same_manifest_has_copies_of_its_own() {
     let text = format!("topology=mapped:{}", built.folder("place").display());
     let manifests = [1, 2].map(|step| {
         fs::remove_dir_all(&built.path).unwrap();
-        // The largest id of both indexes is the same, and no id is the number of its row.
+        // The largest id of both indexes is the same, and no id is the row number of its vector.
         let ids: Vec<u64> = (1..=600).map(|row| row * 599 * step % 601).collect();
         let options = BuildOptions {
             ids: Some(ids),
@@ -533,8 +533,8 @@ fn copies_in_memory_count_towards_the_budget() {
         };
         Index::open(&built.path, &options)
     };
-    // The test finds the memory that suffices without copies. Copies then need more than the memory
-    // that it adds.
+    // The test finds the memory that suffices without copies. The copies need more memory than the
+    // test adds to it.
     let mut enough = 1 << 20;
     while with(enough, "topology=ssd").is_err() {
         enough += 10_000;
@@ -579,7 +579,7 @@ fn copies_in_memory_that_grow_count_towards_the_budget() {
         ..OpenOptions::default()
     };
     let live = |memory: u64| LiveIndex::open(&built.path, &open(memory), &WriteOptions::default());
-    // The memory suffices for some more rows, but not for many.
+    // The memory suffices for some more vectors, but not for many.
     let mut memory = 9 << 20;
     let (live, left) = loop {
         match live(memory) {
@@ -616,19 +616,19 @@ fn copies_in_memory_that_grow_count_towards_the_budget() {
         matches!(error, Error::Memory { budget, needs, .. } if budget == memory && needs > memory)
     );
     assert!(error.to_string().contains("copies of its pages"), "{error}");
-    // The copies grew at most by the rows of the last inserts.
+    // The copies grew at most by the vectors of the last inserts.
     let most = left + 10 * 20 * 4096;
     assert!(
         copies() - charged <= most,
         "{} of {left}",
         copies() - charged
     );
-    // The refused rows are not in the index, and all other rows are complete.
+    // The refused vectors are not in the index, and all other vectors are complete.
     assert_eq!(live.len(), 600 + inserted as usize);
     live.flush().unwrap();
     drop(live);
     assert!(verify(&built.path, &Silent).unwrap().clean());
-    // Without copies in memory, the memory suffices for the rows.
+    // Without copies in memory, the memory suffices for the vectors.
     let options = OpenOptions {
         memory: Some(memory),
         ..OpenOptions::default()
@@ -662,7 +662,7 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
             };
             // The index is first opened for searches, so that copies of its checkpoint exist.
             let index = std::sync::Arc::new(Index::open(&built.path, &options).unwrap());
-            // Rows are inserted one after the other, so that each run builds the same graph.
+            // Vectors are inserted one after the other, so that each run builds the same graph.
             let writing = WriteOptions {
                 threads: 1,
                 direct: DirectOptions {
@@ -829,7 +829,7 @@ fn the_indexes_of_a_catalog_are_on_places() {
         .iter()
         .for_each(|file| spoil(file));
     assert_eq!(answers(&catalog.index("index").unwrap()).unwrap(), right);
-    // This place is refused, since the copy in memory would be made before the catalog reserves
+    // This place is refused, because the copy in memory would be made before the catalog reserves
     // memory for it.
     let options = CatalogOptions {
         open: OpenOptions {

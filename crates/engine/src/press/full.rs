@@ -42,15 +42,15 @@ pub struct Ranked {
     /// The number of computed distances to nodes. Distances to vectors that wait for a merge do not
     /// count.
     pub computations: u64,
-    /// The number of nodes that may not be results, because their vectors were deleted or replaced.
+    /// The number of nodes that cannot be results, because their vectors were deleted or replaced.
     pub refused: u32,
 }
 
 impl Full {
-    /// The checkpoint before the last merge is kept for this time after its last use.
+    /// The checkpoint before the last merge stays available for this time after its last use.
     pub const KEPT: Duration = states::KEPT;
 
-    /// Opens the vectors of the index at `path` for reading, with `threads` threads to rank.
+    /// Opens the vectors of the index at `path` for reading. `threads` threads rank candidates.
     ///
     /// # Errors
     /// There is no index at `path`, servers cannot share it, a file is damaged, or no thread can be
@@ -110,8 +110,8 @@ impl Full {
     }
 
     /// Merges in the background when a merge is due, until the returned value is dropped. The next
-    /// merge would release the checkpoint before the last merge. So it waits while a query may use
-    /// that checkpoint. Returns `None` if the index is open only for reading.
+    /// merge would release the checkpoint before the last merge. So the next merge waits while a
+    /// query may use that checkpoint. Returns `None` if the index is open only for reading.
     ///
     /// # Errors
     /// A thread could not be started.
@@ -140,7 +140,7 @@ impl Full {
     }
 
     /// Whether a query may still use the checkpoint before the last merge. The next merge would
-    /// release this checkpoint, so it should wait.
+    /// release this checkpoint, so the merge should wait.
     pub fn has_before(&self) -> bool {
         self.states.has_before()
     }
@@ -150,9 +150,10 @@ impl Full {
         self.states.forget_before();
     }
 
-    /// Inserts rows of the collection's element type, one after another. If the index has a vector
-    /// with the id of a row, the row replaces it. When this call returns, the rows are durable
-    /// according to [`WriteOptions::durability`], and every ranking that begins later sees them.
+    /// Inserts the vectors in `rows`. They are one after another, in the collection's element type.
+    /// If the index already has an id, the new vector replaces the old one. When this call returns,
+    /// the vectors are durable according to [`WriteOptions::durability`], and every ranking that
+    /// begins later sees them.
     ///
     /// # Errors
     /// Fails as [`LiveIndex::upsert`] does, and if the index was opened only for reading.
@@ -270,7 +271,6 @@ impl Full {
     }
 }
 
-/// A distance and an id.
 type Near = (f32, u64);
 
 /// The result of a ranking of nodes, without the vectors that wait for a merge.
@@ -388,9 +388,9 @@ impl View {
         })
     }
 
-    /// Appends vectors that the merge after this checkpoint added to the next checkpoint. `since`
-    /// has the changes after that merge. Vectors that these changes deleted or replaced are left
-    /// out. If at least `k` vectors remain, at least `k` are appended.
+    /// The merge after this checkpoint wrote waiting vectors into the next checkpoint. The call
+    /// appends such vectors. `since` has the changes after that merge. Vectors that these changes
+    /// deleted or replaced are left out. If at least `k` vectors remain, at least `k` are appended.
     fn merged_since(
         &self,
         query: &[u8],
@@ -436,10 +436,8 @@ fn waiting(
     }
 }
 
-/// The callback of a ranking.
 type Done = Box<dyn FnOnce(Result<Ranked, Error>) + Send>;
 
-/// A ranking in progress.
 struct Job {
     states: Arc<States>,
     state: u64,

@@ -1,5 +1,5 @@
-//! The part of PRESS for DistVS's memory server: the graph, the high codes, and the high list
-//! (L_high) of each query, which has its candidates by high codes (DistVS §3.2).
+//! The part of PRESS for DistVS's memory server: the graph, the high codes, and for each query the
+//! high list (L_high), which has the candidates by high codes (DistVS §3.2).
 
 use std::ops::Range;
 use std::path::Path;
@@ -25,13 +25,13 @@ use crate::{Error, Index, OpenOptions};
 const SAMPLE: usize = 10_000;
 /// After this many bytes of lists, a round visits no more candidates, and the next round continues.
 /// With a useful beam width, lists have far fewer bytes. With a very wide beam, the limit ensures
-/// that lists neither exhaust the memory of a server nor exceed a frame.
+/// that lists neither exhaust the memory of a server nor exceed a message.
 const ROUND: usize = 1 << 20;
 /// The count of the popularity of nodes reads this many lists at a time, which takes some
 /// milliseconds.
 const COUNTED: u32 = 1 << 13;
-/// The most bytes of data, apart from codes, that a compute server may need. A frame of the servers
-/// carries 16 MiB.
+/// The most bytes of data, apart from codes, that a compute server may need. A message of the
+/// servers carries 16 MiB.
 const MOST_CENTROIDS: usize = (16 << 20) - (64 << 10);
 /// The number of tables of the list codec.
 const TABLES: usize = 4;
@@ -63,7 +63,7 @@ impl High {
     ///
     /// # Errors
     /// - There is no index at `path`, or servers cannot share it. They cannot share an index of
-    ///   more than about 16,000 dimensions, since a message cannot carry its centroids.
+    ///   more than about 16,000 dimensions, because a message cannot carry its centroids.
     /// - A file is damaged, or `progress` interrupts.
     /// - Another checkpoint is committed during the call ([`Error::Outdated`]).
     pub fn open(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<High, Error> {
@@ -187,12 +187,12 @@ impl High {
         super::low::encode(&centroids, self.entry, self.lists.model())
     }
 
-    /// Appends the low codes of those nodes in `nodes` that are among the `kept` most popular
-    /// nodes. Each code has `low_bytes` bytes.
+    /// Appends the low codes of the nodes in `nodes` that are among the `kept` most popular nodes
+    /// of the collection. Each code has `low_bytes` bytes.
     ///
     /// Before the codes, the call appends a bit for each node in `nodes`, from the lowest bit of
     /// the first byte on. The bit is set if the code of the node follows. If `kept` covers the
-    /// whole collection, no bits and all codes are appended. If the popularity of nodes is not
+    /// whole collection, the call appends all codes and no bits. If the popularity of nodes is not
     /// [known](Self::knows_popular) yet, the call first counts it.
     ///
     /// # Errors
@@ -324,7 +324,7 @@ impl HighQuery {
             }
         }
         let collection = &high.collection;
-        // The codebook always has low and high codes, since [`High::open`] refuses other indexes.
+        // The codebook always has low and high codes, because [`High::open`] refuses other indexes.
         if let Some(paired) = high.codebook.paired() {
             collection.sent(query, paired.rounding(), &mut self.floats)?;
             paired.rest_table(collection.metric, &self.floats, &mut self.table);

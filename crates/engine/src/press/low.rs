@@ -1,5 +1,5 @@
-//! The part of PRESS for the compute server: the low codes, and the low list (L_low) of each query,
-//! which has its candidates by low codes (DistVS §3.2).
+//! The part of PRESS for the compute server: the low codes, and for each query the low list
+//! (L_low), which has the candidates by low codes (DistVS §3.2).
 
 use stratann_codec::ListModel;
 use stratann_vector::{ProductQuantizer, Rounding};
@@ -17,7 +17,6 @@ pub struct Low {
     collection: Collection,
     quantizer: ProductQuantizer,
     rounding: Rounding,
-    /// The model that decodes lists.
     lists: ListModel,
     /// The node at which queries without seeds start.
     entry: u32,
@@ -170,7 +169,8 @@ pub struct LowQuery {
     /// The positions of the codes of `fresh`, if some codes are offloaded.
     places: Vec<u32>,
     distances: Vec<f32>,
-    /// The nodes with offloaded codes that the query has met, and that no step has requested yet.
+    /// The nodes with offloaded codes that the query has found in lists, and that no step has
+    /// requested yet.
     missing: Vec<u32>,
     /// The nodes that the last step offered with its request. The next field is the number of nodes
     /// to take from the offered and the requested nodes.
@@ -181,7 +181,7 @@ pub struct LowQuery {
 }
 
 impl LowQuery {
-    /// Begins a query. `query` is one row of the collection's element type.
+    /// Begins a query. `query` is one vector of the collection's element type.
     ///
     /// `list` is the length of the high list (D_high). `press` has the length of the low list, and
     /// the share of the low list that a round refines. The call appends the start nodes with their
@@ -190,7 +190,7 @@ impl LowQuery {
     /// offloaded.
     ///
     /// # Errors
-    /// The row has a wrong length, has NaN or infinity, or is zero under cosine. Also `list` must
+    /// The query has a wrong length, has NaN or infinity, or is zero under cosine. Also `list` must
     /// not be 0, and `press` must have numbers that a search accepts.
     pub fn begin(
         &mut self,

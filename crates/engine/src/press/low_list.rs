@@ -28,8 +28,8 @@ pub(crate) struct LowList {
 /// more work than a search from 4. On package-text, searches from 2, 4 and 8 seeds took the same
 /// work.
 pub(super) const BEGUN: usize = 4;
-/// Each step of the descent scores this many nodes around each of the nearest nodes. The next
-/// window is shorter by the same factor.
+/// Each step of the descent ([`seeds`](LowList::seeds)) scores this many nodes around each of the
+/// nearest nodes. The next window is shorter by the same factor.
 const FAN: usize = 4;
 /// The descent ends when the window has at most this many nodes.
 const STRETCH: usize = 16;
@@ -146,9 +146,10 @@ impl LowList {
         }
     }
 
-    /// Appends the nearest nodes that are not taken yet, without taking them. Their number is at
-    /// most the number of nodes that the step will take when it knows the estimates of `asked` more
-    /// nodes. Returns this number, and the largest estimate with which a node would enter the list.
+    /// Appends the nearest nodes of the list that are not taken yet, and leaves them untaken. The
+    /// call appends at most as many nodes as the step will take once it knows the estimates of
+    /// `asked` more nodes. Returns the number of nodes that the step will take, and the largest
+    /// estimate with which a node would enter the list.
     pub(super) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);
@@ -166,8 +167,8 @@ impl LowList {
     }
 
     /// The number of nodes to take at once from a list of length `len`. It is at most the number
-    /// that a message can carry. This holds in one process too, so that one process and several
-    /// servers find the same results.
+    /// that a message can carry. The limit holds in one process too, so that one process and
+    /// several servers find the same results.
     fn share(&self, len: usize) -> usize {
         // If rounding leaves the product just below a whole number, the small addend prevents the
         // truncation to the number below.
@@ -176,8 +177,8 @@ impl LowList {
     }
 
     /// Takes the nearest nodes that are not taken yet, and appends them with their estimates. Their
-    /// number is the refinement ratio times the length of the list. If fewer nodes remain, it takes
-    /// all of them.
+    /// number is the refinement ratio times the length of the list. If fewer nodes remain, the call
+    /// takes all of them.
     pub(crate) fn take(&mut self, nodes: &mut Vec<u32>, distances: &mut Vec<f32>) {
         for _ in 0..self.share(self.list.len()) {
             match self.list.take_unread() {
@@ -220,8 +221,8 @@ mod tests {
 
     #[test]
     fn the_nearest_that_are_left_are_taken_a_share_of_the_list_at_a_time() {
-        // A row has one element, and each row is a centroid. So the code of a row equals its
-        // element.
+        // A vector has one element, and each vector is a centroid. So the code of a vector equals
+        // its element.
         let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
         let mut codes = vec![0; 256];
@@ -238,7 +239,7 @@ mod tests {
         for expected in [6, 12, 18, 20, 20] {
             low.take(&mut taken, &mut distances);
             assert_eq!(taken, (0..expected).collect::<Vec<u32>>());
-            // The 256 centroids are the rows themselves.
+            // The 256 centroids are the vectors themselves.
             let right = |(&node, &distance): (&u32, &f32)| distance == (node * node) as f32;
             assert!(taken.len() == distances.len() && taken.iter().zip(&distances).all(right));
         }

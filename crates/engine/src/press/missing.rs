@@ -1,4 +1,5 @@
-//! Requests for low codes that a compute server has [offloaded](super) to the memory server.
+//! Requests for estimates by low codes that a compute server has [offloaded](super). The memory
+//! server answers these requests.
 //!
 //! ```text
 //!   compute: lists ──> neighbours with a code here: scored, into L_low
@@ -23,14 +24,14 @@ use crate::frontier::key;
 /// step.
 pub const MOST_OF_STEP: usize = 1 << 16;
 
-/// The nodes of a step whose low codes are offloaded.
+/// The nodes with offloaded low codes in one step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
     /// The requested nodes: at most [`MOST_OF_STEP`]. If the list is empty, the step makes no
     /// request.
     pub nodes: Vec<u32>,
-    /// The number of nodes to refine by high codes. They are chosen from the requested and the
-    /// offered nodes.
+    /// The number of nodes to refine by high codes. These nodes are chosen from the requested and
+    /// the offered nodes.
     pub most: usize,
     /// The largest estimate that would enter the low list (L_low). The memory server does not send
     /// larger estimates.

@@ -97,7 +97,7 @@ impl Collection {
         let hash = blake3::hash(&manifest.encode());
         let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
         Self {
-            // The id is never 0, since 0 means that there is no checkpoint.
+            // The id is never 0, because 0 means that there is no checkpoint.
             state: u64::from_le_bytes([a, b, c, d, e, f, g, h]).max(1),
             nodes: manifest.vectors as u32,
             dim: manifest.dimension,
@@ -118,13 +118,13 @@ impl Collection {
         Ok(Self::of(&stored::manifest(&volume)?))
     }
 
-    /// The bytes of a row.
+    /// The bytes of a vector.
     pub fn row_bytes(&self) -> usize {
         self.dim as usize * self.element.size()
     }
 
     /// The bytes of a query in the form in which a compute server sends it. If elements have one
-    /// byte, this form is the row itself. Otherwise it is the row after [`Rounding`].
+    /// byte, this form is the query itself. Otherwise it is the query after [`Rounding`].
     pub fn query_bytes(&self) -> usize {
         match is_rounded(self.element) {
             true => Rounding::bytes_of(self.dim as usize),
@@ -243,7 +243,7 @@ pub(crate) fn far() -> Error {
 /// The number of nodes that a round visits. It is 1 in round 0, then 2, 4 and so on, up to the beam
 /// width.
 ///
-/// On the way to the query's neighbourhood, one node a round is enough, since the candidates of
+/// On the way to the query's neighbourhood, one node a round is enough, because the candidates of
 /// further nodes would soon be dropped. A search then needs about two more rounds than with a fixed
 /// width. In DistVS, the width is fixed. With a fixed width of 8, PRESS took 1.25 times the work on
 /// photo-sift-100k, and 1.14 times the work on package-text.

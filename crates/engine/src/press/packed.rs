@@ -65,17 +65,14 @@ impl PackedLists {
         Ok(())
     }
 
-    /// The number of nodes that were added so far.
     pub(super) fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// The model that decodes the lists.
     pub(super) fn model(&self) -> &ListModel {
         &self.model
     }
 
-    /// Bytes in memory.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.capacity()
             + self.blocks.capacity() * size_of::<u64>()

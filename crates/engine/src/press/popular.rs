@@ -1,10 +1,10 @@
-//! The low codes of a compute server without memory for all low codes. It keeps the codes of the
-//! most popular nodes (DistVS §3.3, "Using low-memory compute servers"). All other codes are
-//! *offloaded*: the memory server has all codes, and sends estimates by the offloaded codes
-//! (`missing.rs`).
+//! The low codes of a compute server without memory for all low codes. Such a server keeps the
+//! codes of the most popular nodes (DistVS §3.3, "Using low-memory compute servers"). All other
+//! codes are *offloaded*: the memory server has all codes, and sends estimates by the offloaded
+//! codes (`missing.rs`).
 //!
 //! The popularity of a node is its in-degree. Searches meet nodes with many incoming links most
-//! often, so half of the codes suffice for more than half of the distances.
+//! often, so half of the codes suffice for more than half of the distance computations.
 //!
 //! ```text
 //!   sent, for some nodes         a bit for each, from the lowest of the first byte on: whether its
@@ -18,14 +18,12 @@ use crate::Error;
 /// The number of nodes in a block. For each block, the number of set bits before it is in memory.
 const BLOCK: usize = 512;
 
-/// The popularity of nodes.
 pub(super) struct Popularity {
     /// For each node, the number of more popular nodes. No two nodes have the same number.
     ranks: Vec<u32>,
 }
 
 impl Popularity {
-    /// Bytes in memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         size_of_val(&self.ranks[..]) as u64
     }
@@ -48,7 +46,7 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// Begins a count for `nodes` nodes. It has not read any list.
+    /// Begins a count for `nodes` nodes. The new count has read no list.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             degrees: vec![0; nodes],
@@ -57,7 +55,7 @@ impl Counting {
         }
     }
 
-    /// Reads at most `most` more lists. After the last list, it returns the popularity.
+    /// Reads at most `most` more lists. After the last list, the call returns the popularity.
     ///
     /// # Errors
     /// A list does not decode. The next call begins with that list again.
@@ -148,12 +146,10 @@ impl Kept {
         })
     }
 
-    /// Bytes in memory.
     pub(super) fn memory_bytes(&self) -> u64 {
         (size_of_val(&self.bits[..]) + size_of_val(&self.before[..])) as u64
     }
 
-    /// The number of kept nodes.
     pub(super) fn count(&self) -> usize {
         self.count
     }

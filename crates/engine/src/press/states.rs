@@ -64,7 +64,6 @@ pub(super) struct View {
 }
 
 impl View {
-    /// The vectors of the checkpoint's nodes.
     pub(super) fn segments(&self) -> Option<&Segments> {
         match &self.vectors {
             Vectors::Alone(segments) => Some(segments),
@@ -97,12 +96,12 @@ pub(super) struct Live {
 struct Known {
     /// The collections and indexes of these checkpoints, oldest first.
     states: Vec<(Collection, Arc<Index>)>,
-    /// The last time at which a caller used an older checkpoint, or a new checkpoint was first
-    /// noticed here.
+    /// The last time at which a caller used an older checkpoint, or at which this process first
+    /// noticed a new checkpoint.
     asked: Instant,
 }
 
-/// The checkpoint before the last merge is kept for this time after its last use.
+/// The checkpoint before the last merge stays available for this time after its last use.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
 
 impl States {
@@ -156,7 +155,6 @@ impl States {
         }
     }
 
-    /// The last checkpoint.
     pub(super) fn newest(&self) -> Collection {
         match self {
             Self::Still(still) => still.collection,
@@ -236,7 +234,7 @@ impl States {
 }
 
 impl Live {
-    /// The collection of the last checkpoint. No other process commits a checkpoint, since this
+    /// The collection of the last checkpoint. No other process commits a checkpoint, because this
     /// process has the index's lock.
     fn newest(&self, now: Instant) -> Collection {
         let mut known = self.known.lock();
@@ -360,16 +358,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (states, [first, second]) = merged(&folder.path().join("index"));
         let (began, step) = (Instant::now(), KEPT / 4);
-        // For an hour, calls request the older checkpoint again and again. They come only from
-        // compute servers, on behalf of their memory server.
+        // For an hour, calls request the older checkpoint again and again. All these calls come
+        // from compute servers, on behalf of their memory server.
         let mut now = began;
         while now < began + 60 * KEPT {
             now += step;
             states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
-        // If a call uses the last checkpoint or an unknown checkpoint, this does not prolong the
-        // time of the older checkpoint.
+        // A call that uses the last checkpoint or an unknown checkpoint does not prolong the life
+        // of the older checkpoint.
         let last = now;
         while now < last + KEPT {
             states.tidy_at(now, None);

@@ -8,27 +8,27 @@
 //!               (bands), the mean recall of each
 //! ```
 //!
-//! For clusters, numbers of probes replace list sizes, and the distance of the nearest head
-//! replaces the distance of the k-th nearest vector, since a search knows the former before it
-//! reads. An index of the preset `distvs` is measured with PRESS, like its later searches.
+//! For clusters, numbers of probes replace list sizes. The distance of the nearest head replaces
+//! the distance of the k-th nearest vector, because a search knows this distance before its first
+//! read. An index of the preset `distvs` is measured with PRESS, like its later searches.
 //!
-//! A build chooses its queries ([`queries`](super::queries)): rows, and vectors made of rows. A row
-//! that is a query is excluded from its own results. The measurement may traverse its node or not.
-//! If it does, recall is too high, since the list of this node has the nearest vectors. If it does
-//! not, recall is too low, since the neighbours that the node connects are not linked to each
-//! other.
+//! A build chooses its queries ([`queries`](super::queries)): vectors of the index (*rows*), and
+//! vectors made of rows. A row that is a query is excluded from its own results. If its search
+//! traverses the node of the row, the measured recall is too high, because the list of this node
+//! has the nearest vectors. If the search does not, the recall is too low, because the neighbours
+//! that the node connects are not linked to each other.
 //!
-//! The true recall is the recall of rows that were held out of the build. The share that their
-//! searches miss is about the geometric mean of two missed shares: with and without traversal of
-//! the node. The following figures are recall@10 with the list sizes 13, 17, 22 and 29. On
-//! package-text, held-out rows find .949, .971, .982 and .988. With traversal, rows find .969,
-//! .985, .992 and .996. Without traversal, they find .926, .953, .962 and .970. The mean gives
-//! .952, .973, .982 and .988. On photo-sift-100k, held-out rows find .942, .968, .983 and .992, and
-//! the mean gives .931, .962, .980 and .990. So each row is searched twice, with and without
-//! traversal of its node.
+//! The true recall is the recall of rows that were held out of the build. The share of neighbours
+//! that held-out rows miss is about the geometric mean of two other shares: those that rows of the
+//! index miss, with and without traversal of the node. The following figures are recall@10 with the
+//! list sizes 13, 17, 22 and 29. On package-text, held-out rows find .949, .971, .982 and .988.
+//! With traversal, rows find .969, .985, .992 and .996. Without traversal, they find .926, .953,
+//! .962 and .970. The mean gives .952, .973, .982 and .988. On photo-sift-100k, held-out rows find
+//! .942, .968, .983 and .992, and the mean gives .931, .962, .980 and .990. So each row is searched
+//! twice, with and without traversal of its node.
 //!
-//! A user's own queries are better. Queries far from all rows need the largest list sizes, and rows
-//! represent such queries worst. [`calibrate`] accepts a user's queries.
+//! A user's own queries are better. Queries that are far from all vectors need the largest list
+//! sizes, and rows represent such queries worst. [`calibrate`] accepts a user's queries.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -52,16 +52,17 @@ use crate::search::LeftOut;
 use crate::stores::VectorsAt;
 use crate::{Error, SearchOptions, Strategy, bounds, stored};
 
-/// A collection with fewer rows is not measured.
+/// A collection with fewer vectors is not measured.
 pub(crate) const LEAST_ROWS: usize = 5_000;
-/// Rows count up to the distance below which one in this many made queries is.
+/// Queries that are vectors of the index count only up to a certain distance. One in this many made
+/// queries is nearer than this distance.
 const NEARER: usize = 10;
 /// The least number of queries that a user may give. The mean recall of fewer queries differs much
 /// from the mean recall of later queries.
 const LEAST_QUERIES: usize = 100;
 /// The most queries of a user that are searched.
 const MOST_QUERIES: usize = 10_000;
-/// The list sizes that are tried, and the numbers of probes.
+/// The list sizes and the numbers of probes that are tried.
 const LISTS: &[u32] = &[5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300];
 const PROBES: &[u32] = &[
     1, 2, 3, 5, 7, 10, 13, 17, 22, 29, 38, 50, 66, 87, 115, 150, 200, 300,
@@ -79,8 +80,8 @@ const BANDS: usize = 10;
 const ENOUGH: f64 = 0.998;
 /// The list size of a search for the nearest head.
 const HEADS: usize = 64;
-/// The beam width. With it, a best-first walk expands about as many nodes beyond its list size as a
-/// pipelined search.
+/// The beam width. With this width, a best-first walk expands about as many nodes beyond its list
+/// size as a pipelined search.
 const BEAM: usize = 8;
 
 /// A summary of a calibration, for display. [`RecallFile`] has all of its data.
@@ -96,8 +97,8 @@ pub struct Calibration {
     pub probes: bool,
 }
 
-/// Returns the values of k for which the index has enough vectors. If the queries are rows, a row
-/// is no result of its own query.
+/// Returns the values of k for which the index has enough vectors. If the queries are vectors of
+/// the index, a query is not its own result.
 fn ks_of(index: &Index, of_rows: bool) -> Vec<u32> {
     let vectors = index.live().saturating_sub(usize::from(of_rows));
     KS.into_iter().filter(|&k| k as usize <= vectors).collect()
@@ -262,7 +263,7 @@ fn shares(
                 };
                 match (query % ONE_IN, asked.searched) {
                     // A larger number of probes never finds fewer results, and may read the whole
-                    // index. So a query with full recall is not repeated.
+                    // index. So a query with full recall is not searched again.
                     (0, Searched::Probes) => missed(u32::MAX),
                     (0, _) => true,
                     _ => list <= LONG && missed(MANY),
@@ -371,7 +372,7 @@ fn search(
         },
         probes: (asked.searched == Searched::Probes).then_some(list),
         beam: (asked.searched == Searched::Walk).then_some(BEAM),
-        // In other layouts, distances are always exact.
+        // In layouts without leading parts, distances are always exact.
         exact: k <= MANY as usize && index.composition().vectors == VectorsAt::Parts,
         threads,
         // A single query on clusters has many posting lists in flight.
@@ -387,7 +388,7 @@ fn search(
 }
 
 /// Makes buckets of queries by distance. Leaves out queries without a k-th nearest vector. `at` is
-/// the position of k. The first `rows` queries are rows of the index. If `ways` has two kinds of
+/// the position of k. The first `rows` queries are vectors of the index. If `ways` has two kinds of
 /// search, the missed share is the geometric mean of both missed shares.
 fn bands(
     distances: &[Option<f32>],
@@ -419,7 +420,7 @@ fn bands(
             let mean = found.map(f64::from).sum::<f64>() / queries.len().max(1) as f64;
             1.0 - mean
         };
-        // So few queries cannot show a smaller missed share.
+        // With this number of queries, a smaller missed share cannot be measured.
         let least = 0.5 / (queries.len().max(1) * k as usize) as f64;
         let recall = |list: usize| match ways {
             [way] => 1.0 - missed(way, list),
@@ -445,11 +446,12 @@ fn bands(
 /// opened again.
 ///
 /// `queries` should resemble future queries. If it is `None`, the call measures as a build does:
-/// with rows of the index, and in most graph indexes also with vectors made of rows. A made vector
-/// is a row plus .2, .35 or .5 times the difference of two other rows. For clusters, PRESS, and
-/// vectors stored apart from lists, the queries are only rows.
+/// with vectors of the index, and in most graph indexes also with made vectors. A made vector is a
+/// vector of the index plus .2, .35 or .5 times the difference of two other vectors. For clusters,
+/// PRESS, and vectors stored apart from lists, all queries are vectors of the index.
 ///
-/// The call locks the index. It does not include vectors inserted since the checkpoint.
+/// The call locks the index. The measurement does not include vectors inserted after the
+/// checkpoint.
 ///
 /// # Errors
 /// Fails as [`Index::open`] does. It also fails if another process has the index open for changes,
@@ -468,7 +470,8 @@ pub fn calibrate(
     let path = &*stored::home(path.as_ref())?;
     stored::manifest(&*volume)?;
     let _lock = volume.lock()?;
-    // In an unpacked index, a list size has another meaning. The measurement is for any memory.
+    // In an unpacked index, a list size has another meaning. The measurement must hold for any
+    // memory budget, so the index is not unpacked.
     let open = OpenOptions {
         unpack: false,
         ..open.clone()
@@ -576,7 +579,6 @@ impl Calibrated {
     }
 }
 
-/// Returns the summary of a measurement.
 fn found_of(file: &RecallFile) -> Calibration {
     let few = |table: &&RecallTable| table.k <= MANY;
     let table = file.tables.iter().rfind(few);
@@ -599,13 +601,14 @@ mod tests {
 
     #[test]
     fn rows_count_where_they_are_nearer_than_made_queries_begin() {
-        // All results of rows are found, and no result of made queries.
+        // Queries that are vectors of the index find all results, and made queries find none.
         let distances: Vec<Option<f32>> =
             (0u8..100).chain(50..150).map(|d| Some(d.into())).collect();
         let found = |query: usize| vec![vec![if query < 100 { 1.0 } else { 0.0 }]];
         let way: Shares = (0..200).map(found).collect();
         let bands = bands(&distances, 100, &[way], 0, 10);
-        // A tenth of the made queries is nearer than 60. So 60 rows and 100 made queries count.
+        // A tenth of the made queries is nearer than 60. So 60 vectors of the index and 100 made
+        // queries count.
         assert_eq!(bands.len(), 2);
         let of = |band: &RecallBand| (band.distance, band.recalls[0]);
         assert_eq!(of(&bands[0]), (40.0, 0.75));

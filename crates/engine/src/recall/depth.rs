@@ -14,7 +14,7 @@ pub(crate) struct Depth {
     /// The points: ascending distances, each with its depth. The depth never falls.
     points: [(f32, f32); POINTS],
     count: usize,
-    /// The number of points that were measured, which are the first ones.
+    /// The number of measured points. These points come first.
     measured: usize,
 }
 
@@ -42,8 +42,8 @@ impl Depth {
         }
     }
 
-    /// Computes the depth for a recall target from a measurement with rows of the index. `lists`
-    /// has the measured list sizes, which ascend. The depth is at least `least`.
+    /// Computes the depth for a recall target from a measurement with vectors of the index as
+    /// queries. `lists` has the measured list sizes, which ascend. The depth is at least `least`.
     pub(crate) fn new(lists: &[u32], table: &RecallTable, recall: f64, least: usize) -> Self {
         let mut depth = Self::measured(lists, table, recall, least);
         depth.go_on(lists.last().copied().unwrap_or(1) as f32);
@@ -91,7 +91,7 @@ impl Depth {
             measured: 0,
         };
         // If there are more buckets than points, every `step`-th bucket gives a point, and the last
-        // bucket in any case. One point stays free for farther queries (`go_on`).
+        // bucket always gives one. One point stays free for farther queries (`go_on`).
         let bands = table.bands.len();
         let step = bands.div_ceil(POINTS - 1).max(1);
         let chosen = table.bands.iter().rev().step_by(step).collect::<Vec<_>>();
@@ -121,8 +121,8 @@ impl Depth {
         }
     }
 
-    /// Returns the approximate mean depth of queries. Each measured point represents as many
-    /// queries.
+    /// Returns the approximate mean depth of queries. Each measured point represents the same
+    /// number of queries.
     pub(crate) fn typical(&self) -> f64 {
         let measured = &self.points[..self.measured.max(1)];
         let sum: f64 = measured.iter().map(|&(_, depth)| f64::from(depth)).sum();

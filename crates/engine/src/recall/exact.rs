@@ -33,7 +33,6 @@ pub(super) fn ordered(distance: f32) -> u32 {
     bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
 }
 
-/// The distance of a vector that was found.
 pub(super) fn distance_of(found: Found) -> f32 {
     let bits = found.0;
     f32::from_bits(match bits & 0x8000_0000 != 0 {
@@ -42,7 +41,7 @@ pub(super) fn distance_of(found: Found) -> f32 {
     })
 }
 
-/// The place of a vector.
+/// The location of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// On storage.
@@ -61,7 +60,6 @@ pub(super) trait Wants: Sync {
     fn tells(&self, query: usize, id: u64) -> bool;
 }
 
-/// Compares vectors with queries.
 pub(super) struct Nearest<'q> {
     kernel: Kernel,
     shares: Vec<Share<'q>>,
@@ -69,12 +67,11 @@ pub(super) struct Nearest<'q> {
     names: Vec<(Place, u64)>,
 }
 
-/// The results for one query.
 pub(super) struct OfQuery {
     /// The nearest vectors, nearest first.
     pub(super) nearest: Vec<Found>,
     /// The reported distances of ids for which [`Wants::tells`] is true. The list has all such ids
-    /// up to the distance of the last vector of `nearest`. It may have some that are farther.
+    /// up to the distance of the last vector of `nearest`. It may also have farther ids.
     pub(super) told: Vec<Found>,
 }
 
@@ -120,8 +117,8 @@ impl Heap {
 }
 
 impl<'q> Nearest<'q> {
-    /// Begins a comparison with `queries`, which are consecutive rows of the index's element type.
-    /// `ks` has the k of each query. Each k is at least 1.
+    /// Begins a comparison with `queries`, which are consecutive vectors of the index's element
+    /// type. `ks` has the k of each query. Each k is at least 1.
     pub(super) fn new(index: &Index, queries: &'q [u8], ks: &[usize], threads: usize) -> Self {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let each = ks.len().div_ceil(threads.max(1)).max(1);
@@ -223,8 +220,8 @@ impl Wants for AllBut<'_> {
     }
 }
 
-/// Returns the `k` nearest vectors of each query, nearest first. `queries` are consecutive rows of
-/// the index's element type.
+/// Returns the `k` nearest vectors of each query, nearest first. `queries` are consecutive vectors
+/// of the index's element type.
 ///
 /// `left_out` has the nodes to exclude, one for each of the first queries. Deleted vectors, and
 /// vectors that were inserted after the checkpoint, are excluded too.

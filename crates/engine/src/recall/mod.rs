@@ -11,10 +11,11 @@
 //! query. A query in a dense region finds nearly all of them, and a query far from all vectors
 //! finds fewer. The distance of the k-th nearest vector distinguishes these queries.
 //!
-//! The queries of package-text come from another source than its rows. With the list size 13,
-//! held-out rows find .950 of their nearest vectors, and these queries find .909. The distance of
-//! the tenth nearest vector divides rows and queries into five buckets (bands). In these, rows find
-//! .990, .977, .946, .952 and .885, and queries find .985, .976, .951, .954 and .887.
+//! The queries of package-text come from another source than its vectors. With the list size 13,
+//! vectors held out of the build find .950 of their nearest vectors, and these queries find .909.
+//! The distance of the tenth nearest vector divides the held-out vectors and the queries into five
+//! buckets (bands). In these buckets, held-out vectors find .990, .977, .946, .952 and .885, and
+//! queries find .985, .976, .951, .954 and .887.
 //!
 //! So recall is measured for each range of this distance, and a search uses the distance of its
 //! k-th result so far. A search starts with the largest list size. As nearer results are found, the
@@ -86,7 +87,8 @@ impl Recall {
 const LEAVE_OUT: &str = "Leave it out, or give a list size in place of the recall";
 
 /// Returns the table for k results or, if there is none, the table for the next larger number of
-/// results. Recall falls with the number of results, so that table does not promise too much.
+/// results. Recall falls with the number of results, so the recall in the other table is not too
+/// high.
 fn table_of(file: &RecallFile, k: usize) -> Option<&RecallTable> {
     file.tables.iter().find(|table| table.k as usize >= k)
 }
@@ -128,8 +130,8 @@ impl Index {
     /// recall target.
     ///
     /// # Errors
-    /// The recall of the index was not measured, or the options end or rank a search in another way
-    /// than the measurement.
+    /// The recall of the index was not measured, or with these options, a search ends or ranks in
+    /// another way than in the measurement.
     pub(crate) fn depth(
         &self,
         options: &SearchOptions,
@@ -206,8 +208,9 @@ impl Index {
         };
         // In two cases, all queries use the same list size or number of probes. If vectors are read
         // last, the distance is known too late. If clusters were split, heads are nearer than in
-        // the measurement, so their distances say too little. After a measurement with rows, the
-        // farthest bucket then decides, since rows represent queries of another source badly.
+        // the measurement, so their distances say too little about recall. If the queries of the
+        // measurement were vectors of the index, the farthest bucket then decides, because such
+        // vectors represent queries of another source badly.
         let last = self.composition().vectors == VectorsAt::Segments;
         let is_late = searched == Searched::Press || last;
         if let (true, Some(rerank)) = (is_late, options.rerank)
@@ -242,7 +245,7 @@ impl Index {
 }
 
 /// If the number of clusters has grown by more than this factor, the distance of the nearest head
-/// says too little.
+/// says too little about recall.
 const SPLIT: f64 = 1.05;
 
 /// The changes of clusters after the build.

@@ -1,4 +1,4 @@
-//! The queries of a build's measurement: rows of the index, and vectors made of rows.
+//! The queries of a build's measurement: vectors of the index (*rows*), and vectors made of rows.
 //!
 //! ```text
 //!   row a, left out of its own search              as far from the others as they from each other
@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Rows alone represent distant queries badly. Also, for the farthest rows, the two kinds of search
-//! ([`calibrate`](super::calibrate)) miss less than searches for held-out rows. On package-text
-//! with a recall target of .95, queries of another source found .923 after a measurement with rows
-//! alone, and .956 after a measurement with both kinds of queries.
+//! ([`calibrate`](super::calibrate)) miss less than searches for rows that were held out of the
+//! build. On package-text with a recall target of .95, queries of another source found .923 after a
+//! measurement with rows alone, and .956 after a measurement with both kinds of queries.
 //!
 //! A made query is nearer to its row `a` than to any other row. Every search would find row `a`, so
 //! this result would say nothing about recall. Therefore the results of the query exclude row `a`.
@@ -18,7 +18,7 @@
 //! distance at which made queries begin.
 //!
 //! With PRESS, or if vectors are read last, all queries use one depth, and a measurement with rows
-//! is enough for it. For clusters, rows are enough too, since the distance of the nearest head
+//! is enough for it. For clusters, rows are enough too, because the distance of the nearest head
 //! decides.
 
 use std::collections::HashSet;
@@ -33,22 +33,22 @@ use crate::progress::Progress;
 use crate::stores::VectorsAt;
 use crate::update::each_vector;
 
-/// Of this many rows of the index, one becomes a query. `QUERIES` has the least and the most
+/// Of this many vectors of the index, one becomes a query. `QUERIES` has the least and the most
 /// queries.
 const ROWS_A_QUERY: usize = 40;
 const QUERIES: std::ops::RangeInclusive<usize> = 125..=500;
-/// The shares of the difference of two rows that are added to a third row.
+/// The shares of the difference of two vectors that are added to a third vector.
 const SHARES: [f32; 3] = [0.2, 0.35, 0.5];
 
 /// The queries of a measurement.
 #[derive(Debug)]
 pub(crate) struct Queries {
-    /// Consecutive rows of the index's element type.
+    /// Consecutive vectors of the index's element type.
     pub(crate) vectors: Vec<u8>,
-    /// For each query, the node that is excluded from its results: the row itself, or the row `a`
-    /// of a made query. The list is empty if a user gave the queries.
+    /// For each query, the node that is excluded from its results: the query's own node, or the
+    /// node of the vector `a` of a made query. The list is empty if a user gave the queries.
     pub(crate) nodes: Vec<u32>,
-    /// The number of queries that are rows of the index. They are the first queries.
+    /// The number of queries that are vectors of the index. These queries come first.
     pub(crate) rows: usize,
 }
 
@@ -56,7 +56,7 @@ impl Queries {
     /// Returns the queries for a measurement without queries of a user.
     ///
     /// # Errors
-    /// A row cannot be read, or `progress` interrupts.
+    /// A vector cannot be read, or `progress` interrupts.
     pub(crate) fn of(index: &Index, progress: &dyn Progress) -> Result<Self, Error> {
         let mut queries = Self::rows(index, progress)?;
         let is_late = index.composition().vectors == VectorsAt::Segments;
@@ -66,7 +66,7 @@ impl Queries {
         Ok(queries)
     }
 
-    /// Returns rows from all parts of the index, evenly spaced by node.
+    /// Returns vectors from all parts of the index, evenly spaced by node.
     fn rows(index: &Index, progress: &dyn Progress) -> Result<Self, Error> {
         let rows = index.nodes() as u64;
         let wanted = (index.nodes() / ROWS_A_QUERY).clamp(*QUERIES.start(), *QUERIES.end()) as u64;
@@ -81,7 +81,7 @@ impl Queries {
             }
             Ok(())
         })?;
-        // The rows are sorted, so that their order does not depend on the order of pages.
+        // The vectors are sorted, so that their order does not depend on the order of pages.
         found.sort_unstable_by_key(|&(node, _)| node);
         Ok(Self {
             vectors: found.iter().flat_map(|(_, row)| row).copied().collect(),
@@ -90,8 +90,9 @@ impl Queries {
         })
     }
 
-    /// Returns every second row as a query, and then the made queries of all rows. Each row is
-    /// searched twice and each made query once, so the number of searches stays about the same.
+    /// Returns every second vector as a query, and then the made queries of all vectors. Each of
+    /// these vectors is searched twice and each made query once, so the number of searches stays
+    /// about the same.
     fn with_made(&self, element: Element, dim: usize, metric: Metric) -> Self {
         let row_bytes = dim * element.size();
         let rows = self.vectors.chunks_exact(row_bytes).step_by(2);
@@ -110,9 +111,9 @@ impl Queries {
     }
 }
 
-/// Makes a vector for each row: the row plus a share of the difference of two other rows. Returns
-/// the vectors with the numbers of their rows. Leaves out a vector that a search refuses, and a
-/// vector that rounds to its row.
+/// Makes a query for each vector in `rows`: the vector plus a share of the difference of two
+/// others. Returns the queries with the positions of their vectors. Leaves out a query that a
+/// search refuses, and a query that rounds to its vector.
 fn made(rows: &[u8], element: Element, dim: usize, metric: Metric) -> Vec<(Vec<u8>, usize)> {
     let row_bytes = dim * element.size();
     let row = |at: usize| &rows[at * row_bytes..(at + 1) * row_bytes];
@@ -146,11 +147,11 @@ mod tests {
 
     #[test]
     fn made_queries_are_those_that_a_search_takes() {
-        // The differences of these rows overflow, or are zero.
+        // The differences of these vectors overflow, or are zero.
         let huge = [3e38f32, -3e38, 3e38, -3e38].map(f32::to_le_bytes).concat();
         assert!(made(&huge, Element::F32, 1, Metric::L2).is_empty());
         assert!(made(&[0; 12], Element::U8, 3, Metric::L2).is_empty());
-        // These rows have small integers, so most shares of their differences round to zero.
+        // These vectors have small integers, so most shares of their differences round to zero.
         let small: Vec<u8> = (0..120).map(|i| u8::from(i % 40 == 0) + 1).collect();
         for (vector, row) in made(&small, Element::U8, 3, Metric::L2) {
             assert_ne!(vector, small[3 * row..3 * row + 3]);

@@ -2,11 +2,11 @@
 //! re-ranking and scans all use this predicate, under every strategy.
 //!
 //! ```text
-//!   rules_out(node)   before its record is read: candidate list, scan  by known facts only
-//!   admits(id, node)  with its record: ranking, re-ranking             and remembers deleted nodes
+//!   rules_out(node)   uses known facts, before the node's record is read   candidate list, scan
+//!   admits(id, node)  uses the id in the record; remembers deleted nodes   ranking, re-ranking
 //! ```
 //!
-//! A node that may not be a result is still traversed, but takes no place in the candidate list
+//! A walk still traverses an excluded node, but the node takes no place in the candidate list
 //! ([`frontier`](crate::frontier)).
 //!
 //! Three things exclude a node from the results:
@@ -16,8 +16,8 @@
 //! - A filter, whose matching nodes are known before the search begins.
 //! - A measurement of recall whose query is the vector of this node.
 //!
-//! For vectors in memory, `FreshMoment::admits` (`update/fresh.rs`) checks deletes. The slots of
-//! matching vectors in memory are part of [`Matching`].
+//! For vectors in memory, `FreshMoment::admits` (`update/fresh.rs`) checks deletes. [`Matching`]
+//! also has the matches among these vectors.
 
 use crate::filter::NodeSet;
 use crate::stores::columns::Looked;
@@ -28,7 +28,8 @@ use crate::update::Dead;
 pub(crate) struct Matching<'a> {
     /// Matching nodes of the index on storage.
     pub(crate) nodes: &'a NodeSet,
-    /// The matching slots of the fresh graphs, which have the vectors that are only in memory.
+    /// The matches in the fresh graphs, by slot (the number of a vector in its graph). These graphs
+    /// have the vectors that are only in memory.
     pub(crate) fresh: [&'a NodeSet; 2],
     /// The cost of finding the matches.
     pub(crate) looked: Looked,
@@ -105,7 +106,7 @@ impl<'a> Admission<'a> {
         self.dead.map_or(0, |dead| dead.len())
     }
 
-    /// Whether the record of `id` on `node` may be a result. If the id is deleted, the call
+    /// Whether `node`, whose record has `id`, may be a result. If the id is deleted, the call
     /// remembers the node, so that the next search excludes the node before it reads the record.
     #[inline]
     pub(crate) fn admits(&self, id: u64, node: u32) -> bool {

@@ -36,11 +36,11 @@ use crate::stores::{VectorsAt, on_pages};
 use crate::update::{FreshScratch, LooksAt, Overlay, Seen};
 use crate::{Error, bounds};
 
-/// If a walk found too few results, it is repeated with a candidate list longer by this factor.
+/// A walk that found too few results is repeated with a candidate list this many times as long.
 const LONGER: usize = 4;
 
-/// The longest candidate list of a repeated walk under a memory budget, if the first list needs
-/// hardly any memory.
+/// Under a memory budget, the candidate list of a repeated walk is at most this long. A list of
+/// this length needs hardly any memory.
 const SHORT: usize = 128;
 
 /// The number of standard deviations that bounds nearly all errors of a distance (see
@@ -146,7 +146,7 @@ impl Answers {
     }
 
     /// Restricts a batch to the matches of a filter, before the batch begins. The search options
-    /// given to `new` must have no `way`.
+    /// given to `new` must have no filter strategy (`way`).
     pub(super) fn among(mut self, index: &Index, matching: Matching<'_>, way: Option<Way>) -> Self {
         let explained = ways::choose(index, &matching, way, &mut self.plan);
         self.done.get_mut().results.explained = Some(explained);
@@ -208,7 +208,7 @@ impl Answers {
         results.latencies_us[query] = latency.as_secs_f32() * 1e6;
     }
 
-    /// Counts a query whose walk found too few matches of its filter, so that it scans all matches.
+    /// Counts a query that scans all matches of its filter, because its walk found too few of them.
     fn went_dry(&self) {
         if let Some(explained) = &mut self.done.lock().results.explained {
             explained.dry += 1;
@@ -229,7 +229,7 @@ impl Answers {
     }
 }
 
-/// The CPU time of a thread when the first task of a share began. The time of a share then includes
+/// The CPU time of a thread when the first task of a share began. The time of the share includes
 /// the CPU time of other searches on this thread.
 #[derive(Clone)]
 pub(super) struct Clock(Rc<Duration>);
@@ -298,12 +298,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The queries.
     pub(super) fn queries(&self) -> &'a dyn VectorSource {
         self.queries
     }
 
-    /// The receiver of progress reports.
     pub(super) fn progress(&self) -> &'a dyn Progress {
         self.progress
     }
@@ -331,8 +329,9 @@ impl<'a> Batch<'a> {
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // If the caller did not set the number of queries in flight, memory for one query on each
-        // thread suffices. This leaves memory to other searches.
+        // If the caller did not set the number of queries in flight, the batch begins even with
+        // memory for only one query on each thread. Then other searches can have the rest of the
+        // budget.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -517,7 +516,7 @@ impl<'a> Batch<'a> {
                     self.answers.went_dry();
                 }
                 // A scan follows in three cases: the candidate list is long enough for all live
-                // vectors, a walk found too few vectors, or codes do not lead to the results. In
+                // vectors, a walk found too few vectors, or the index has outgrown its codes. In
                 // each of these cases, a scan is less work than a walk with a longer candidate
                 // list.
                 tracing::debug!(

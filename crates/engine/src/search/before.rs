@@ -7,8 +7,8 @@
 //!
 //! Vectors are read in rounds. The rounds end when no single vector is worth a read, and few
 //! results are expected among all unread vectors together. If codes hardly distinguish the nodes,
-//! most or all vectors are read. Codes may do so, for example, for vectors that were inserted after
-//! the codebook was trained.
+//! most or all vectors are read. This can happen, for example, with vectors that were inserted
+//! after the codebook was trained.
 //!
 //! If codes are stored beside adjacency lists, or are not in memory, the vectors of all nodes are
 //! read ([`scan`](super::scan)). All vectors are also read if the search found too few results,
@@ -33,11 +33,11 @@ pub(super) const HEAD: usize = KNOWN as usize;
 /// The number of vectors that each round after the first reads at once. It is small, because each
 /// nearer result leaves fewer nodes that are worth a read.
 const AT_ONCE: usize = 16;
-/// A later round reads the number of vectors read so far, divided by this number, but at least
-/// `AT_ONCE` vectors.
+/// Each later round reads as many vectors as all rounds before it, divided by this number, but at
+/// least `AT_ONCE` vectors.
 const AT_ONCE_OF: usize = 8;
-/// After the comparison by code, `SHARES` nodes are kept for each place of the candidate list, but
-/// at least `LEAST` nodes. If the kept nodes do not suffice, `MORE` times as many are kept.
+/// After the comparison by code, the search keeps `SHARES` nodes for each place of the candidate
+/// list, but at least `LEAST` nodes. If these nodes do not suffice, it keeps `MORE` times as many.
 const SHARES: usize = 4;
 const LEAST: usize = 256;
 const MORE: usize = 4;
@@ -178,8 +178,9 @@ impl Left {
         taken
     }
 
-    /// The number of results expected among these nodes, and among `others` more nodes. The
-    /// estimates of these others are at least as large as the estimate of the last node.
+    /// The number of results expected among the nodes of this list, and among `others` further
+    /// nodes. The estimates of these further nodes are at least as large as the estimate of the
+    /// last node of the list.
     fn expected(&self, ranking: &Ranking<'_>, others: u64) -> f64 {
         let estimates = self.keys.iter().map(|&key| distance_of(key));
         ranking.expected(estimates) + others as f64 * ranking.expected(std::iter::once(self.last))

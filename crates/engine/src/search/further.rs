@@ -1,8 +1,8 @@
 //! A further walk repeats a walk with a longer candidate list. It runs if a result was inserted
-//! after the last build or merge, and codes hardly distinguish the vectors inserted after it.
+//! after the last build or merge, and codes hardly distinguish such vectors.
 //!
 //! ```text
-//!   walk with the list ──results──> is one of them inserted since the build, and has that drifted?
+//!   walk with the list ──results──> is a result newer than the build, and did such vectors drift?
 //!                                     ├──no───> done
 //!                                     └──yes──> walk again from the start, with a list 8 times as
 //!                                               long, up to a quarter of all nodes
@@ -14,8 +14,8 @@
 //! vectors, and the search ranks them all. The further walk ranks whole pages, so it also ranks
 //! every inserted node on a page that it reads.
 //!
-//! The table shows recall@10 of queries near rows of 24 floats that were inserted with a shift of
-//! 3:
+//! The table shows recall@10 of queries near vectors of 24 floats that were inserted with a shift
+//! of 3, for example 750 vectors beside 1,500 of the build:
 //!
 //! ```text
 //!                750 beside 1,500, list 50     2,000 beside 4,000, second walk: recall, pages read
@@ -27,7 +27,7 @@
 //! ```
 //!
 //! With the longer candidate list but without whole pages, the recall of `odinann` was .517, .757
-//! and .930 in the three columns on the right. It read 206, 472 and 918 pages.
+//! and .930 in the three columns on the right. These searches read 206, 472 and 918 pages.
 //!
 //! **The second walk starts from the beginning.** If it resumed from the state of the first walk,
 //! it would save the reads of the first walk, about an eighth of its own reads. But then every
@@ -39,7 +39,7 @@ use super::walker::Plan;
 use crate::Rerank;
 use crate::index::Index;
 
-/// The options by which a further walk uses the pages and vectors that it reads.
+/// The options that decide how a further walk uses the pages and vectors that it reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uses {
     /// Whether a walk ranks all nodes on a page that it has read.
@@ -48,8 +48,8 @@ pub(crate) struct Uses {
     pub(crate) rerank: Rerank,
 }
 
-/// The candidate list of a further walk is this many times as long as that of the first walk. If
-/// such a list does not fit into the memory budget, the factor is smaller.
+/// The candidate list of a further walk is this many times as long as the list of the first walk.
+/// If a list of this length does not fit into the memory budget, the factor is smaller.
 const TIMES: usize = 8;
 
 /// Returns the list size of a further walk, or 0 if no further walk may follow.

@@ -23,7 +23,8 @@ use std::num::NonZeroUsize;
 
 use stratann_vector::Metric;
 
-/// The number of candidates that are kept beyond k. Only a few of these candidates are in doubt.
+/// The list has k candidates, and at most this number of further candidates. Only a few of these
+/// candidates are in doubt.
 pub(crate) const BEYOND: usize = 32;
 
 /// A candidate is in doubt if it is within this number of deviations from the boundary of the
@@ -70,7 +71,7 @@ pub(crate) struct Leading {
     /// The leading parts of the candidates, in slots of `slot_bytes` bytes.
     parts: Vec<u8>,
     slot_bytes: usize,
-    /// The expected distances, in the same order.
+    /// The expected distances, nearest first, ties by lower id.
     expected: Vec<Expected>,
 }
 
@@ -104,7 +105,8 @@ impl LeadingError {
         if !error.is_finite() {
             return (distance, f32::INFINITY);
         }
-        // `variance` is the variance of one element, and `all` that of all elements together.
+        // `variance` is the variance of one element, and `all` the variance of all elements
+        // together.
         let variance = error * error / 3.0;
         let all = self.dim as f32 * variance;
         match self.metric {
@@ -115,8 +117,8 @@ impl LeadingError {
             }
             Metric::InnerProduct => (distance, self.query * variance.sqrt()),
             Metric::Cosine => {
-                // The unknown differences within the steps make the vector longer. They are
-                // independent of its direction.
+                // The unknown differences within the steps make the vector longer. These
+                // differences are independent of the direction of the vector.
                 let longer = (length * length + all).sqrt();
                 let expected = 1.0 - (1.0 - distance) * (length / longer);
                 (expected, variance.sqrt() / longer)
@@ -187,7 +189,6 @@ impl Leading {
         self.found.get(kth).map(|ranked| ranked.distance)
     }
 
-    /// The number of results.
     pub(crate) fn k(&self) -> usize {
         self.k
     }

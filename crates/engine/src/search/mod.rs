@@ -113,7 +113,7 @@ pub struct SearchOptions {
     /// vectors, and is slower. If the candidate list has a place for each live vector, results are
     /// exact. With any list size, results are also exact in a small index that [outgrew its
     /// codes](crate::Due::Grown). An index with fewer than 1,000 vectors is small. If the last
-    /// build had fewer than 128 vectors, an index with fewer than 10,000 is small.
+    /// build had fewer than 128 vectors, an index with fewer than 10,000 is small too.
     ///
     /// If the index [has drifted](crate::Due::Drifted) and a result was inserted since the last
     /// build or merge, the query searches again with a candidate list 8 times as long.
@@ -128,8 +128,8 @@ pub struct SearchOptions {
     /// A cluster index refuses the options of a walk: `strategy`, `navigation`, `whole_page`,
     /// `rerank`, `stop_early`, `seeds`.
     pub probes: Option<usize>,
-    /// The beam width (W): the reads in flight of a best-first search, or the largest width of a
-    /// pipelined search.
+    /// The beam width (W): the number of reads in flight in a best-first search, or the largest
+    /// number in a pipelined search.
     pub beam: Option<usize>,
     /// The order in which nodes are read.
     pub strategy: Option<Strategy>,
@@ -140,7 +140,7 @@ pub struct SearchOptions {
     pub whole_page: Option<bool>,
     /// The rule that ends re-ranking, if vectors are apart from lists.
     pub rerank: Option<Rerank>,
-    /// The width of [`Strategy::Press`]. Other strategies ignore it.
+    /// The parameters of [`Strategy::Press`]. Other strategies ignore them.
     pub press: Press,
     /// The number of seeds of a search without a navigation graph. A search with PRESS uses
     /// [`Press::seeds`] instead. Seeds are nodes spread over the collection. The search ranks the
@@ -158,10 +158,10 @@ pub struct SearchOptions {
     /// a search reads less at the same list size, and its recall is a little lower.
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. `list` is
-    /// then ignored. The search takes its number of candidates from the measurements of
-    /// [`calibrate`](crate::calibrate): the number that measured queries with results at the same
-    /// distance needed. In a cluster index, the search takes the number of probes that measured
-    /// queries with a nearest head at the same distance needed.
+    /// then ignored. The number of candidates of a query follows from the measurements of
+    /// [`calibrate`](crate::calibrate): it is the number that measured queries needed if their
+    /// results were at the same distance. In a cluster index, the number of probes follows in the
+    /// same way from the distance of the nearest head.
     ///
     /// `recall` cannot be combined with `stop_early` or `probes`. Recall was measured with the
     /// preset's strategy. If the preset's strategy is PRESS, the search must use PRESS. If it is
@@ -187,14 +187,15 @@ pub struct SearchOptions {
 
 /// The most queries in flight on a thread, for a batch that is too short to try several numbers
 /// (`bench/in-flight.toml` compares numbers). In every batch, the candidate lists of these queries
-/// together have at most `CHOSEN_LISTS` places, since the memory of a query grows with its list
+/// together have at most `CHOSEN_LISTS` places, because the memory of a query grows with its list
 /// size.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
-/// In an [unpacked](Index::is_unpacked) graph, a page has one node. With a list that is longer by
-/// this factor, a search there has the recall of a search of full pages, which uses every node of a
-/// page. So more memory does not lower the recall of a list size.
+/// In an [unpacked](Index::is_unpacked) graph, a page has one node. A search of such a graph uses a
+/// list that is longer by this factor. Then it has the recall of a search of full pages, which uses
+/// every node of a page. An index may be unpacked if it has enough memory. So, with the same list
+/// size, more memory does not lower the recall.
 const WITHOUT_MATES: f64 = 1.75;
 
 /// The default number of probes. On photo-sift-100k, 31 probes have recall@10 .987 with `spann` and
@@ -213,8 +214,8 @@ impl SearchOptions {
     /// The most queries in flight on each thread for a batch of `rows` queries, if the memory
     /// budget can hold them. If the option `in_flight` is set, the number is this option. Otherwise
     /// it is eight, or fewer if a thread gets fewer queries or if candidate lists are long. A batch
-    /// of at least 256 queries for each thread has up to 64 queries in flight while it tries
-    /// numbers ([`SearchResults::tried`]), and then the best number ([`SearchResults::in_flight`]).
+    /// of at least 256 queries for each thread first tries numbers up to 64
+    /// ([`SearchResults::tried`]), and then uses the best number ([`SearchResults::in_flight`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);
@@ -272,8 +273,8 @@ pub struct Counters {
     /// The part of `graph_reads` for groups. A group has vectors of members of a cluster, and the
     /// node numbers of its other members.
     pub group_reads: u64,
-    /// The part of `vector_reads` for members that are not in a group that the query read, in a
-    /// cluster index.
+    /// In a cluster index, the part of `vector_reads` for members that are in none of the groups
+    /// that the query read.
     pub stray_reads: u64,
     /// Bytes of all reads.
     pub bytes_read: u64,
@@ -309,12 +310,12 @@ pub struct SearchResults {
     /// The number of results for each query.
     pub k: usize,
     /// External ids, `queries * k`, nearest first. If fewer than `k` vectors are in the index or
-    /// match the filter, the remaining places have `u64::MAX` at infinite distance. No result has
+    /// match the filter, the remaining places have `u64::MAX` at infinite distance. No vector has
     /// this id.
     pub ids: Vec<u64>,
     /// Exact distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale).
-    /// In the layered layout, a vector may be a certain result without a read of its trailing part.
-    /// Its distance is then estimated from its leading part. If [exact](SearchOptions::exact)
+    /// In the layered layout, the leading part of a vector may suffice to decide that the vector is
+    /// a result. Its distance is then estimated from this part. If [exact](SearchOptions::exact)
     /// distances were requested, all distances are exact.
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
@@ -334,8 +335,8 @@ pub struct SearchResults {
     /// that read for other threads, and all other work of the process.
     pub process_cpu_seconds: f64,
     /// The number of queries in flight on each thread at the end of the batch. If the option
-    /// `in_flight` is set, it is this option, or less if memory was short. Otherwise it is the
-    /// number that the batch chose.
+    /// `in_flight` is set, the number is that of the option, or less if memory was short. Otherwise
+    /// the batch chose the number.
     pub in_flight: usize,
     /// The numbers of queries in flight that the batch tried before it chose one, in the order of
     /// trial. The list is empty if the batch tried no numbers.
@@ -423,9 +424,9 @@ impl Index {
     /// another process has changed the index since this handle was opened.
     pub(crate) fn outdated(&self, error: Error) -> Error {
         match error {
-            // Direct inserts reuse a page if only checkpoints older than the last checkpoint name
-            // it. If pages are written in place, the lists on them may lead to pages that the
-            // checkpoint does not have.
+            // Direct inserts reuse pages that only checkpoints older than the last one name. If
+            // pages are written in place, their lists may lead to pages that the checkpoint of this
+            // handle does not have.
             Error::Damaged { .. }
             | Error::Layout(_)
             | Error::Tier(TierError::OutOfRange { .. })
@@ -516,7 +517,8 @@ impl Index {
         Ok(start.elapsed())
     }
 
-    /// Checks the numbers among the options as [`search`](Index::search) does. It needs no queries.
+    /// Checks the numbers among the options as [`search`](Index::search) does. The call needs no
+    /// queries.
     ///
     /// # Errors
     /// A number is beyond its bound ([`bounds`]).
@@ -599,8 +601,8 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // The navigation graph is loaded before the batch begins. So no query waits for it. If
-            // it cannot be loaded, no query runs.
+            // The navigation graph is loaded before the batch begins. So no query waits for the
+            // graph. If the graph cannot be loaded, no query runs.
             self.navigation()?;
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {

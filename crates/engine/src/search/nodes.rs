@@ -3,8 +3,8 @@
 //! ```text
 //!   a graph                       each from its current page (`scan.rs`)
 //!   clusters, grouped, addressed  each by itself, with one read for vectors stored near each other
-//!   clusters, replicated          in the posting list of its own cluster, which no table names, so
-//!                                 all are read
+//!   clusters, replicated          in the posting list of its own cluster, which no table names; so
+//!                                 all lists are read
 //! ```
 //!
 //! Pages are read through the index's open tiers, as in a search.
@@ -78,8 +78,8 @@ impl Nodes<'_> {
 impl Index {
     /// Calls `each` with the given nodes that exist, in any order, on one thread at a time.
     ///
-    /// While an insert has given a node a number but no page, the node does not exist. Nodes that
-    /// `admission` rules out before they are read are skipped too.
+    /// A node to which an insert has given a number, but no page yet, counts as missing. The call
+    /// also skips nodes that `admission` rules out before they are read.
     ///
     /// # Errors
     /// A read fails, a page is damaged, a node is not on its page, `progress` interrupts, or no

@@ -18,12 +18,13 @@
 //! In the layout `replicated`, a vector is read with each of its clusters, and is ranked once. A
 //! cluster that was rewritten since the build has no group.
 //!
-//! **Filters.** With a filter, a probe begins with more clusters, by the selectivity of the filter
-//! ([`Growth`](super::ways::Growth)). If the share of matches among the vectors of these clusters
-//! is about the filter's selectivity, the probe ends. Otherwise the matches are elsewhere, and the
-//! probe continues with the next clusters. A search without a filter would probe `p` clusters. The
-//! *margin* is the distance of the `p`-th head minus the distance of the nearest head. The probe
-//! ends when every remaining head is farther than the k-th match's distance plus the margin.
+//! **Filters.** A query with a filter begins with more clusters; the filter's selectivity gives
+//! their number ([`Growth`](super::ways::Growth)). If the share of matches among the vectors of
+//! these clusters is about the filter's selectivity, the query ends. Otherwise the matches are
+//! elsewhere, and the query continues with the next clusters. A search without a filter would probe
+//! `p` clusters. The *margin* is the distance of the `p`-th head minus the distance of the nearest
+//! head. The query ends when every remaining head is farther than the k-th match's distance plus
+//! the margin.
 //!
 //! **Far matches.** If the matches are far from the query, the probes up to them may cost more than
 //! single reads of all matches. In groups, the numbers of a cluster's vectors are consecutive. So
@@ -64,12 +65,12 @@ const BEYOND: usize = 16;
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
 /// The matches of a filter count as spread evenly if their share of the probed vectors is at least
-/// this part of the filter's selectivity. In a simulation with clusters of photo-sift-100k, not
-/// with this program, .9 in place of .8 took 1.3 times the probes if a hundredth to a tenth of the
-/// vectors match and are spread evenly. With .9, the simulation found .936 of far matches, in place
-/// of .931.
+/// this part of the filter's selectivity. In a simulation of the clusters of photo-sift-100k (not a
+/// run of this program), 1 % to 10 % of the vectors matched. With .9 in place of .8, it took 1.3
+/// times the probes for evenly spread matches, and found .936 of far matches in place of .931.
 const EVEN: f64 = 0.8;
-/// The number of standard deviations by which the number of matches may be lower by chance.
+/// Matches also count as spread evenly if their number is below the expected number by at most this
+/// many standard deviations. Such a difference may be chance.
 const BY_CHANCE: f64 = 2.0;
 /// The factor by which each further round may multiply the number of probed clusters.
 const WIDER: usize = 4;
@@ -87,12 +88,12 @@ pub(super) struct Prober<'a> {
     kernel: Kernel,
     ranking: Ranking<'a>,
     counters: Counters,
-    /// The number of vectors that the query has met, and how many of them match its filter. Both
+    /// The number of vectors that the query has read, and how many of them match its filter. Both
     /// include deleted vectors.
     seen: u64,
     matched: u64,
-    /// Three flags: the query probed more clusters than its filter's selectivity asks for; it ended
-    /// before it had probed enough of them; it has met every match.
+    /// Three flags: the query probed more clusters than its filter's selectivity asks for; the
+    /// query ended before it had probed enough clusters; the query has read every match.
     is_wider: bool,
     is_dry: bool,
     has_all: bool,
@@ -100,9 +101,11 @@ pub(super) struct Prober<'a> {
     /// The clusters to probe next, nearest first, and all clusters that the query has probed.
     nearest: Vec<u32>,
     probed: Met,
-    /// The node ranges of their groups, ascending, if the layout has groups.
+    /// If the layout has groups, the ranges of nodes in the groups of the probed clusters,
+    /// ascending.
     groups: Vec<Range<u32>>,
-    /// Vectors that were ranked or noted, if a vector may be read several times.
+    /// If a query may read a vector several times, the vectors that it has ranked or noted as
+    /// strays.
     met: Met,
     /// Reads that wait until fewer are in flight.
     waiting: VecDeque<Read>,
@@ -116,16 +119,14 @@ pub(super) struct Prober<'a> {
     queues: Vec<Box<dyn ReadQueue>>,
 }
 
-/// A read to be made.
 #[derive(Clone, Copy)]
 struct Read {
     request: Request,
-    /// The number of the file.
     file: usize,
 }
 
 impl<'a> Prober<'a> {
-    /// State for queries on a cluster index.
+    /// Creates the state for queries on a cluster index.
     pub(super) fn new(
         index: &'a Index,
         clusters: &'a ClusterStores,
@@ -162,7 +163,7 @@ impl<'a> Prober<'a> {
         })
     }
 
-    /// Finds about the `probes` heads nearest to the query.
+    /// Finds approximately the `probes` heads that are nearest to the query.
     fn look(&mut self, probes: usize) {
         let Self {
             clusters,
@@ -273,7 +274,7 @@ impl<'a> Prober<'a> {
         for &cluster in &self.nearest {
             spread.add(clusters, cluster, nodes);
         }
-        // If the nearest groups have enough matches, the probe finds its end by their distances.
+        // If the nearest groups have enough matches, the distances of these matches end the query.
         if spread.matched >= wanted || is_even(spread.matched, share * spread.vectors as f64) {
             return false;
         }
@@ -336,7 +337,6 @@ impl<'a> Prober<'a> {
         self.is_dry = is_left && self.nearest.is_empty();
     }
 
-    /// Probes the chosen clusters.
     async fn probe_chosen(&mut self) -> Result<(), Error> {
         // A cluster that was rewritten since the build has no group.
         let clusters = self.clusters;
@@ -417,7 +417,8 @@ impl<'a> Prober<'a> {
             matched,
             ..
         } = self;
-        // In other layouts, a vector is read twice only if it was read singly before its group.
+        // In layouts other than `replicated`, a vector is read twice only if a query that probes
+        // further clusters read it singly before its group.
         let repeats = matches!(clusters.vectors, Vectors::Replicated) || self.is_wider;
         clusters.each_in(
             cluster,
@@ -466,7 +467,7 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Requests all noted members. Those that are stored near each other share a read.
+    /// Requests all noted members. Members that are stored near each other share a read.
     fn ask_for_strays(&mut self) {
         self.strays.sort_unstable();
         self.clusters.member_places(&self.strays, &mut self.places);
@@ -534,8 +535,8 @@ impl Spread {
     }
 }
 
-/// Whether matches are spread evenly: `matched` is not much lower than `expected`, the number of
-/// matches if they are. A difference by chance is allowed.
+/// Whether matches are spread evenly: their number `matched` is at least about the number
+/// `expected`. A difference by chance is allowed.
 fn is_even(matched: u64, expected: f64) -> bool {
     let matched = matched as f64;
     matched >= EVEN * expected || matched >= expected - BY_CHANCE * expected.sqrt()
@@ -582,7 +583,7 @@ impl<'a> Guided<'a> for Prober<'a> {
     where
         Self: 's;
 
-    /// A cluster index has no codes, so a further search is the same.
+    /// A cluster index has no codes, so a further search is the same as the first.
     async fn find_further(&mut self, list: usize) -> Result<(), Error> {
         self.find(list).await
     }
@@ -805,17 +806,15 @@ impl<'a> CandidateSource<'a> for EveryMember<'_, 'a> {
 /// An exact set of vectors, which can be emptied in constant time.
 #[derive(Debug, Default)]
 struct Met {
-    /// Vectors, each with the number of the query that met it.
+    /// Vectors, each with the number of the query that added it.
     slots: Vec<(u32, u32)>,
     query: u32,
     count: usize,
 }
 
 impl Met {
-    /// The initial number of slots.
     const LEAST: usize = 1 << 10;
 
-    /// Empties the set.
     fn clear(&mut self) {
         self.count = 0;
         self.query = self.query.wrapping_add(1);
@@ -846,13 +845,12 @@ impl Met {
         }
     }
 
-    /// Doubles the number of slots.
     #[cold]
     fn grow(&mut self) {
         let size = (2 * self.slots.len()).max(Self::LEAST);
         let slots = std::mem::replace(&mut self.slots, vec![(0, 0); size]);
         let query = self.query;
-        // No new slot belongs to this query.
+        // New slots have the query number 0, so this query must have another number.
         self.query = self.query.max(1);
         self.count = 0;
         for (node, _) in slots

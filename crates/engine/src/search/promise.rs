@@ -13,9 +13,9 @@
 //! far, plus some standard deviations of the codes' error (*slack*). When all remaining candidates
 //! are without promise, the search ends.
 //!
-//! This rule needs no constant of the collection, the metric or the codes. A query computes the
-//! mean and the deviation of the error from the nodes that it has expanded. The number of
-//! deviations grows by [`PER_DOUBLING`] with each doubling of the list size beyond k, so that a
+//! This rule has no parameter that depends on the collection, the metric or the codes. A query
+//! computes the mean and the deviation of the error from the nodes that it has expanded. The number
+//! of deviations grows by [`PER_DOUBLING`] with each doubling of the list size beyond k, so that a
 //! larger L still gives a higher recall and a slower search. A read in flight may find a nearer
 //! node. So each read in flight lowers the bound.
 //!
@@ -61,7 +61,6 @@ pub(crate) struct Promise {
     /// The measured numbers of candidates to expand, for a search with a recall target.
     depth: Option<Depth>,
     k: usize,
-    /// The number of expanded nodes.
     expanded: usize,
     /// The error of codes that this query has measured.
     error: CodeError,
@@ -112,7 +111,7 @@ impl Promise {
         self.limit = f32::INFINITY;
     }
 
-    /// Whether this query may end early. If it may not, callers need not report distances.
+    /// Whether this query may end early. Otherwise callers need not report distances.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.slack.is_some() || self.depth.is_some()
@@ -129,7 +128,7 @@ impl Promise {
         })
     }
 
-    /// The k-th smallest distance of the nodes met so far.
+    /// The k-th smallest of the distances reported so far.
     fn kth(&self) -> f32 {
         match self.nearest.peek() {
             Some(&farthest) if self.nearest.len() == self.k => distance_of(farthest),
@@ -138,8 +137,8 @@ impl Promise {
     }
 
     /// Sets an upper bound of the k-th distance: the k-th exact distance of distinct nodes that may
-    /// all be results. These nodes do not count as met yet, because the walk may still meet each of
-    /// them.
+    /// all be results. The distances of these nodes do not count as reported, because the walk may
+    /// still report each of them.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }
@@ -184,8 +183,8 @@ impl Promise {
         self.error.add(error);
     }
 
-    /// Returns the distances up to which candidates have promise, with `on_their_way` reads in
-    /// flight. Returns `None` if all candidates have promise.
+    /// With `on_their_way` reads in flight, returns the distances up to which candidates have
+    /// promise. Returns `None` if all candidates have promise.
     #[inline]
     pub(crate) fn bounds(&self, on_their_way: usize) -> Option<Bounds> {
         let slack = self.slack?;
@@ -291,7 +290,7 @@ mod tests {
         // The second smallest distance is 20: the estimate 16, plus the mean error 4 of the codes.
         promise.passed_exactly(5.0);
         assert_eq!(promise.depth(), Some(30));
-        // A search that ends without promise ignores nodes that do not match the filter.
+        // If lack of promise ends a search, the search ignores nodes that do not match the filter.
         let mut promise = learned();
         promise.passed_exactly(5.0);
         promise.passed(5.0);

@@ -85,12 +85,12 @@ pub struct RangeResults {
     /// Whether this page and the earlier pages certainly contain every vector up to the last result
     /// of this page.
     ///
-    /// It is true if the search ranked every vector that may be a result. Otherwise the search may
-    /// have missed some vectors. They do not appear on a later page either.
+    /// The value is true if the search ranked every vector that may be a result. Otherwise the
+    /// search may have missed some vectors. Missed vectors do not appear on a later page.
     pub complete: bool,
     /// The counters of the search.
     pub counters: Counters,
-    /// Wall-clock seconds.
+    /// Wall-clock seconds of the search.
     pub seconds: f64,
 }
 
@@ -198,8 +198,8 @@ fn within(
     let mut counters = Counters::default();
     let vectors = collection.vectors();
     let seen = range.after.map_or(0, |after| after.rank.min(vectors));
-    // One additional result shows whether there is another page. A second one allows for the
-    // excluded id.
+    // One additional result shows whether there is another page. A second additional result
+    // replaces the excluded id.
     let page = seen.saturating_add(range.most).saturating_add(2);
     let mut k = page.min(FIRST.max(2 * seen)).min(vectors).max(1);
     loop {
@@ -323,11 +323,10 @@ macro_rules! searches {
     ($type:ty) => {
         impl $type {
             /// Returns a page of the vectors within a distance of a query, nearest first by exact
-            /// distance. In a graph index and in a cluster index, the search may miss some of these
-            /// vectors.
+            /// distance. The search may miss some of these vectors.
             ///
-            /// `query` is a single row. [`SearchOptions::list`] is the least list size, and `k` is
-            /// ignored. [`RangeResults::complete`] says whether vectors may be missing.
+            /// `query` has a single vector. [`SearchOptions::list`] is the least list size, and `k`
+            /// is ignored. [`RangeResults::complete`] says whether vectors may be missing.
             ///
             /// # Errors
             /// Fails as a search for the k nearest does. It also fails if there are several
@@ -348,7 +347,8 @@ macro_rules! searches {
             /// elements is.
             ///
             /// # Errors
-            /// Fails as a search does, if there are no ids, or if an id is not in the index.
+            /// Fails as a search does. It also fails if there are no ids, or if an id is not in the
+            /// index.
             pub fn search_like(
                 &self,
                 ids: &[u64],

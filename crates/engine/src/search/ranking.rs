@@ -4,8 +4,8 @@
 //! The estimate by a code has an error, which each query measures. Every ranked node gives a pair
 //! of estimate and exact distance. The query computes the mean and the standard deviation of their
 //! differences. A node is not worth ranking if its estimate, corrected by the mean, is some
-//! deviations above the distance of the k-th result. The rule needs no constant of the collection,
-//! the metric or the codes.
+//! deviations above the distance of the k-th result. The rule has no parameter that depends on the
+//! collection, the metric or the codes.
 
 use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
 
@@ -21,11 +21,11 @@ use crate::frontier::{distance_of, node_of};
 /// of five nodes on the pages that it reads, and loses .0001 of recall@10. A search with 2
 /// deviations loses .001.
 const WORTH_DECODING: f32 = 3.0;
-/// The same number, if ranking costs a read. On package-text with all lists in memory, recall@10
-/// .971 takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75, each with the list size
-/// that this recall needs.
+/// The corresponding number if ranking costs a read. On package-text with all lists in memory,
+/// recall@10 .971 takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75, each with the
+/// list size that this recall needs.
 pub(crate) const WORTH_READING: f32 = 1.75;
-/// The error counts as known from this number of pairs of estimate and distance on.
+/// Once a query has this many pairs of estimate and distance, it knows the error.
 pub(super) const LEAST: u32 = 8;
 
 /// The outcome of ranking a candidate by its vector.
@@ -46,13 +46,11 @@ pub(crate) struct Ranking<'a> {
     /// The nearest nodes by the leading parts of their vectors, if leading parts are stored beside
     /// lists. Some nodes are in doubt until their trailing parts are read.
     pub(crate) leading: Leading,
-    /// The number of exact distances computed.
     pub(crate) computations: u64,
     error: CodeError,
     /// Decides whether the search ends before it has expanded its list.
     pub(crate) promise: Promise,
-    /// From this node on, if the vector of a node is in memory, its code does not rule the node
-    /// out.
+    /// From this node on, a node whose vector is in memory is never ruled out by its code.
     untrusted_from: u32,
     /// The first of the nodes that codes hardly distinguish, and the smallest distance of such a
     /// node that was ranked.
@@ -150,8 +148,8 @@ impl<'a> Ranking<'a> {
         self.limit = f32::INFINITY;
     }
 
-    /// Ranks a candidate by the vector of its node. Returns `None` if the candidate may not be a
-    /// result.
+    /// Ranks a candidate by the vector of its node. Returns `None` if the candidate is excluded
+    /// from the results.
     #[inline]
     pub(crate) fn rank(&mut self, key: u64, id: u64, vector: &[u8]) -> Option<Exact> {
         if !self.admission.admits(id, node_of(key)) {
@@ -169,8 +167,8 @@ impl<'a> Ranking<'a> {
     }
 
     /// Ranks a candidate by the leading part of its vector, decoded as `vector`. If the candidate
-    /// has a `key`, this also learns the error of its code. Returns the distance, or `None` if the
-    /// candidate may not be a result.
+    /// has a `key`, the call also learns the error of its code. Returns the distance, or `None` if
+    /// the candidate is excluded from the results.
     #[inline]
     pub(crate) fn rank_leading(
         &mut self,
@@ -208,7 +206,6 @@ impl<'a> Ranking<'a> {
         self.leading.settle(place, distance);
     }
 
-    /// The element type of the vectors.
     pub(crate) fn element(&self) -> Element {
         self.kernel.element()
     }
@@ -234,8 +231,9 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Turns the candidates ranked by leading parts into results, once no relevant doubt is left.
-    /// The call clears the results, so vectors that were offered before must be offered again.
+    /// Turns the candidates ranked by leading parts into results, once the candidates in doubt are
+    /// settled. The call clears the results, so vectors that were offered before must be offered
+    /// again.
     pub(crate) fn answer_leading(&mut self) {
         // An expected distance may lie below the smallest possible distance. The results are chosen
         // before this point, so clamping changes only the reported distance.

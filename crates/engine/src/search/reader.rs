@@ -165,12 +165,10 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
 }
 
 impl Page<'_> {
-    /// The page's number in the file.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// The page's bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

@@ -6,16 +6,15 @@
 //!            -> their vectors are prefetched with the reads that the traversal leaves of W;
 //!               arrivals are taken, so that more can be requested
 //!   phase 2, after it:   batch 0: these K + B     batch 1: the next B     batch 2: ...
-//!            rank batch 0 while batch 1 is read; rank batch 1; then request a batch when the one
-//!            before it has paid; the first batch whose share of new results is below the benefit
-//!            ratio is the last
+//!            rank batch 0 while batch 1 is read; rank batch 1; then read one batch after another;
+//!            the first batch whose share of new results is below the benefit ratio is the last
 //! ```
 //!
-//! The candidate list of the traversal is sorted by estimated distance. Its first K + B candidates
-//! (the *head*) replace the max-heap of the paper. If the list has fewer candidates, the head is
-//! the whole list. Batch 0 fills the empty results, so its share of new results never ends
-//! re-ranking. Batch 1 is the first batch that can end re-ranking. So re-ranking reads at least K +
-//! 2B vectors. Every vector that it reads belongs to a batch.
+//! The candidate list of the traversal is sorted by estimated distance. Its first K + B candidates,
+//! for K results and batches of B, are the *head*, which replaces the max-heap of the paper. If the
+//! list has fewer candidates, the head is the whole list. Batch 0 fills the empty results, so its
+//! share of new results never ends re-ranking. Batch 1 is the first batch that can end re-ranking.
+//! So re-ranking reads at least K + 2B vectors. Every vector that it reads belongs to a batch.
 //!
 //! A batch counts only candidates that may be results. If a vector shows that its candidate was
 //! deleted, the next candidate of the list joins the batch. Otherwise a batch of deleted candidates
@@ -53,8 +52,8 @@ use crate::{Error, Rerank};
 
 /// The number of candidates that are ranked at a time, if some vectors are deleted.
 const PIECE: usize = 64;
-/// The approximate limit of the pages that a query keeps until its end, if it may meet many deleted
-/// vectors.
+/// If a query may read many deleted vectors, the approximate limit of the pages that it keeps until
+/// its end.
 const MOST_HELD: usize = 128;
 
 /// The reads of vectors for one query.
@@ -77,12 +76,12 @@ pub(crate) struct Reranker<'a> {
     asked: usize,
     /// Pages in flight, in the order of the requests.
     awaited: Vec<Extent>,
-    /// The number of pages in front of `awaited` that the current batch waits for.
+    /// The current batch waits for this many pages, from the first page of `awaited` on.
     due: usize,
     /// Pages that have arrived. They are dropped at the end of the query, or earlier if there are
     /// too many of them.
     held: Vec<(Extent, Bytes<'a>)>,
-    /// Candidates whose vectors showed that they may not be results.
+    /// Candidates that were excluded from the results when their vectors were read.
     refused: Vec<u64>,
     /// The ranked candidates, and whether each of them became a result. If re-ranking finds deleted
     /// candidates, the traversal continues, and all batches are repeated. The first `known` entries
@@ -226,8 +225,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2: ranks candidates until too few of them become results. It does not end before there
-    /// are k results, or no candidate is left.
+    /// Phase 2: ranks candidates until there are k results and too few candidates become results,
+    /// or until no candidate is left.
     pub(crate) async fn finish(
         &mut self,
         frontier: &Frontier,
@@ -280,8 +279,8 @@ impl<'a> Reranker<'a> {
                 // At most one piece of candidates is in memory at a time.
                 self.held.clear();
             }
-            // If a candidate in doubt is not a result, a candidate that was not in doubt may have
-            // become one.
+            // If a candidate in doubt proves to be no result, another candidate becomes a result,
+            // perhaps one that was not in doubt.
             ranking.leading.settled();
             doubts = match self.exact {
                 true => ranking.leading.inexact(),
@@ -364,9 +363,9 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks a batch of `size` candidates. It begins with the candidates at `places`, whose vectors
-    /// were requested. For each deleted candidate, one more candidate after them joins the batch.
-    /// Returns the outcome, and the position after the last candidate.
+    /// Ranks a batch of `size` candidates. The batch begins with the candidates at `places`, whose
+    /// vectors were requested. For each deleted candidate, one more candidate after them joins the
+    /// batch. Returns the outcome, and the position after the last candidate.
     async fn rank_batch(
         &mut self,
         frontier: &Frontier,
@@ -405,7 +404,7 @@ impl<'a> Reranker<'a> {
         self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
             .await?;
         // If no candidate can be deleted, all vectors are read at once. Otherwise vectors are read
-        // in pieces, since other candidates replace the deleted ones.
+        // in pieces, because other candidates replace the deleted ones.
         let piece = match ranking.admission().refused() {
             0 => usize::MAX,
             _ => PIECE,
@@ -508,8 +507,8 @@ impl<'a> Reranker<'a> {
             if self.held.len() > MOST_HELD && ranking.admission().refused() > 0 {
                 self.held.clear();
             }
-            // The page of this vector was requested. But then the page may have been released, or
-            // the vector may have moved.
+            // After the page of this vector was requested, the page may have been released, or the
+            // vector may have moved.
             if !self.is_awaited(place) && !self.is_here(place) {
                 self.ask(node, counters)?;
             }
@@ -539,7 +538,7 @@ impl<'a> Reranker<'a> {
         Some(known[at].1)
     }
 
-    /// Whether the pages are in memory, and stay there until they are released.
+    /// Whether the pages are in memory. If they are, they stay in memory until they are released.
     fn is_here(&mut self, place: Extent) -> bool {
         if self.held.iter().any(|(held, _)| held.covers(place)) {
             return true;
@@ -556,8 +555,8 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// The candidates that were refused since the last call, because their vectors showed that they
-    /// may not be results.
+    /// The candidates that were excluded from the results since the last call, when their vectors
+    /// were read.
     pub(crate) fn take_refused(&mut self) -> std::vec::Drain<'_, u64> {
         self.refused.drain(..)
     }

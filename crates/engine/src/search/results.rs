@@ -1,12 +1,10 @@
-//! The list of the k nearest vectors by exact distance. Ranking adds vectors to it, and it becomes
-//! the results of a query.
+//! The list of the k nearest vectors by exact distance. Ranking adds vectors to this list, which
+//! becomes the results of a query.
 
-/// One result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Neighbour {
     /// The exact distance from the query.
     pub(crate) distance: f32,
-    /// The id of the vector.
     pub(crate) id: u64,
 }
 
@@ -21,7 +19,7 @@ pub(crate) struct Nearest {
 }
 
 impl Nearest {
-    /// Empties the list and sets its length.
+    /// Empties the list, and sets its greatest length to `k`.
     pub(crate) fn clear(&mut self, k: usize) {
         self.found.clear();
         // If `k` is larger than `RESERVED`, the list grows as results arrive.
@@ -62,7 +60,6 @@ impl Nearest {
         }
     }
 
-    /// Whether the list has k results.
     pub(crate) fn is_full(&self) -> bool {
         self.found.len() == self.k
     }

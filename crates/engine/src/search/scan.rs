@@ -5,12 +5,11 @@
 //! outgrown its codes and has few vectors ([`looks_at`](crate::update::looks_at)).
 //!
 //! The scan reads the number of nodes first, and looks for each node below this number. The record
-//! of a node may be in memory before it is written to a page, on a dirty page, or on storage. A
-//! record passes through these places in this order, and the scan looks in the same order. So it
-//! finds a record that moves during the scan. If another process wrote or replaced the page of a
-//! node during the read, the scan may still miss the node. It then looks for this node again, a few
-//! times. If it does not find the node, the scan fails, because an incomplete result would look
-//! like a complete result.
+//! of a node is first in memory without a page, then on a dirty page, and then on storage. The scan
+//! looks in this order, so it finds a record that moves during the scan. If another process wrote
+//! or replaced the page of a node during the read, the scan may still miss the node. It then looks
+//! for this node again, a few times. If it does not find the node, the scan fails, because an
+//! incomplete result would look like a complete result.
 //!
 //! ```text
 //!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
@@ -59,8 +58,8 @@ const RUN: u64 = 4;
 const RUNS: usize = 4;
 /// The number of nodes that the scan looks for at a time.
 const NODES: usize = 1 << 10;
-/// The bytes of memory for each of these nodes: its number and page, and its entry in the list of
-/// missed nodes.
+/// The bytes of memory for each of the `NODES` nodes: its number and page, and its entry in the
+/// list of missed nodes.
 const NODE_BYTES: usize = size_of::<(u64, u32)>() + 2 * size_of::<u32>();
 const _: () = assert!(RUN as usize * RUNS + (NODES * NODE_BYTES).div_ceil(BLOCK) <= held_pages(0));
 /// After the check of this many nodes for exclusion, the scan yields to other tasks.
@@ -74,17 +73,16 @@ const PAUSES: Duration = Duration::from_millis(25);
 /// read, but the thread that makes it may be preempted.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A function that gets a node: its number, its id, and its vector. If the vector is only decoded
-/// from the leading part, the last argument is that part.
+/// A function that gets a node: its number, its id, and its vector. If the vector is decoded from
+/// the leading part alone, the last argument is that part.
 type Each<'a> = dyn FnMut(u32, u64, &[u8], &[u8]) + 'a;
 
-/// A scan of an index.
 #[derive(Clone, Copy)]
 pub(super) struct Scan<'a> {
     pub(super) index: &'a Index,
     pub(super) thread: &'a Thread,
     pub(super) progress: &'a dyn Progress,
-    /// Decides which nodes may be results. The scan skips the nodes that it rules out.
+    /// Decides which nodes may be results. The scan skips the nodes that this admission rules out.
     pub(super) admission: Admission<'a>,
     /// The nodes to scan, or `None` to scan all nodes.
     pub(super) among: Option<&'a NodeSet>,
@@ -141,8 +139,8 @@ impl Scan<'_> {
         outcome
     }
 
-    /// Turns the nodes that were ranked by leading parts into results. It reads the trailing parts
-    /// of the nodes in doubt and of all results.
+    /// Turns the nodes that were ranked by leading parts into results. The call reads the trailing
+    /// parts of the nodes in doubt and of all results.
     pub(super) async fn settle<N: NodePages>(
         &self,
         pages: &N,
@@ -251,8 +249,8 @@ impl Scan<'_> {
         among.into_iter().flatten().chain(all)
     }
 
-    /// Looks once for the sought nodes, and keeps the nodes that were not found. If `again` is set,
-    /// it does not use the pages that were loaded when the index was opened.
+    /// Looks once for each sought node, and removes the found nodes from the list. If `again` is
+    /// set, the call does not use the pages that were loaded when the index was opened.
     async fn look<S: Source>(
         &self,
         source: &S,
@@ -327,8 +325,8 @@ impl Scan<'_> {
             let mut rest = &placed[at..to];
             let first = rest[0].0;
             while let Some(&(page, _)) = rest.first() {
-                // If the record run on this page was extended during the read, it may span more
-                // pages than were read. The scan then looks only at the part that was read.
+                // If the last record of this page grew during the read, it may span more pages than
+                // were read. The scan then looks only at the part that was read.
                 let at = (page - first) as usize * source.page_bytes();
                 let end = block.len().min(at + source.place(page).1);
                 let bytes = &block[at..end];
@@ -358,8 +356,8 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         self.ranking
     }
 
-    /// Ranks every vector. For a filter, if codes are in memory, the scan ranks only the nearest
-    /// matches by code, for the list size `list`.
+    /// Ranks every vector. If there is a filter, and codes are in memory, the scan ranks only the
+    /// matches that are nearest by code. Their number follows from `list`.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         match self.scan.admission.nodes() {
             Some(nodes) if self.by_code.is_some() => self.find_by_code(nodes, list).await,
@@ -373,7 +371,6 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
 }
 
 impl<N: NodePages> Everything<'_, '_, N> {
-    /// Ranks all vectors.
     pub(super) async fn find_all(&mut self) -> Result<(), Error> {
         let Self {
             scan,
@@ -559,7 +556,7 @@ trait Source {
     fn tier(&self) -> &dyn Tier;
     /// The file's name in errors.
     fn file(&self) -> &str;
-    /// The current place of a node.
+    /// The current page of a node, or the fact that it has none yet.
     fn standing(&self, node: u32) -> Standing;
     /// Bytes of a page.
     fn page_bytes(&self) -> usize;
@@ -672,7 +669,6 @@ impl<N: NodePages> Source for InGraph<'_, N> {
     }
 }
 
-/// Vectors of a segment.
 struct InSegment<'a> {
     segments: &'a Segments,
     number: usize,

@@ -72,12 +72,12 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
     /// Nearer matches may then be missing.
     fn is_dry(&self) -> bool;
 
-    /// Whether the source met every match of the filter. A scan would then find no more.
+    /// Whether the source read every match of the filter. A scan would then find no further match.
     fn has_all(&self) -> bool {
         false
     }
 
-    /// Whether the source read more than its list size, because of the filter.
+    /// Whether the source read more than its list size asks for, because of the filter.
     fn is_wider(&self) -> bool {
         false
     }

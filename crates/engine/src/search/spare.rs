@@ -35,7 +35,7 @@ impl Spare {
         spare.ok().flatten().unwrap_or_default()
     }
 
-    /// Leaves the buffers to the next walk. Under a memory budget, no buffers are kept, since the
+    /// Leaves the buffers to the next walk. Under a memory budget, no buffers are kept, because the
     /// budget has no memory for idle buffers.
     pub(super) fn leave(self, budget: Option<u64>) {
         let bytes = self.frontier.memory_bytes() + self.visited.memory_bytes();

@@ -125,10 +125,10 @@ impl Index {
     /// Searches a batch of queries as [`search_filtered`](Index::search_filtered) does, and returns
     /// at once, as [`submit`](Index::submit) does.
     ///
-    /// A search thread finds the matches of the filter before the search begins. This thread runs
-    /// no query meanwhile. A deadline or [`cancel`](SubmittedSearch::cancel) takes effect only
-    /// after that step. The matches need at most one bit of memory for each vector of the index,
-    /// also while the search waits for memory.
+    /// A search thread finds the matches of the filter before the search begins. Until then, this
+    /// thread runs no query, and neither a deadline nor [`cancel`](SubmittedSearch::cancel) takes
+    /// effect. The matches need at most one bit of memory for each vector of the index, even while
+    /// the search waits for memory.
     ///
     /// # Errors
     /// Fails as [`submit`](Index::submit) does, and with [`Error::Filter`] if the filter does not
@@ -248,7 +248,6 @@ struct Looks {
     filter: Checked,
 }
 
-/// The phase of a submitted search.
 enum Phase {
     /// A task finds the matches of the filter. The task takes this value.
     Looks(Option<Box<Looks>>),
@@ -258,7 +257,7 @@ enum Phase {
     Waits(Option<Queued>),
     /// The search has reserved its memory and may begin.
     HasRoom(Taken),
-    /// The queries run since the time `begun`.
+    /// The queries have been running since the time `begun`.
     Runs { shares: Shares, begun: Instant },
     /// The matches of the filter could not be found, so the search does not begin.
     Failed(Error),
@@ -342,7 +341,6 @@ impl Submitted {
         })
     }
 
-    /// Waits for memory.
     async fn wait(&self, thread: &Thread, queued: Queued) {
         let waited = self.ending.stop.unless_stopped(thread, queued).await;
         *self.phase.lock() = match waited {

@@ -208,8 +208,8 @@ fn best_first_answers_the_same_under_any_completion_order() {
 
 #[test]
 fn compression_changes_no_bit_of_an_answer() {
-    // Each layout puts other records on a page. So the search must not rank whole pages, and it
-    // must not matter whether two candidates of a beam are on one page.
+    // Layouts differ in the records that they put on a page. So the search must not rank whole
+    // pages, and it must not matter whether two candidates of a beam are on one page.
     let presets = [Preset::DISKANN, Preset::DECOUPLEVS];
     for (preset, beam) in presets
         .into_iter()
@@ -370,7 +370,7 @@ fn a_budget_has_room_for_the_navigation_graph_only_if_searches_use_it() {
         navigation: Some(true),
         ..options(Preset::DISKANN)
     };
-    // By default, searches use the navigation graph, since the preset of the index does.
+    // By default, searches use the navigation graph, because the preset of the index does.
     assert!(open(Some(64 << 20), None).has_navigation());
     let without = open(Some(64 << 20), Some(false));
     assert_eq!(without.memory().navigation, 0);

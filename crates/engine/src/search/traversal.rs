@@ -14,7 +14,7 @@
 //!
 //! **Whole-page search** (`whole_page`): a page that was read is held until the query ends. All
 //! nodes of the page enter the candidate list by code. A candidate on a held page is expanded
-//! without a read. If ids are in locality order, one read then serves several hops.
+//! without a read. If nodes are in locality order, one read then serves several hops.
 //!
 //! In whole-page search, exact distances can wait until the traversal is done. Then the L nodes on
 //! held pages that are best by code are ranked first. Their distances show which other nodes may
@@ -71,8 +71,8 @@ const HEAD: usize = 6;
 /// The most times that a query follows a candidate to the page to which it has moved.
 const PATIENCE: u32 = 64;
 
-/// If some nodes are deleted, the most candidates that are kept for each candidate that may be a
-/// result.
+/// If some nodes are deleted, the list has at most this many candidates for each candidate that may
+/// be a result.
 pub(super) const MOST_SHARES: usize = 4;
 /// If deleted candidates would lengthen a list beyond the number of nodes divided by this number, a
 /// scan of all nodes is less work.
@@ -86,8 +86,8 @@ const SEEDS: usize = 8;
 pub(crate) struct Setting<'a, N> {
     pub(crate) graph: &'a GraphStores,
     pub(crate) pages: &'a N,
-    /// The codes in memory: of every node, or only of the entry points where codes are stored in
-    /// pages.
+    /// The codes in memory: of every node, or, if codes are stored in pages, only of the entry
+    /// points.
     pub(crate) codes: &'a GrowingBytes,
     /// The codes in memory, if they have two precisions. Then `codes` is unused.
     pub(crate) code_parts: Option<CodeParts<'a>>,
@@ -98,11 +98,11 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) whole_page: bool,
     /// Whether every page stays readable until the query ends, as in whole-page search.
     pub(crate) hold: bool,
-    /// The most candidates of a list if some are deleted. It applies only if it exceeds twice the
-    /// list size.
+    /// The most candidates of a list if some are deleted. This limit applies only if it exceeds
+    /// twice the list size.
     pub(crate) candidates: usize,
-    /// The approximate largest number of nodes that are nearer than the last match of the list. It
-    /// applies only if it exceeds the list size.
+    /// The approximate largest number of nodes that are nearer than the last match of the list.
+    /// This number applies only if it exceeds the list size.
     pub(crate) walked: usize,
     /// The share of refused candidates as in
     /// [`take_unread_among`](crate::frontier::Frontier::take_unread_among).
@@ -139,9 +139,9 @@ pub(crate) struct Traversal<'a, N> {
     most_held: usize,
     /// Nodes on held pages that will be ranked after the traversal, as key and position in `held`.
     unranked: Vec<(u64, u32)>,
-    /// Both are used if the search may stop early. `ranked` has candidates that were ranked on
-    /// expansion, although whole-page search ranks later. `distances` is for whole-page search that
-    /// ranks at once. It has the exact distances of nodes that entered the list by estimate.
+    /// Both fields are used if the search may stop early. `ranked` has candidates that were ranked
+    /// on expansion, although whole-page search ranks later. `distances` is for whole-page search
+    /// that ranks at once. It has the exact distances of nodes that entered the list by estimate.
     ranked: Vec<u64>,
     distances: Vec<(u32, f32)>,
     /// Pages being read, each with a candidate that waits for it.
@@ -155,7 +155,7 @@ pub(crate) struct Traversal<'a, N> {
     cached: Vec<u8>,
     /// The codes of an updated list, where codes are beside lists.
     amended: Vec<u8>,
-    /// Nodes to score, or their positions in the list where codes are beside lists.
+    /// Nodes to score. Where codes are beside lists, the positions of these nodes in the list.
     fresh: Vec<u32>,
     scores: Vec<f32>,
     /// Codes joined from `code_parts`, their positions, and the sums from residual codes.
@@ -345,8 +345,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             );
         }
         let live = nodes.saturating_sub(dead).max(1);
-        // The list is doubled even if few vectors are deleted, since all deleted vectors may be
-        // near this query.
+        // The list is doubled even if few vectors are deleted, because all of them may be near this
+        // query.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
             // Nodes that do not match the filter are known before the search, so they take no place
             // in the list.
@@ -416,7 +416,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Waits for all vectors in flight.
     pub(crate) async fn take_all_vectors(&mut self) -> Result<(), Error> {
         match &mut self.reranker {
             Some(reranker) => reranker.take_all().await,
@@ -427,8 +426,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// Ends a query whose traversal is done, and ranks the nodes that were not ranked during the
     /// walk.
     ///
-    /// Returns whether the walk must continue. It must if vectors are apart from lists, and
-    /// candidates that are found to be deleted were replaced by others.
+    /// Returns whether the walk must continue: vectors are apart from lists, and other candidates
+    /// have replaced deleted ones.
     pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
         let mut refused = false;
@@ -501,7 +500,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.held.iter().find(|page| page.number() == number)
     }
 
-    /// All held pages.
     pub(crate) fn held_pages(&self) -> impl Iterator<Item = &Page<'a>> {
         self.held.iter()
     }
@@ -620,7 +618,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             .iter()
             .position(|&(awaited, _)| awaited == page.number())
         {
-            // Without sharing, each candidate has its own read, so a page serves one candidate.
+            // If candidates do not share pages, each candidate has its own read, so a page serves
+            // one candidate.
             due.push(self.awaited.remove(at).1);
         }
         let mut arrival = Arrival::default();

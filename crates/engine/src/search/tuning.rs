@@ -19,7 +19,7 @@
 //!   same throughput, the smaller number has the lower latency.
 //! - A query that was in flight while the number changed counts neither for the old number nor for
 //!   the new one ([`Tuning::answered`]).
-//! - At the latest when half of the batch is done, the best number so far is chosen.
+//! - When half of the batch is done, at the latest, the batch chooses the best number so far.
 //! - Only numbers that the memory budget allows are tried. After the choice, the batch releases the
 //!   memory of queries beyond the chosen number.
 //!
@@ -53,9 +53,9 @@ const BETTER: f64 = 1.08;
 /// alone may have been disturbed.
 const WORSE: usize = 2;
 
-/// The least number of queries per thread for a measurement of one number in flight.
+/// One number in flight is measured with at least this many queries per thread.
 const MEASURED: usize = 32;
-/// The least duration of a measurement of one number in flight.
+/// One number in flight is measured for at least this time.
 const MEASURED_FOR: Duration = Duration::from_millis(2);
 
 /// A number of queries in flight that was tried, and its throughput.
@@ -71,7 +71,6 @@ pub struct Tried {
 #[derive(Debug)]
 struct Climb {
     most: usize,
-    /// The number that is being tried.
     now: usize,
     /// The trials so far, in their order.
     tried: Vec<Tried>,
@@ -141,8 +140,8 @@ impl Climb {
 /// The phase of the measurement of the current number.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// The number has just changed. This many of the next finished queries do not count, since they
-    /// may have begun before the change.
+    /// The number has just changed. This many of the next finished queries do not count, because
+    /// they may have begun before the change.
     Changes(usize),
     /// The finished queries since the time `since` are counted.
     Counts { answers: usize, since: Instant },
@@ -265,7 +264,6 @@ impl Turns {
         .await
     }
 
-    /// Records that a query is finished.
     pub(super) fn answered(&self) {
         if !self.is_tuning.load(Ordering::Relaxed) {
             return;

@@ -33,8 +33,8 @@ use crate::{Error, Press, Rerank};
 pub(crate) struct Plan {
     pub(crate) k: usize,
     pub(crate) list: usize,
-    /// The list size for vectors that wait for a merge. In a cluster index, `list` is the number of
-    /// probes instead.
+    /// The list size for vectors that wait for a merge. In a cluster index, the field `list` is no
+    /// list size, but the number of probes.
     pub(crate) fresh_list: usize,
     /// For a recall target: the number of clusters to probe, given the distance of the nearest
     /// head, without a filter. It is at most `list`.
@@ -44,10 +44,10 @@ pub(crate) struct Plan {
     pub(crate) growth: Growth,
     pub(crate) widest: usize,
     /// The reads of [`Way::Before`]. If further probes would cost more, a query of a cluster index
-    /// reads all matches instead. It is infinite if the caller requested the strategy.
+    /// reads all matches instead. The number is infinite if the caller requested the strategy.
     pub(crate) before: f64,
-    /// The most candidates that a query may keep if some are deleted. It applies only if it exceeds
-    /// twice the list size.
+    /// The most candidates that a query may keep if some are deleted. This limit applies only if it
+    /// exceeds twice the list size.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
@@ -58,15 +58,14 @@ pub(crate) struct Plan {
     /// Whether results need exact distances. Leading parts of vectors give only approximate
     /// distances.
     pub(crate) exact: bool,
-    /// The rule that ends a walk.
     pub(crate) ends: Ends,
     /// The vectors to rank in addition to those that codes or heads lead to.
     pub(crate) looks_at: LooksAt,
     /// The first node inserted since the last build or merge, if codes hardly distinguish such
     /// nodes ([`drifted_from`](Index::drifted_from)).
     pub(crate) drifted_from: Option<u32>,
-    /// The list size of a further walk, for queries that have such nodes among their results
-    /// ([`further`](mod@super::further)). It is 0 if there is no further walk.
+    /// The list size of a further walk, for queries that have nodes from `drifted_from` on among
+    /// their results ([`further`](mod@super::further)). It is 0 if there is no further walk.
     pub(crate) further: usize,
     /// How the further walk uses its pages.
     pub(crate) further_uses: Uses,
@@ -77,16 +76,15 @@ pub(crate) struct Plan {
     /// The strategy for a filter, if there is one.
     pub(crate) way: Way,
     /// The approximate largest number of nodes that are nearer than the last match of the longest
-    /// list. Memory is reserved for them. Without a filter, the number is the list size.
+    /// list. Memory is reserved for these nodes. Without a filter, the number is the list size.
     pub(crate) walked: usize,
-    /// The part of the places of its list at which a walk also expands nodes that do not match,
-    /// from the nearest on ([`THROUGH`](super::ways)). Without a filter, it is 1.
+    /// The share of the list's places, from the nearest on, at which a walk also expands nodes that
+    /// do not match ([`THROUGH`](super::ways)). Without a filter, it is 1.
     pub(crate) through: f64,
     /// The longest list for a walk that begins again because it found too few results.
     pub(crate) longest: usize,
 }
 
-/// The environment of a walk.
 #[derive(Clone, Copy)]
 pub(crate) struct Within<'a> {
     pub(crate) thread: &'a Thread,
@@ -131,7 +129,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
         // If another process rewrites a page in place, a read may return a mixture of old and new
-        // bytes.
+        // bytes. So the checksums are verified.
         let check = index.checks_pages() || (!N::MOVES && graph.placement.get().is_some());
         let queue = graph.tier.queue(thread)?;
         let setting = Setting {
@@ -290,7 +288,7 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         Self: 's;
 
     async fn find_further(&mut self, list: usize) -> Result<(), Error> {
-        // The error of codes was learned from vectors that have not drifted, so it does not apply
+        // The known error of codes comes from vectors that did not drift, so it does not apply
         // here.
         let promise = std::mem::take(&mut self.traversal.ranking.promise);
         let uses = self.traversal.use_reads(self.plan.further_uses);

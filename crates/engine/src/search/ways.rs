@@ -13,18 +13,18 @@
 //! of `list` matches, the search would visit `list / s` nodes, and with a list of k matches `k / s`
 //! nodes. The planner takes a number in between, `list` times the power [`GROWTH`] of s: 1.4 times
 //! as many nodes as without a filter if s is 1/2, and 2.8 times if s is 1/10. The list keeps at
-//! least [`LEAST`] times k matches, or k and half of the rest of the list if that is fewer. With a
-//! recall target, a list of up to [`LEAST`] times k is not shortened.
+//! least [`LEAST`] times k matches, or k plus half of the list's places beyond k, if that is fewer.
+//! With a recall target, a list of up to [`LEAST`] times k is not shortened.
 //!
 //! **Through.** About `list / s` nodes are nearer than the last match of the list. Most matches
 //! among them are neighbours of several nearer nodes. So a walk finds the codes of these matches
 //! without expanding all nodes around them. It expands each match of its list. It expands a node
-//! that does not match only at one of the first places of the candidate list: `list`, plus the part
-//! [`THROUGH`] of the `list / s - list` nodes that do not match.
+//! that does not match only at one of the first places of the candidate list. There are `list` such
+//! places, plus the part [`THROUGH`] of the `list / s - list` nodes that do not match.
 //!
 //! **Recall.** With a recall target, each query has its own list size, with or without a filter.
-//! The distance of the k-th nearest vector, matching or not, gives the list size without the filter
-//! ([`promise`](super::promise)). This list size is then adapted as above.
+//! The distance of the k-th nearest vector, whether it matches or not, gives the list size without
+//! the filter ([`promise`](super::promise)). This list size is then adapted to the filter.
 //!
 //! **Clusters.** A query first probes more clusters than without a filter ([`Growth`]). If the
 //! matches are not spread evenly, it continues with further clusters, or with *before* if that
@@ -44,8 +44,8 @@
 //! **All.** If a search ranks every vector anyway ([`looks_at`](crate::update::looks_at)), *before*
 //! reads the vectors of all matches and compares no codes.
 //!
-//! The selectivity is exact, because the set of matching nodes is known by then. [`Explained`]
-//! reports the estimates and the choice.
+//! The selectivity is exact, because the set of matching nodes is known before the choice.
+//! [`Explained`] reports the estimates and the choice.
 
 use std::ops::AddAssign;
 
@@ -72,9 +72,9 @@ named! {
     }
 }
 
-/// The choices of a search with a filter, and the estimates behind them. Its cost is in the
-/// [counters](crate::SearchResults::counters). If several indexes were
-/// [searched as one](crate::Catalog::search_filtered), the numbers are sums over them.
+/// The choices of a search with a filter, and the estimates behind them. The cost of the search is
+/// in the [counters](crate::SearchResults::counters). If several indexes were [searched as
+/// one](crate::Catalog::search_filtered), the numbers are sums over them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// The number of matching vectors, including those deleted since the last checkpoint.
@@ -99,8 +99,8 @@ pub struct Explained {
     pub column_reads: u64,
     /// Bytes of these reads.
     pub column_bytes: u64,
-    /// Queries that continued with [`Way::Before`], because [`Way::Within`] met too few matches, or
-    /// in a cluster index because further probes would have cost more.
+    /// Queries that continued with [`Way::Before`], because [`Way::Within`] found too few matches,
+    /// or in a cluster index because further probes would have cost more.
     pub dry: u64,
     /// Queries of a cluster index that probed more clusters than `list`, because the matches are
     /// not spread evenly.
@@ -111,9 +111,9 @@ pub struct Explained {
 /// The number of indexes searched by each strategy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByWay {
-    /// [`Way::Within`].
+    /// The indexes searched by [`Way::Within`].
     pub within: u32,
-    /// [`Way::Before`].
+    /// The indexes searched by [`Way::Before`].
     pub before: u32,
 }
 
@@ -147,18 +147,18 @@ impl AddAssign for Explained {
     }
 }
 
-/// The power of the selectivity by which a walk grows.
+/// The exponent of the selectivity in the growth of a walk.
 const GROWTH: f64 = -0.45;
 
 /// The least number of matches in the list for each result, if the list without a filter is long
 /// enough. In tests, with one match for each result, a walk finds 94 % of the nearest. If the list
-/// is hardly longer than k, k and half of the remainder are enough.
+/// is hardly longer than k, k plus half of the places beyond k are enough.
 const LEAST: f64 = 2.0;
 
-/// The part of the nodes that do not match for which a walk's list has places. A walk expands a
-/// node that does not match only at one of the first places of its list: one for each match, and
-/// these. With 1 in place of a half, walks of photo-sift-1m with a filter of a tenth took 55 reads
-/// in place of 37, with the same recall (.993, measured by hand).
+/// A walk expands a node that does not match only at one of the first places of its list. There is
+/// one such place for each match, and this number for each node that does not match. With 1 in
+/// place of a half, walks of photo-sift-1m with a filter of selectivity .1 took 55 reads in place
+/// of 37, with the same recall (.993, measured by hand).
 const THROUGH: f64 = 0.5;
 
 /// The list size with which builds measure reads.
@@ -177,9 +177,10 @@ const HOP: f64 = 0.02;
 /// (`bench/filters.py`).
 const CODES_A_READ: f64 = 1000.0;
 
-/// Of the members stored outside the group of their cluster, the share that a probe reads singly.
-/// The others are in the group of a probed cluster, or are members of several probed clusters. In
-/// `bench/filters.py`, probes of 7 to 90 clusters read .31 to .52 of them.
+/// Of the members stored outside the group of their cluster, the share that a query reads singly.
+/// The other members are in the group of a probed cluster, or are members of several probed
+/// clusters. In `bench/filters.py`, queries that probe 7 to 90 clusters read .31 to .52 of such
+/// members.
 const APART: f64 = 0.5;
 
 /// The growth of the number of probes with a filter.
@@ -187,9 +188,9 @@ const APART: f64 = 0.5;
 /// Without a filter, a query finds its k nearest vectors in `p` clusters. With a filter of
 /// selectivity s, it must find the k / s nearest vectors. Let `R` be the number of clusters that
 /// together have k / s vectors, and `r` the number of clusters that together have k vectors. The
-/// number of heads within a squared distance x of a query grows about as x^2 on photo-sift-100k,
-/// and so does the number of vectors. So sqrt(R) - sqrt(r) is the growth of the squared distance of
-/// the k-th match, and the square root of the number of probes grows by as much. In a simulation
+/// number of heads within a squared distance x of a query grows about as x^2 on photo-sift-100k, as
+/// does the number of vectors. Therefore, sqrt(R) - sqrt(r) is the growth of the squared distance
+/// of the k-th match, and the square root of the number of probes grows by as much. In a simulation
 /// with clusters of photo-sift-100k, recall without a filter was .918, and recall with s from 1/2
 /// to 1/100 was .918 to .932. With s from 1/200 to 1/1000, it was .954 to .956. With x^1.5 in place
 /// of x^2, it was .896 to .943, and with x^3, .933 to .976.
@@ -211,8 +212,9 @@ impl Growth {
         by: 0.0,
     };
 
-    /// The growth with a filter of selectivity `share`. `list` is the most probes without it, and
-    /// `near` the number of clusters that together have as many vectors as there are results.
+    /// The growth with a filter of selectivity `share`. `list` is the most probes without the
+    /// filter, and `near` is the number of clusters that together have as many vectors as there are
+    /// results.
     fn new(list: usize, near: f64, share: f64) -> Self {
         Self {
             list,
@@ -222,7 +224,7 @@ impl Growth {
     }
 
     /// The number of probes of a query that would take `probes` without the filter. If clusters
-    /// have more vectors than the number of results, it is at most `probes` / s.
+    /// have more vectors than the number of results, the number is at most `probes` / s.
     pub(super) fn of(&self, probes: f64) -> f64 {
         let root = probes.sqrt();
         let step = self.near.min(root) * self.by;
@@ -241,9 +243,9 @@ pub(super) fn reads_of_probe(clusters: &ClusterStores, share: f64) -> f64 {
 /// several single vectors counts once for each block of 4 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimates {
-    /// [`Way::Within`].
+    /// The reads of a query by [`Way::Within`].
     pub within: f64,
-    /// [`Way::Before`].
+    /// The reads of a query by [`Way::Before`].
     pub before: f64,
 }
 
@@ -289,7 +291,7 @@ pub(super) fn choose(
             Estimates {
                 within: plan.growth.of(typical).min(most) * reads_of_probe(clusters, share),
                 before: match clusters.vectors {
-                    // A vector is read with its cluster.
+                    // A vector is read only together with its cluster.
                     Vectors::Replicated => most,
                     Vectors::Addressed | Vectors::Grouped(_) => clusters.reads_of(matching.nodes),
                 },
@@ -317,7 +319,8 @@ pub(super) fn choose(
     plan.candidates = index.candidates(plan.walked, most);
     plan.longest = match index.kind() {
         Kind::Graph(_) => estimates.before as usize,
-        // A query of a cluster index does not begin again, since it probes further clusters itself.
+        // A query of a cluster index does not begin again, because it probes further clusters
+        // itself.
         Kind::Clusters(clusters) => {
             let widest = plan.list.saturating_add(plan.candidates);
             plan.widest = widest.min(clusters.clusters() as usize);
@@ -347,7 +350,7 @@ pub(super) fn choose(
 
 /// Adapts the list of a walk to a filter of selectivity `share`. Returns the longest list of a
 /// query. The estimates assume this list, because queries that are unlike the vectors of the index
-/// need nearly as much.
+/// need nearly this length.
 fn adapt_walk(index: &Index, share: f64, plan: &mut Plan) -> f64 {
     let k = plan.k as f64;
     let adapted = |list: f64, least: f64| {
@@ -426,8 +429,9 @@ impl<'a> Pages<'a> {
         let Some((pages, in_memory)) = self.vectors else {
             return self.matches.min(self.lists);
         };
-        // After the first candidates, few are near enough by code, and some vectors share a page.
-        // If codes do not distinguish the matches, the pages of all matches are read.
+        // After the first candidates, few further candidates are near enough by code, and some
+        // vectors share a page. If codes do not distinguish the matches, the pages of all matches
+        // are read.
         let told = (self.matches - self.blind).min((k + HEAD) as f64);
         let vectors = told + touched(self.blind, self.all, pages);
         self.matches / CODES_A_READ + vectors * (1.0 - in_memory).max(0.0)
@@ -479,7 +483,8 @@ mod tests {
             let times = |share| Growth::new(33, near, share).of(probes) / probes;
             assert_eq!(times(1.0), 1.0);
             assert!(times(0.5) <= 1.4 && times(0.1) <= 3.0, "{probes}");
-            // Far away, nearly all vectors that are nearer than the k-th match are met.
+            // If the matches are far away, the probes read nearly all vectors that are nearer than
+            // the k-th match.
             let share: f64 = 1e-6;
             let needed = near / share / probes;
             assert!((1.0..1.01).contains(&(times(share) / needed)), "{probes}");

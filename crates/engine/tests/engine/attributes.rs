@@ -1,4 +1,5 @@
-//! Changes of attributes and deletions by filter that end before they are done.
+//! Changes of attributes, and deletions by filter, that are interrupted or fail before they are
+//! complete.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

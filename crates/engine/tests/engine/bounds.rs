@@ -21,7 +21,7 @@ fn matrix(rows: usize) -> Matrix {
     Matrix::new(bytes, rows, DIM, Element::U8).unwrap()
 }
 
-/// Rows that would not fit into memory: the source has their number, but no bytes.
+/// Vectors that would not fit into memory: the source has their number, but no bytes.
 struct Endless {
     rows: usize,
     dim: usize,
@@ -323,7 +323,7 @@ fn no_vector_has_the_last_number_as_its_id() {
     let found = index
         .search(&matrix(ROWS), &SearchOptions::default())
         .unwrap();
-    // Another row is equal to this row, and has a smaller id.
+    // Another vector is equal to this vector, and has a smaller id.
     assert!(found.ids[7 * found.k..8 * found.k].contains(&(u64::MAX - 1)));
 }
 
@@ -435,7 +435,7 @@ fn numbers_of_everything_else() {
             &words,
         );
     }
-    // All values are the largest possible values. Only the number of threads is small, since the
+    // All values are the largest possible values. Only the number of threads is small, because the
     // index starts so many threads.
     let options = WriteOptions {
         threads: 3,

@@ -37,7 +37,7 @@ pub(super) fn codebook(seed: u64) -> Codebook {
     Codebook::train(&base(1_000), &options, &Silent).unwrap()
 }
 
-/// Options that build some hundred rows quickly.
+/// Options that build some hundred vectors quickly.
 pub(super) fn small(preset: Preset, codebook: &Codebook) -> BuildOptions {
     BuildOptions {
         preset,
@@ -50,7 +50,7 @@ pub(super) fn small(preset: Preset, codebook: &Codebook) -> BuildOptions {
     }
 }
 
-/// A directory of indexes of the first rows of the fixture.
+/// A directory of indexes of the first vectors of the fixture.
 pub(super) struct Place {
     folder: TempDir,
 }
@@ -70,13 +70,13 @@ impl Place {
         self.dir().join(name)
     }
 
-    /// Builds an index of this many rows.
+    /// Builds an index of this many vectors.
     fn add(&self, name: &str, rows: usize, codebook: &Codebook) {
         let options = small(Preset::AISAQ, codebook);
         build(&base(rows), self.path(name), &options, &Silent).unwrap();
     }
 
-    /// A directory with the indexes `a`, `b` and `c`, of 200, 300 and 400 rows.
+    /// A directory with the indexes `a`, `b` and `c`, of 200, 300 and 400 vectors.
     fn with_three(codebook: &Codebook) -> Self {
         let place = Self::new();
         for (name, rows) in [("a", 200), ("b", 300), ("c", 400)] {
@@ -126,7 +126,7 @@ impl Place {
     }
 }
 
-/// The rows of an index, opened through the catalog and dropped again.
+/// The number of vectors of an index, which is opened through the catalog and dropped again.
 fn rows(catalog: &Catalog, name: &str) -> usize {
     catalog.index(name).unwrap().len()
 }
@@ -203,8 +203,8 @@ fn a_wrong_name_is_refused_with_those_that_are_like_it() {
     assert!(text.contains("no MANIFEST"), "{text}");
 }
 
-/// A directory that the process may not read, or a link that leads to itself, counts as a possible
-/// index.
+/// A directory that the process has no right to read, or a link that leads to itself, counts as a
+/// possible index.
 #[cfg(unix)]
 #[test]
 fn what_cannot_be_looked_at_is_not_left_out() {
@@ -269,7 +269,7 @@ fn the_least_recently_used_index_goes_first() {
         (8_000..40_000).contains(&own),
         "the index has {own} bytes beside the codebook"
     );
-    // All indexes take the same memory, since codes are stored with the nodes.
+    // All indexes take the same memory, because codes are stored with the nodes.
     assert_eq!(place.costs("a"), (own, shared));
     let budget = place.budget(shared + 2 * own);
     let catalog = place.catalog(Some(budget));
@@ -516,7 +516,7 @@ fn an_index_that_was_replaced_or_removed_is_noticed() {
     assert_eq!(new.search(&row, &options).unwrap().distances, [0.0]);
     drop(old);
     assert_eq!(catalog.open_count(), 1);
-    // After a rebuild with the same rows and options, the catalog opens the new index.
+    // After a rebuild with the same vectors and options, the catalog opens the new index.
     place.add("a", 350, &y);
     assert!(!Arc::ptr_eq(&new, &catalog.index("a").unwrap()));
     drop(new);
@@ -866,7 +866,7 @@ fn threads_that_want_one_index_open_it_once() {
     assert_eq!(catalog.open_count(), 1);
 }
 
-/// Four indexes of 500 rows each, of several presets. Their ids are the rows' numbers.
+/// Four indexes of 500 vectors each, of several presets. The id of a vector is its row number.
 fn quarters(place: &Place) -> [&'static str; 4] {
     let (all, codebook) = (base(2_000), codebook(1));
     let names = ["north", "east", "south", "west"];
@@ -964,7 +964,7 @@ fn row(name: &str, id: u64) -> Row {
     row
 }
 
-/// The [`quarters`] with attributes. Their ids are the rows' numbers.
+/// The [`quarters`] with attributes. The id of a vector is its row number.
 fn quarters_with_rows(place: &Place) -> [&'static str; 4] {
     let (all, codebook) = (base(2_000), codebook(1));
     let names = ["south", "north", "east", "west"];
@@ -1093,7 +1093,7 @@ fn an_index_may_have_fewer_vectors_than_answers_are_wanted() {
         .search(&["few", "more"], &base(5), &options)
         .unwrap();
     for (row, ids) in found.ids.chunks_exact(10).enumerate() {
-        // Each row is in both indexes, under two ids.
+        // Each vector is in both indexes, under two ids.
         assert_eq!(ids[..2], [row as u64, 1_000 + row as u64]);
         assert!(ids.iter().all(|&id| id != u64::MAX));
     }

@@ -75,8 +75,8 @@ fn quality(
     )
 }
 
-/// A collection of a thousand vectors is opened, changed and closed several times, as every night.
-/// Each insert changes many of its pages. The old versions of the pages are not free before a
+/// A collection of a thousand vectors is opened, changed and closed several times, as by a nightly
+/// job. Each insert changes many pages. The old versions of the pages are not free before a
 /// checkpoint.
 #[test]
 fn a_graph_is_merged_when_most_of_its_pages_are_free() {
@@ -189,7 +189,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
     for (preset, update, most_pages) in [
         (Preset::STRATANN, Update::Accumulate, 3.0),
         (Preset::DECOUPLEVS, Update::Accumulate, 4.0),
-        // The bound is twice R / n, with 16 records of this size on a page.
+        // The bound is twice R / n, where n is the number of records of this size on a page: 16.
         (Preset::ODINANN, Update::Relocate, 2.0 * 32.0 / 16.0),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
             scope.spawn(|| {
                 let some = part(&all, 100, 50);
                 while !done.load(Ordering::Relaxed) {
-                    // The list is long, since the links that two threads make differ each time.
+                    // The list is long, because the links that two threads make differ each time.
                     let options = SearchOptions {
                         k: 1,
                         list: 200,
@@ -328,7 +328,7 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     assert!(verify(&copy, &Silent).unwrap().clean());
 }
 
-/// The rows, with lengths scaled by factors up to three.
+/// The vectors, with lengths scaled by factors up to three.
 fn stretched(rows: &Matrix) -> Matrix {
     let mut bytes = vec![0; rows.rows() * rows.row_bytes()];
     rows.read(0, &mut bytes).unwrap();
@@ -410,7 +410,8 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
     };
     build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
     let live = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
-    // The rows are near each other, so their trailing parts continue from page to page in memory.
+    // The vectors are near each other, so their trailing parts continue from page to page in
+    // memory.
     let (first, dim) = (part(&all, 3, 1), all.dim());
     let near: Vec<u8> = (0..40)
         .flat_map(|n| {
@@ -463,7 +464,7 @@ fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
                 ..OpenOptions::default()
             };
             let index = Index::open(&path, &options)?;
-            // Searches keep the set of dead nodes.
+            // Searches keep the set of deleted nodes.
             index.search(&matrix(SIFT_QUERIES), &SearchOptions::default())?;
             Ok(index.stats().memory)
         };
@@ -537,8 +538,8 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
         let held = index.search(&queries, &search).unwrap();
         let reads = (held.counters.graph_reads, held.counters.vector_reads);
         assert_eq!(reads, (0, 0), "{layout:?} {update:?}");
-        // This finds the largest budget with which the index has pages in memory. With a larger
-        // budget, the graph is unpacked.
+        // The test finds the largest budget with which the index has pages in memory. With a
+        // larger budget, the graph is unpacked.
         let opened = |memory| {
             let options = OpenOptions {
                 memory: Some(memory),

@@ -1,4 +1,4 @@
-//! Indexes whose new vectors are of another kind than the vectors that they were built of.
+//! Indexes whose inserted vectors are of another kind than the vectors of the build.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -12,7 +12,7 @@ use stratann::{
 use super::fixtures::{self, SIFT_BASE, head};
 
 const DIM: usize = 32;
-/// The number of rows of the build. The tests insert the same number of rows.
+/// The number of vectors of the build. The tests insert the same number of vectors.
 const ROWS: usize = 1_000;
 
 /// Normally distributed numbers from a seed.
@@ -41,7 +41,7 @@ fn matrix(rows: &[f32]) -> Matrix {
     Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
 }
 
-/// The difference between the inserted rows and the rows of the build.
+/// The difference between the inserted vectors and the vectors of the build.
 #[derive(Clone, Copy, Debug)]
 enum Other {
     Shifted,
@@ -59,7 +59,7 @@ impl Other {
     }
 }
 
-/// The rows of the build, the inserted rows, and queries of both kinds.
+/// The vectors of the build, the inserted vectors, and queries of both kinds.
 fn rows(other: Other) -> [Vec<f32>; 3] {
     let mut numbers = Normal(7);
     let built = numbers.rows(ROWS, |x| x);
@@ -81,7 +81,7 @@ fn truth(all: &[f32], queries: &[f32]) -> GroundTruth {
     brute_force(&matrix(all), &matrix(queries), 10, Metric::L2, 2, &Silent).unwrap()
 }
 
-/// The default options, with a strategy whose results depend on no order of completions.
+/// The default options, with a strategy whose results do not depend on the order of completions.
 fn in_order() -> SearchOptions {
     SearchOptions {
         strategy: Some(Strategy::BestFirst),
@@ -104,7 +104,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Builds an index of rows of one kind, inserts rows of the other kind, and merges.
+/// Builds an index of vectors of one kind, inserts vectors of the other kind, and merges.
 fn drifts(preset: Preset, other: Other) {
     let [built, came, queries] = rows(other);
     let all = [built.clone(), came.clone()].concat();
@@ -144,7 +144,7 @@ fn drifts(preset: Preset, other: Other) {
     assert_eq!(report.codebook, CodebookFate::Trained, "{said}");
     assert!(at_once > 0.95 && merged > at_once - 0.01, "{said}");
     assert_eq!((index.due(&when), index.stats().trouble), (None, None));
-    // After the merge, further vectors of the second kind have not drifted.
+    // After the merge, further vectors of the second kind do not count as drifted.
     let more = other.rows(&mut Normal(8), 300);
     index.insert(&matrix(&more), None, &Silent).unwrap();
     let due = index.due(&when);
@@ -205,8 +205,8 @@ fn of_kind(kind: i64, count: usize) -> RowTable {
     RowTable::new(vec![row; count])
 }
 
-/// Before a merge, the codes of rows that drifted are inaccurate. A search with a filter for these
-/// rows makes more reads.
+/// Before a merge, the codes of vectors that drifted are inaccurate. A search with a filter for
+/// these vectors makes more reads.
 #[test]
 fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
     for (preset, other) in [
@@ -238,7 +238,7 @@ fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
     }
 }
 
-/// An index of rows of one kind, into which rows of the other kind were inserted.
+/// An index of vectors of one kind, into which vectors of the other kind were inserted.
 fn drifted(path: &Path, options: &BuildOptions) {
     let [built, came, _] = rows(Other::Shifted);
     build(&matrix(&built), path, options, &Silent).unwrap();

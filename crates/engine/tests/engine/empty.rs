@@ -1,5 +1,6 @@
-//! Indexes that begin without vectors, and indexes whose vectors were all deleted. They open,
-//! answer, take vectors, and become as good as indexes that were built of these vectors.
+//! Indexes that begin without vectors, and indexes whose vectors were all deleted. Such indexes
+//! open, answer searches, take vectors, and become as good as indexes that were built of these
+//! vectors.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -136,7 +137,7 @@ fn an_index_begins_with_nothing() {
     }
 }
 
-/// Every operation on such an index succeeds, or returns an error with the reason.
+/// Every operation on an index without vectors succeeds, or returns an error with the reason.
 #[test]
 fn all_that_takes_an_index_takes_one_of_nothing() {
     for preset in PRESETS {
@@ -181,7 +182,7 @@ fn all_that_takes_an_index_takes_one_of_nothing() {
             .search_range(&query, &range, &search(10), None, &Silent)
             .unwrap();
         assert!(found.ids.is_empty() && found.next.is_none(), "{name}");
-        // In every layout, no such column exists.
+        // The index has no column `year`, in any layout.
         let filter = Filter::parse("year >= 2020").unwrap();
         let error = index
             .search_filtered(&query, &search(3), &filter)
@@ -392,7 +393,7 @@ fn what_is_emptied_and_filled_again_counts_right() {
                     }
                     assert_eq!(index.len(), 40 * at + some.len(), "{said}");
                 }
-                // All rows are upserted once more, in one call.
+                // All vectors are upserted once more, in one call.
                 index
                     .upsert(&rows(SIFT_BASE, COUNT * round, COUNT), &ids, &Silent)
                     .unwrap();
@@ -408,7 +409,7 @@ fn what_is_emptied_and_filled_again_counts_right() {
     }
 }
 
-/// Without a merge, the index keeps the codebook of a build of no rows.
+/// Without a merge, the index keeps the codebook of a build without vectors.
 #[test]
 fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     let folder = tempfile::tempdir().unwrap();
@@ -460,7 +461,7 @@ fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
 }
 
 /// The test inserts in pieces, merges when a merge is due, and closes the index. Then the recall is
-/// as good as after a build of all rows.
+/// as good as after a build of all vectors.
 #[test]
 fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {
     let count = if slow() { 2_000 } else { 1_200 };

@@ -1,5 +1,5 @@
-//! Equal rows among rows that are all equally far apart. A search for any of ten equal rows finds
-//! all ten.
+//! Equal vectors among vectors that are all equally far apart. A search for any of ten equal
+//! vectors finds all ten.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use stratann::{
 
 use super::fixtures::slow;
 
-/// The number of equal rows of each kind.
+/// The number of equal vectors of each kind.
 const EQUAL: usize = 10;
 
-/// Rows that are 0 except for one element, the number of their kind.
+/// Vectors whose elements are 0, except for the element with the number of the vector's kind.
 fn rows_of(of: &[usize], kinds: usize) -> Matrix {
     let mut bytes = vec![0; of.len() * kinds];
     for (row, &kind) in of.iter().enumerate() {
@@ -22,7 +22,7 @@ fn rows_of(of: &[usize], kinds: usize) -> Matrix {
     Matrix::new(bytes, of.len(), kinds, Element::U8).unwrap()
 }
 
-/// The kind of each row. Rows of one kind have numbers far apart.
+/// The kind of each vector. Vectors of one kind have numbers far apart.
 fn scattered(kinds: usize) -> Vec<usize> {
     (0..EQUAL * kinds).map(|row| row * 7 % kinds).collect()
 }
@@ -78,8 +78,8 @@ fn ten_equal_rows_are_found_where_all_others_are_equally_far() {
         built(folder.path(), preset, kinds);
         let recall = recall(&live(folder.path()), &scattered(kinds), &asked, kinds);
         eprintln!("{}: {recall:.3}", preset.name);
-        // Without links between equal rows and an order of ties, the recall was 0.61 and 0.82 for
-        // the two presets above.
+        // Without links between equal vectors and an order of ties, the recall was 0.61 and 0.82
+        // for the two presets above.
         assert!(recall >= 0.9, "{}: {recall:.3}", preset.name);
     }
 }
@@ -89,7 +89,7 @@ fn equal_rows_are_found_after_inserts_deletes_and_a_merge() {
     let few = [Preset::STRATANN, Preset::ODINANN];
     let presets = if slow() { &Preset::ALL[..] } else { &few };
     let kinds = 80;
-    // Rows of the first 20 kinds are inserted, and rows of the next 20 kinds are deleted.
+    // Vectors of the first 20 kinds are inserted, and vectors of the next 20 kinds are deleted.
     let (come, go): (Vec<usize>, Vec<usize>) = ((0..20).collect(), (20..40).collect());
     for &preset in presets {
         let folder = tempfile::tempdir().unwrap();
@@ -109,12 +109,12 @@ fn equal_rows_are_found_after_inserts_deletes_and_a_merge() {
                 index.delete(&[gone as u64]).unwrap();
             }
         }
-        // A kind with deleted rows has five equal rows left, so any other row is as near as the
-        // tenth neighbour. So recall is measured for the kinds that grew.
+        // A kind with deleted vectors has five equal vectors left, so any other vector is as near
+        // as the tenth neighbour. So recall is measured for the kinds that grew.
         let grown = recall(&index, &now, &come, kinds);
         index.compact(&Silent).unwrap();
         let merged = recall(&index, &now, &come, kinds);
-        // For the other kinds, the test counts the remaining equal rows among the results.
+        // For the other kinds, the test counts the remaining equal vectors among the results.
         let found = index
             .search(&rows_of(&go, kinds), &SearchOptions::default())
             .unwrap();

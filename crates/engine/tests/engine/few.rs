@@ -1,5 +1,5 @@
-//! Indexes that began without vectors and took rows without a merge. Searches find each row, or the
-//! index reports that searches miss some rows.
+//! Indexes that began without vectors, and then took vectors. No merge ran. Searches find each
+//! vector, or the index reports that searches miss some vectors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, head, rows, slow};
 
-/// Sentences as 384 floats. An index of them has vectors apart from lists.
+/// Sentences as 384 floats. An index of these vectors stores them apart from lists.
 const TEXTS: &str = "package-text-2k.base.fbin";
 
 /// Builds an index of the first `built` vectors of a file, or of none.
@@ -34,7 +34,7 @@ fn begin(path: &Path, preset: Preset, file: &str, built: usize) {
     .unwrap();
 }
 
-/// Opens an index with one insert after the other, so that the graph depends on the rows only.
+/// Opens an index with one insert after the other, so that only the vectors determine the graph.
 fn live(path: &Path) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -48,8 +48,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// A search for the nearest vector only. The exact distance shows whether the result is the row
-/// itself.
+/// A search with one result. The exact distance shows whether the result is the vector itself.
 fn nearest(list: usize) -> SearchOptions {
     SearchOptions {
         k: 1,
@@ -59,7 +58,7 @@ fn nearest(list: usize) -> SearchOptions {
     }
 }
 
-/// Some of the first `count` rows of a file, including the last of these rows.
+/// Some of the first `count` vectors of a file, including the last of these vectors.
 fn some(file: &str, count: usize) -> Matrix {
     let first = head(file, count);
     let step = (count / 50).max(1);
@@ -73,7 +72,7 @@ fn some(file: &str, count: usize) -> Matrix {
     Matrix::new(bytes, rows, first.dim(), first.element()).unwrap()
 }
 
-/// Grows indexes that begin without vectors, without a merge. All rows are found.
+/// Indexes that begin without vectors grow without a merge. Searches find all vectors.
 fn rows_are_found(presets: &[Preset], file: &str) {
     for &preset in presets {
         let folder = tempfile::tempdir().unwrap();
@@ -84,8 +83,8 @@ fn rows_are_found(presets: &[Preset], file: &str) {
             let new = rows(file, index.len(), count - index.len());
             index.insert(&new, None, &Silent).unwrap();
             let asked = some(file, count);
-            // Vectors that wait in memory have their own graph. If more vectors wait, a list of 1
-            // does not suffice.
+            // Vectors that wait in memory have their own graph. If more vectors wait, a list size
+            // of 1 does not suffice.
             let lists: &[usize] = if count < 1_000 { &[1, 100] } else { &[100] };
             for &list in lists {
                 let found = index.search(&asked, &nearest(list)).unwrap();
@@ -96,7 +95,7 @@ fn rows_are_found(presets: &[Preset], file: &str) {
             }
         }
         drop(index);
-        // A handle for reading finds the same rows.
+        // A handle for reading finds the same vectors.
         let index = Index::open(path, &OpenOptions::default()).unwrap();
         assert_eq!(index.stats().trouble, None, "{}", preset.name);
         let found = index.search(&some(file, 1_500), &nearest(100)).unwrap();
@@ -133,8 +132,8 @@ fn every_row_of_a_few_is_found_where_they_wait_or_join_clusters() {
     rows_are_found(&presets, SIFT_BASE);
 }
 
-/// An index that was built of 128 rows, and grew to 2,000 rows, still has a recall of at least
-/// 0.95.
+/// An index that was built of 128 vectors, and grew to 2,000 vectors, still has a recall of at
+/// least 0.95.
 #[test]
 fn codes_of_128_vectors_serve_the_first_thousands() {
     for (preset, file) in [
@@ -170,9 +169,9 @@ fn codes_of_128_vectors_serve_the_first_thousands() {
     }
 }
 
-/// The bound of a search must not use codes that do not distinguish vectors. By such codes, an
-/// earlier version ruled out the nearest vector after the first near result, although it had read
-/// the page of the vector.
+/// If codes do not distinguish vectors, the bound of a search must not use these codes. With such
+/// codes, an earlier version ruled out the nearest vector after the first near result, although it
+/// had read the page of the vector.
 #[test]
 fn one_answer_is_the_first_of_ten_though_codes_say_nothing() {
     for preset in [Preset::STRATANN, Preset::ODINANN] {

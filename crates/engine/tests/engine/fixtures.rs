@@ -1,4 +1,4 @@
-//! The real data of the repository for tests: whole files, or some rows.
+//! The real data of the repository for tests: whole files, or some vectors.
 
 use std::path::{Path, PathBuf};
 
@@ -9,12 +9,12 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
 
-/// All rows of a file.
+/// All vectors of a file.
 pub fn matrix(name: &str) -> Matrix {
     Matrix::read(&VectorFile::open(fixture(name)).unwrap()).unwrap()
 }
 
-/// `count` rows of a file from `first` on.
+/// `count` vectors of a file from `first` on.
 pub fn rows(name: &str, first: usize, count: usize) -> Matrix {
     let file = VectorFile::open(fixture(name)).unwrap();
     let mut bytes = vec![0; count * file.row_bytes()];
@@ -22,7 +22,7 @@ pub fn rows(name: &str, first: usize, count: usize) -> Matrix {
     Matrix::new(bytes, count, file.dim(), file.element()).unwrap()
 }
 
-/// The first rows of a file.
+/// The first vectors of a file.
 pub fn head(name: &str, count: usize) -> Matrix {
     rows(name, 0, count)
 }

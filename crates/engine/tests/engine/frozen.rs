@@ -29,7 +29,7 @@ fn alone() -> WriteOptions {
     }
 }
 
-/// Some rows of a fixture, or the first elements of them.
+/// Some vectors of a fixture, or the first elements of them.
 fn rows(name: &str, first: usize, count: usize, dim: usize) -> Matrix {
     let file = VectorFile::open(fixture(name)).unwrap();
     let mut bytes = vec![0; count * file.row_bytes()];
@@ -46,7 +46,7 @@ fn head(name: &str, count: usize) -> Matrix {
     rows(name, 0, count, 128)
 }
 
-/// The exact answers to some queries in the rows of the frozen indexes.
+/// The exact answers to some queries among the vectors of the frozen indexes.
 fn frozen_truth() -> (Matrix, GroundTruth) {
     let base = head(SIFT_BASE, 2_000);
     let queries = head(SIFT_QUERIES, 100);
@@ -134,7 +134,7 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
         let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
         assert!(recall > 0.97, "{strategy}: recall {recall}");
     }
-    // Garbage is no result, though its vectors equal rows.
+    // Garbage is no result, although its vectors equal vectors of the index.
     let rows = head(SIFT_BASE, 1_000);
     let found = index.search(&rows, &SearchOptions::default()).unwrap();
     for ids in found.ids.chunks(10) {
@@ -145,8 +145,8 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
 
 #[test]
 fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
-    // After the build, 20 rows were inserted, and one of the first rows was upserted. Then 19 of
-    // the last rows were deleted, and the index was merged.
+    // After the build, 20 vectors were inserted, and one of the first vectors was upserted. Then 19
+    // of the last vectors were deleted, and the index was merged.
     for (layout, vectors, logged) in [
         ("replicated", 380, 21),
         ("addressed", 380, 21),
@@ -197,8 +197,8 @@ fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
 
 #[test]
 fn clusters_that_were_split_open_answer_and_take_changes() {
-    // The build had 120 rows. Then 1,024 rows were inserted into clusters. Another 106 rows and two
-    // upserts wait in the log.
+    // The build had 120 vectors. Then 1,024 vectors were inserted into clusters. Another 106
+    // vectors and two upserts wait in the log.
     for (layout, clusters) in [("replicated", 49), ("addressed", 60), ("grouped", 58)] {
         let folder = tempfile::tempdir().unwrap();
         for file in fs::read_dir(fixture(&format!("index-v4-amended-{layout}"))).unwrap() {
@@ -209,7 +209,7 @@ fn clusters_that_were_split_open_answer_and_take_changes() {
         let report = verify(path, &Silent).unwrap();
         assert!(report.clean(), "{layout}: {report:#?}");
         let rows = rows(SIFT_BASE, 0, 1_250, 16);
-        // The nearest vector is the row itself, or another row that is equal.
+        // The nearest vector is the vector itself, or another vector that equals it.
         let lost = |index: &Index| {
             let options = SearchOptions {
                 k: 1,
@@ -481,14 +481,14 @@ fn an_index_of_format_1_opens_and_answers() {
     }
 }
 
-/// An index of few rows, and the rows that it has.
+/// An index of few vectors, with the source of these vectors.
 struct Small {
     name: &'static str,
     layout: &'static str,
     metric: Metric,
     vector_codec: &'static str,
-    /// The fixture of the rows. The index was built of the first `built` rows, and has `rows` rows
-    /// in all.
+    /// The fixture of the vectors. The index was built of the first `built` vectors, and has `rows`
+    /// vectors in all.
     source: &'static str,
     dim: usize,
     built: usize,
@@ -620,8 +620,8 @@ impl Small {
         rows(&format!("{}.query.{suffix}", self.source), 0, 100, self.dim)
     }
 
-    /// Compares answers with brute force over the first `rows` rows. With lists of a fifth of the
-    /// index or more, hardly any answer may be missing.
+    /// Compares answers with brute force over the first `rows` vectors. With lists of a fifth of
+    /// the index or more, hardly any answer may be missing.
     fn agrees(
         &self,
         rows: usize,

@@ -37,18 +37,18 @@ fn matrix(rows: &[f32]) -> Matrix {
     Matrix::new(bytes, rows.len() / DIM, DIM, Element::F32).unwrap()
 }
 
-/// The number of rows of the build. The next constant is the number of inserted rows.
+/// The number of vectors of the build. The next constant is the number of inserted vectors.
 const BUILT: usize = 1_500;
 const CAME: usize = 750;
 const QUERIES: usize = 60;
 const LIST: usize = 50;
 
-/// An element of a row of another kind.
+/// An element of a vector of another kind.
 fn shifted(x: f32) -> f32 {
     x + 3.0
 }
 
-/// The built and the inserted rows, and queries of both kinds with their answers.
+/// The built and the inserted vectors, and queries of both kinds with their answers.
 struct Rows {
     built: Matrix,
     came: Matrix,
@@ -140,7 +140,7 @@ fn manifest(path: &Path) -> String {
     std::fs::read_to_string(path.join("MANIFEST")).unwrap()
 }
 
-/// `least` is the recall of the inserted vectors that a search with a second walk must reach.
+/// A search with a second walk must reach the recall `least` for the inserted vectors.
 fn looks_further(preset: Preset, least: f64) {
     let rows = rows();
     let folder = tempfile::tempdir().unwrap();
@@ -274,7 +274,8 @@ fn an_insert_sees_what_has_drifted() {
 }
 
 /// If a memory budget has no space for a list 8 times as long, the search uses a shorter list. If
-/// whole pages are ranked, a list of a quarter of all nodes is enough. A longer list finds more.
+/// the further walk ranks whole pages, its list has at most a quarter of all nodes. In each case, a
+/// longer list finds no less.
 #[test]
 fn a_longer_list_finds_no_less() {
     let rows = rows();

@@ -1,5 +1,5 @@
 //! Indexes that begin small and grow. A merge that rewrites such an index replaces the codebook of
-//! the first few rows.
+//! the first few vectors.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,8 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows};
 
-/// The number of rows before a merge. The next constant is the number of rows inserted during the
-/// merge.
+/// The number of vectors before a merge. The next constant is the number of vectors inserted during
+/// the merge.
 const ROWS: usize = 1_800;
 const LATER: usize = 200;
 
@@ -30,8 +30,8 @@ fn options(preset: Preset) -> BuildOptions {
     }
 }
 
-/// Opens an index with one insert after the other. So nodes are numbered in the order of rows.
-/// These numbers decide the samples of a merge.
+/// Opens an index with one insert after the other. So nodes are numbered in the order of the
+/// inserts. These numbers decide the samples of a merge.
 fn within(path: &Path, memory: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -53,7 +53,7 @@ fn live(path: &Path) -> LiveIndex {
     within(path, None)
 }
 
-/// Queries, and their true neighbours among this many rows.
+/// Queries, and their true neighbours among this many vectors.
 struct Asked(Matrix, GroundTruth);
 
 impl Asked {
@@ -82,7 +82,7 @@ fn codebook(path: &Path) -> String {
     index.codebook().unwrap().hash().to_owned()
 }
 
-/// Inserts rows during a merge.
+/// Inserts vectors during a merge.
 struct Inserts<'a>(&'a LiveIndex, AtomicBool);
 
 impl Progress for Inserts<'_> {
@@ -100,8 +100,8 @@ impl Progress for Inserts<'_> {
     }
 }
 
-/// Builds an index of the first rows, inserts the other rows, and merges. Some rows are inserted
-/// during the merge.
+/// Builds an index of the first vectors, inserts the other vectors, and merges. Some vectors are
+/// inserted during the merge.
 fn grown(path: &Path, built: usize, options: &BuildOptions) -> (LiveIndex, CompactReport) {
     build(&head(SIFT_BASE, built), path, options, &Silent).unwrap();
     let index = live(path);
@@ -121,7 +121,8 @@ fn a_merge_makes_good(presets: &[Preset], few: usize) {
     let presets = if slow() { presets } else { &presets[..few] };
     let asked = Asked::of(ROWS + LATER);
     for &preset in presets {
-        // The codes of 40 rows distinguish vectors a little, and the codes of one row not at all.
+        // The codes of 40 vectors distinguish vectors a little, and the codes of one vector not at
+        // all.
         let starts: &[usize] = match preset.name {
             "stratann" if slow() => &[1, 40],
             _ => &[1],
@@ -142,7 +143,7 @@ fn a_merge_makes_good(presets: &[Preset], few: usize) {
             assert!(report.clean(), "{said}: {:?}", report.problems);
             let index = live(folder.path());
             assert!(asked.recall(&index) >= 0.97, "{said}");
-            // The index of 40 rows had no navigation graph.
+            // The index of 40 vectors had no navigation graph.
             assert!(index.stats().navigation_nodes >= 16, "{said}");
         }
     }
@@ -170,8 +171,8 @@ fn a_codebook_that_serves_the_vectors_stays() {
     .unwrap();
     let before = codebook(folder.path());
     let index = live(folder.path());
-    // With so few new rows, a new codebook reduces the error by less than 5 %, in any order of
-    // inserts. With a tenth of the rows, the reduction would depend on the order.
+    // With so few new vectors, a new codebook reduces the error by less than 5 %, in any order of
+    // inserts. With a tenth of the vectors, the reduction would depend on the order.
     let rest = rows(SIFT_BASE, ROWS, LATER / 4);
     index.insert(&rest, None, &Silent).unwrap();
     let report = index.compact(&Silent).unwrap();
@@ -197,7 +198,7 @@ fn a_codebook_that_was_given_stays_and_that_it_is_outgrown_is_said() {
         };
         let (index, report) = grown(&path, 40, &options);
         assert_eq!(report.codebook, fate, "trained on {trained}");
-        // A merge for the codes would be useless.
+        // A merge that only improves the codes would be useless.
         let due = index.due(&MergeWhen::default());
         let for_codes = matches!(due, Some(Due::Grown(_) | Due::Drifted(_)));
         assert!(!for_codes, "{due:?}");

@@ -13,7 +13,7 @@ use stratann_layout::Manifest;
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, head, slow};
 
-/// Options that build a few thousand rows quickly.
+/// Options that build a few thousand vectors quickly.
 fn quick(preset: Preset) -> BuildOptions {
     let has_graph = preset.layout.is_none_or(|layout| !layout.has_clusters());
     BuildOptions {
@@ -233,14 +233,15 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                 assert!(found.distances == expected.distances, "{name}");
                 let (bytes_read, hits) = (found.counters.bytes_read, found.counters.cache_hits);
                 assert!(hits > 0, "{name}");
-                // The content of the cache does not depend on the length of its pages.
+                // The content of the cache does not depend on the length of the pages.
                 let expected = Counters {
                     bytes_read,
                     ..expected.counters
                 };
                 assert_eq!(found.counters, expected, "{name}");
-                // In a wider beam, a cached candidate leaves its slot to another candidate. Without
-                // a cache, the search would read the other candidate later or not at all.
+                // In a wider beam, a cached candidate leaves its place in the beam to another
+                // candidate. Without a cache, the search would read the other candidate later or
+                // not at all.
                 if beam == 1 {
                     assert!(found.ids == plain.ids, "{name}");
                     assert!(found.distances == plain.distances, "{name}");
@@ -249,7 +250,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     assert_eq!(found.counters.graph_reads + hits, reads, "{name}");
                 }
             }
-            // The cache holds all nodes, except nodes whose set of the cache is full.
+            // The cache has all nodes, except nodes that belong to a full set of the cache.
             let (warm, cold) = (aisaq[1].counters.graph_reads, plain.counters.graph_reads);
             assert!(
                 entries < 2_000 || warm < cold / 5,
@@ -486,7 +487,7 @@ fn collections_of_any_size_and_shape() {
     {
         make(rows, dim, element, &folder.path().join(i.to_string()));
     }
-    // A thousand equal vectors, so that distances do not distinguish nodes.
+    // All thousand vectors are equal, so distances do not distinguish nodes.
     let same = Matrix::new(vec![7; 1_000 * 16], 1_000, 16, Element::U8).unwrap();
     let path = folder.path().join("same");
     build(&same, &path, &quick(Preset::STRATANN), &Silent).unwrap();
@@ -799,7 +800,7 @@ fn verify_finds_files_that_were_mixed_up() {
                 swap();
             }
         }
-        // The other index has another seed, but the same rows and options.
+        // The other index has another seed, but the same vectors and options.
         let other = folder.path().join(format!("{compression}-other"));
         let options = BuildOptions {
             seed: 7,
@@ -953,7 +954,7 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
         (&texts, Layout::Decoupled, Compression::Paper),
     ]
     .into_iter()
-    // By default, each kind of page once.
+    // By default, the test has each kind of page once.
     .filter(|&(_, layout, compression)| {
         slow() || layout != Layout::Inline && (layout, compression) != (Layout::Decoupled, best)
     }) {

@@ -15,15 +15,15 @@ use stratann_layout::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, matrix};
 
-/// A collection whose rows are built, deleted and inserted.
+/// A collection whose vectors are built, deleted and inserted.
 #[derive(Clone, Copy)]
 struct Data {
     name: &'static str,
     queries: &'static str,
     metric: Metric,
-    /// The number of rows of the build; the other rows are inserted.
+    /// The number of vectors of the build; the other vectors are inserted.
     built: u64,
-    /// The number of rows of a segment. The next field is the bytes of a segment.
+    /// The number of vectors of a segment. The next field is the bytes of a segment.
     segment: u64,
     segment_bytes: u64,
     chunk_bytes: u64,
@@ -47,7 +47,7 @@ const TEXT: Data = Data {
     queries: "package-text-2k.query.fbin",
     metric: Metric::Cosine,
     built: 900,
-    // A segment has ten chunks of ten rows.
+    // A segment has ten chunks of ten vectors.
     segment: 100,
     segment_bytes: 10 * (16 << 10),
     chunk_bytes: 16 << 10,
@@ -94,13 +94,13 @@ fn manifest(path: &Path) -> Manifest {
     Manifest::decode(&std::fs::read(path.join("MANIFEST")).unwrap(), "MANIFEST").unwrap()
 }
 
-/// An index whose ids are rows of a collection, and the rows that are live.
+/// An index whose ids are row numbers of a collection, and the live ids.
 struct Place {
     data: Data,
     all: Matrix,
     folder: tempfile::TempDir,
     live: BTreeSet<u64>,
-    /// The next row to insert.
+    /// The number of the next vector to insert.
     next: u64,
     /// The recall after the build.
     recall: f64,
@@ -155,7 +155,8 @@ impl Place {
         self.live.extend(ids);
     }
 
-    /// Merges. Checks the number of kept segments, and that their files are unchanged.
+    /// Merges. Checks the number of segments that the merge keeps, and that their files are
+    /// unchanged.
     fn compact(&self, live: &LiveIndex) -> CompactReport {
         let before = self.vectors();
         let report = live.compact(&Silent).unwrap();
@@ -184,7 +185,7 @@ impl Place {
             .collect()
     }
 
-    /// Recall@10 against brute force over the live rows.
+    /// Recall@10 against brute force over the live vectors.
     fn recall_now(&self) -> f64 {
         let live: Vec<u64> = self.live.iter().copied().collect();
         let queries: Vec<u64> = (0..QUERIES).collect();
@@ -223,7 +224,7 @@ impl Place {
     }
 
     /// Searches for every `step`-th live vector. A result at distance 0 must have the id of the
-    /// vector, so the vector is unchanged. A graph may miss a few vectors.
+    /// vector. Then the vector is unchanged. A graph may miss a few vectors.
     fn find(&self, step: usize) {
         let ids: Vec<u64> = self.live.iter().copied().step_by(step).collect();
         let index = Index::open(self.index(), &OpenOptions::default()).unwrap();
@@ -256,8 +257,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     let live = place.open(update);
     let segments = built.div_ceil(segment);
 
-    // The deletes are half of the second segment, all of the fourth, and one row in thirty of the
-    // other segments.
+    // The deletes are half of the second segment, all of the fourth, and one vector in thirty of
+    // the other segments.
     place.delete(&live, some(segment..2 * segment, 2));
     place.delete(&live, 3 * segment..4 * segment);
     place.delete(&live, some(0..built, 30));
@@ -269,8 +270,8 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(stats.garbage > 0 && stats.deleted == 0, "{stats:?}");
     place.check();
 
-    // Garbage of several deletes adds up. One row in thirty was deleted before, and in each segment
-    // less than a fifth is garbage.
+    // Garbage of several deletes adds up. One vector in thirty was deleted before, and in each
+    // segment less than a fifth is garbage.
     let garbage = stats.garbage;
     place.delete(&live, some(10..built, 12));
     place.insert(&live, segment);
@@ -328,7 +329,7 @@ fn segments_are_kept_where_inserts_are_direct() {
 fn what_was_replaced_is_found_as_it_is_now() {
     let place = Place::new(SIFT, Compression::Paper);
     let live = place.open(Update::Merge);
-    // The id leads to the vector of another row.
+    // The id leads to the vector of another id.
     let ids: Vec<u64> = some(7..SIFT.built, 50).collect();
     let rows: Vec<u64> = ids.iter().map(|id| id + 5_000).collect();
     let rows = gather(&place.all, &rows);
@@ -394,8 +395,8 @@ fn a_slot_that_is_not_the_dead_one_is_found_by_the_id_that_stands_twice() {
     let report = verify(place.index(), &Silent).unwrap();
     let found = |problem: &stratann::Problem| problem.what.contains("which another node has, too");
     assert!(report.problems.iter().any(found), "{:#?}", report.problems);
-    // By the wrong facts, the first page has one node too few, and the second page has one node too
-    // many.
+    // According to the wrong facts, the first page has one node too few, and the second page has
+    // one node too many.
     let mut wrong = chunks;
     wrong.chunks[0].boundaries[0] -= 1;
     std::fs::write(
@@ -432,7 +433,7 @@ fn a_reader_that_was_open_before_a_merge_goes_on() {
     assert!(after.ids.iter().all(|&id| id < SIFT.built));
 }
 
-/// An index with garbage in its segments. A merge has kept one of them.
+/// An index with garbage in its segments. A merge has kept one of the segments.
 fn with_garbage(data: Data, compression: Compression) -> (Place, String) {
     let mut place = Place::new(data, compression);
     let live = place.open(Update::Merge);

@@ -10,7 +10,7 @@ use stratann::{
 const DIM: usize = 12;
 const ROWS: usize = 400;
 
-/// Rows of numbers between -1 and 1, each scaled by `scale` of its number.
+/// Vectors of numbers between -1 and 1. Vector `n` is scaled by `scale(n)`.
 fn rows(count: usize, seed: u64, scale: impl Fn(usize) -> f32) -> Matrix {
     let mut state = seed;
     let mut next = || {
@@ -95,7 +95,7 @@ fn cosine_sees_directions_only() {
         Preset::AISAQ,
     ] {
         let path = folder.path().join(preset.name);
-        // Half of the rows are built, and the other half is inserted later.
+        // Half of the vectors are built, and the other half is inserted later.
         let half = Matrix::new(
             base.bytes()[..ROWS / 2 * DIM * 4].to_vec(),
             ROWS / 2,
@@ -165,7 +165,7 @@ fn what_has_no_finite_distance_is_refused() {
             17,
         );
 
-        // At the bound, every row finds itself under l2, and no distance is infinite.
+        // At the bound, every vector finds itself under l2, and no distance is infinite.
         let most = |_| largest;
         let base = rows(ROWS, 3, most);
         build(&base, &path, &options, &Silent).unwrap();

@@ -51,7 +51,7 @@ fn what_waits_is_lent_more_and_a_merge_gives_it_back() {
     let catalog = place.catalog(Some(place.budget(24 << 20)));
     let live = change(&catalog, "a").unwrap();
     let (first, own) = (catalog.memory_bytes(), live.index().memory().budget);
-    // The attributes of vectors wait with them.
+    // The attributes of vectors wait together with the vectors.
     let (rows, ids) = (base(20), (0..20).collect::<Vec<u64>>());
     let row = Row {
         payload: Some(format!("\"{}\"", "x".repeat(20_000))),

@@ -1,6 +1,6 @@
 //! The engine as a program uses it through the library. Indexes are built from real data, opened,
-//! searched, changed, damaged and replaced. All tests are one program, since each program would be
-//! linked with the whole engine again.
+//! searched, changed, damaged and replaced. All tests are one program, because each program would
+//! be linked with the whole engine again.
 
 mod attributes;
 mod bounds;

@@ -1,5 +1,5 @@
-//! Many rows in one call. A merge inserts the rows if that is cheaper than to insert each row by
-//! itself.
+//! Many vectors in one call. A merge inserts the vectors if that is cheaper than to insert each
+//! vector by itself.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Recall@10 of the first `count` rows.
+/// Recall@10 of the first `count` vectors.
 fn recall(index: &LiveIndex, count: usize) -> f64 {
     let queries = head(SIFT_QUERIES, 100);
     let truth = brute_force(
@@ -93,7 +93,7 @@ fn many_rows_are_merged_and_few_are_inserted() {
     assert!(recall(&index, all + 100) > 0.97);
 }
 
-/// Interrupts the work after the rows are in the log.
+/// Interrupts the work after the vectors are in the log.
 #[derive(Default)]
 struct InMerge(AtomicU64);
 

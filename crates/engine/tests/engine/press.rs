@@ -80,8 +80,8 @@ struct Found {
     offloaded: u64,
     /// Exchanges between compute and memory server.
     steps: u32,
-    /// Bytes of lists that went to the compute server, the nodes in these lists, and the nodes that
-    /// went back.
+    /// The bytes of lists that the compute server received, the nodes in these lists, and the nodes
+    /// that it sent back.
     lists: usize,
     numbers: usize,
     refined: usize,
@@ -114,7 +114,8 @@ impl Servers {
         assert!(low.code_bytes() <= bytes && low.kept() == bits.map(|_| kept));
         let full = Full::open(path, 1, IoMode::Auto).unwrap();
         assert_eq!(*high.collection(), full.collection());
-        // The centroids are followed by their count and the entry node.
+        // The data are the count of the centroids, the centroids, the entry node, and the model of
+        // lists.
         let centroids = high.low_centroids();
         let count = u32::from_le_bytes(*centroids.first_chunk().unwrap());
         let model = ListModel::from_bytes(&centroids[8 + 4 * count as usize..]).unwrap();
@@ -289,8 +290,8 @@ fn in_locality_order_fewer_reads_bring_the_candidates() {
     assert!(1.5 * near < input, "{near} {input}");
 }
 
-/// Far from the query, each round expands one node. Nearer to the query, rounds grow up to the
-/// beam.
+/// Far from the query, each round expands one node. Near the query, the rounds grow up to the beam
+/// width.
 #[test]
 fn the_first_rounds_visit_few_nodes() {
     let (path, _) = built(LowCodes::Nested);
@@ -315,8 +316,8 @@ fn the_first_rounds_visit_few_nodes() {
     }
 }
 
-/// Servers send queries of floats with one byte a dimension. A search in one process rounds them in
-/// the same way.
+/// Servers send queries of floats with one byte a dimension. A search in one process rounds queries
+/// in the same way.
 #[test]
 fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -325,7 +326,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
         let (mut bytes, mut row) = (Vec::new(), vec![0; 128]);
         for n in 0..count {
             rows.read(n, &mut row).unwrap();
-            // The dimensions have different scales, and values far from 0.
+            // The dimensions have different scales, and their values are far from 0.
             let as_floats = (row.iter().enumerate()).map(|(at, &x)| {
                 let scale = 1.0 + (at % 3) as f32;
                 scale * f32::from(x) + 1000.0 * (at % 5) as f32
@@ -356,7 +357,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
             (found, recall)
         };
         let (one, recall) = of(None);
-        // This search uses high codes only, and the exact queries.
+        // This search uses no low codes, and does not round queries.
         let (_, exact) = of(Some(Strategy::BestFirst));
         assert!(
             recall > exact - 0.01,
@@ -411,7 +412,7 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 assert_eq!(one.steps, other.steps);
                 assert_eq!(one.low, other.low);
                 // The memory server cannot know that a node will leave L_low because of later
-                // nodes. So it may look at that node, too.
+                // nodes. So the memory server may refine that node, too.
                 assert!(one.high <= other.high, "query {n}");
                 all_high += one.high;
                 some_high += other.high;
@@ -419,7 +420,8 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 there += other.offloaded;
             }
         }
-        // If the compute server has no codes, there were 16,251 + 546 distances.
+        // Without codes in the compute server, the searches computed 16,797 distances by high codes
+        // in place of 16,251.
         assert!(20 * some_high <= 21 * all_high, "{some_high} {all_high}");
         // Popular nodes have more distance computations than their share. With any other choice of
         // nodes, both shares would be equal.
@@ -518,7 +520,7 @@ fn ranks(servers: &Servers, of: Collection) -> bool {
     servers.full.collection_of(of.state) == Some(of)
 }
 
-/// The nearest vector of a row, and its distance.
+/// The id of the vector that is nearest to a query, and its distance.
 fn nearest(servers: &Servers, row: &[u8]) -> (u64, f32) {
     let found = servers.search(row, Press::PAPER).ranked;
     (found.ids[0], found.distances[0])
@@ -541,7 +543,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         of.read(n, &mut row).unwrap();
         row
     };
-    // The ids at 0 to 9 are new vectors, and those at 10 to 19 are replacements. The ids at 20 to
+    // At the positions 0 to 9 are new vectors, and at 10 to 19 replacements. The vectors at 20 to
     // 29 are inserted while servers use the earlier checkpoint.
     let new: Vec<u64> = (5000..5010).collect();
     let rows =
@@ -572,7 +574,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert_ne!(second.state, first.state);
     assert_eq!(second.nodes, 2008);
     assert!(ranks(&servers, first) && ranks(&servers, second));
-    // Lists and codes are of the checkpoint before, but results have the present state.
+    // Lists and codes belong to the earlier checkpoint, but results show the present state.
     check(&servers, "merged");
     let merged = Servers::of(&path);
     let mut both = [servers, merged];
@@ -580,12 +582,12 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         let [old, new] = both;
         std::mem::swap(&mut old.full, &mut new.full);
     };
-    // The storage with the changes ranks for both checkpoints.
+    // The storage server that has the changes ranks for both checkpoints.
     for turn in 0..2 {
         check(&both[turn], "both");
         full(&mut both);
     }
-    // Changes after the merge: of merged vectors, of earlier vectors, and new ones.
+    // After the merge, merged vectors and earlier vectors change, and new vectors are inserted.
     let [old, new] = &mut both;
     let storage = &old.full;
     storage
@@ -627,8 +629,9 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert!(index.codebook().unwrap().low_codes().is_some());
 }
 
-/// A vector that waited for a merge is found with the checkpoint before, even if many such vectors
-/// were deleted after the merge. After two merges, the first checkpoint no longer exists.
+/// A vector that waited for a merge is found by a search in the checkpoint before the merge, even
+/// if many such vectors were deleted after the merge. After two merges, the first checkpoint no
+/// longer exists.
 #[test]
 fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -757,7 +760,7 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
     };
     build(&head(SIFT_BASE, 6000), folder.path(), &without, &Silent).unwrap();
     for low_codes in LowCodes::ALL.map(Some).into_iter().chain([None]) {
-        // Both indexes have the same rows.
+        // Both indexes have the same vectors.
         let (path, truth) = built(low_codes.unwrap_or(LowCodes::Nested));
         let path = match low_codes {
             Some(_) => path,
@@ -778,7 +781,8 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
             "{low_codes:?}: {fewer} hops with seeds, {hops} without"
         );
         assert!(with_seeds > 0.95, "{with_seeds}");
-        // 64 seeds, and up to 16 in each of the next steps, by low codes if there are any.
+        // The search scores 64 seeds, and up to 16 nodes in each of the next steps, by low codes if
+        // the index has them.
         let most = QUERIES as u64 * (64 + 3 * 16);
         match low_codes {
             Some(_) => assert!(by_low >= QUERIES as u64 * 64 && by_low <= most),
@@ -1011,7 +1015,7 @@ fn servers_refuse_what_they_cannot_mean() {
     let bits = [0xFF; 63];
     assert!(Low::new(collection, &centroids, Some(&bits[1..]), codes.clone()).is_err());
     assert!(Low::new(collection, &centroids, Some(&bits), codes[16..].to_vec()).is_err());
-    // The half asks for a node whose code it does not have.
+    // The compute server requests a node whose code it does not have.
     let none = Low::new(collection, &centroids, Some(&[0; 63]), Vec::new()).unwrap();
     let (mut nodes, mut missing) = (Vec::new(), Missing::default());
     below

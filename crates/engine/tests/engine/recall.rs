@@ -11,7 +11,7 @@ use stratann::{
 
 use crate::fixtures::{SIFT_BASE, SIFT_QUERIES, head, matrix, rows};
 
-/// Enough rows for a measurement.
+/// Enough vectors for a measurement.
 const ROWS: usize = 6000;
 
 fn options(layout: Option<Layout>) -> BuildOptions {
@@ -57,7 +57,7 @@ fn a_recall_is_found_that_was_asked_for() {
     for recall in [0.9, 0.95, 0.99] {
         let found = index.search(&queries, &asked(recall)).unwrap();
         let (measured, read) = (of(&found), reads(&found));
-        // 300 queries resolve a recall of .01 at best.
+        // With 300 queries, the recall is known to .01 at best.
         assert!(
             measured > recall - 0.015,
             "target {recall}: recall {measured}"
@@ -83,7 +83,8 @@ fn a_recall_is_found_that_was_asked_for() {
     assert!(error.to_string().contains("at most 100 results"), "{error}");
     let report = verify(&path, &Silent).unwrap();
     assert_eq!(report.problem_count, 0, "{report:?}");
-    // The recall is measured with the given queries, which are nearer to the vectors than rows are.
+    // The recall is measured with the given queries, which are nearer to the vectors of the index
+    // than these vectors are to each other.
     let calibration =
         calibrate(&path, &OpenOptions::default(), Some(&queries), 1, &Silent).unwrap();
     assert_eq!(calibration.queries, 300);
@@ -98,8 +99,8 @@ fn a_recall_is_found_that_was_asked_for() {
     );
     let again = open(&path).search(&queries, &asked(0.95)).unwrap();
     assert!((0.945..0.985).contains(&of(&again)), "{}", of(&again));
-    // Without given queries, the calibration uses every second of the chosen rows, and a query made
-    // from each of these rows. The few queries that round to their row are left out.
+    // Without given queries, the calibration uses every second of the chosen vectors, and a query
+    // made from each of these vectors. The few queries that round to their vector are left out.
     let own = calibrate(&path, &OpenOptions::default(), None, 1, &Silent).unwrap();
     let chosen = (index.len() / 40).clamp(125, 500);
     let made = own.queries - chosen.div_ceil(2);
@@ -167,8 +168,8 @@ fn every_layout_of_a_graph_is_asked_for_a_recall() {
         let path = root.path().join(layout.to_string());
         build(&base, &path, &options(Some(layout)), &Silent).unwrap();
         let index = open(&path);
-        // If vectors are apart from lists, re-ranking loses some answers that the measurement does
-        // not count.
+        // If vectors are apart from lists, re-ranking loses some results, and the measurement does
+        // not count this loss.
         let apart = layout == Layout::Decoupled;
         for strategy in [Strategy::BestFirst, Strategy::Pipelined] {
             let way = SearchOptions {
@@ -226,7 +227,7 @@ fn numbered(count: usize) -> RowTable {
     RowTable::new((0..count).map(row).collect())
 }
 
-/// The true answers among the rows whose number is below `below`.
+/// The true answers among the vectors whose number is below `below`.
 fn truth_below(below: usize, queries: &Matrix) -> GroundTruth {
     let base = head(SIFT_BASE, ROWS);
     let matching: Vec<usize> = (0..ROWS).filter(|at| at % 10 < below).collect();
@@ -288,7 +289,7 @@ fn a_search_with_a_filter_keeps_the_recall_and_ends_as_early() {
                 "{layout}, {below} rows in 10 match: {hops:?} nodes"
             );
             if below == 10 {
-                // A filter that all rows match is no filter.
+                // A filter that all vectors match is no filter.
                 assert_eq!(hops[0], hops[1], "{layout}");
                 assert_eq!(plain.distances, found.distances, "{layout}");
             }
@@ -337,7 +338,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
             println!(
                 "{preset}, target {recall}: recall {measured}, longest list {longest}, {counters:?}"
             );
-            // 300 queries resolve a recall of .01 at best.
+            // With 300 queries, the recall is known to .01 at best.
             assert!(
                 measured > recall - 0.015,
                 "{preset}, target {recall}: recall {measured}"
@@ -357,13 +358,13 @@ fn clusters_and_press_are_asked_for_a_recall() {
             let hops: Vec<u64> = (0..100).map(hops).collect();
             assert!(hops.iter().min() < hops.iter().max(), "{preset}: {hops:?}");
         }
-        // A row that is left out of its own search takes no slot in the list. Otherwise a list of k
-        // entries would be too short by one entry.
+        // A vector that is left out of its own search takes no slot in the list. Otherwise a list
+        // of k entries would be too short by one entry.
         let open_options = OpenOptions::default();
         let own = calibrate(&path, &open_options, None, 1, &Silent).unwrap();
         let last = |list| own.recalls.iter().rfind(|&&(at, _)| at <= list).unwrap().1;
         let is_of_lists = !index.has_clusters();
-        // The calibration uses only rows as queries: one row of forty.
+        // All queries of this calibration are vectors of the index: one vector in forty.
         let chosen = (index.len() / 40).clamp(125, 500);
         assert_eq!(own.queries, chosen, "{preset}");
         assert!(
@@ -425,7 +426,7 @@ fn clusters_and_press_are_asked_for_a_recall() {
     );
 }
 
-/// The region of each vector: the number of the nearest of the rows `pivots`.
+/// The region of each vector: the number of the nearest of the vectors `pivots`.
 fn regions(vectors: &Matrix, pivots: &Matrix) -> Vec<u64> {
     let nearest = brute_force(pivots, vectors, 1, Metric::L2, 2, &Silent).unwrap();
     nearest.ids
@@ -527,7 +528,7 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
                 .iter()
                 .all(|&id| id % 10 == 3 && regions_of_rows[id as usize] == 4)
         );
-        // If the matches are spread evenly, the first probes are enough, also if some vectors are
+        // If the matches are spread evenly, the first probes are enough, even if some vectors are
         // deleted.
         let evenly = |live: &LiveIndex| {
             let filter = Filter::parse("number < 2").unwrap();
@@ -545,7 +546,7 @@ fn clusters_keep_the_recall_if_all_matches_are_elsewhere() {
         let before = evenly(&live);
         let gone: Vec<u64> = (0..ROWS as u64).filter(|id| id / 10 % 10 < 3).collect();
         live.delete(&gone).unwrap();
-        // A search then probes more clusters, since each has fewer vectors.
+        // A search then probes more clusters, because each cluster has fewer live vectors.
         let hops = evenly(&live);
         assert!(
             hops < 2 * before,

@@ -393,7 +393,7 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
     assert_eq!(telling.join().unwrap().wait().unwrap().ids.len(), 10);
 }
 
-/// An index whose rows have one of 20 parts, and a list of tags.
+/// An index whose vectors have attributes: one of 20 parts, and a list of tags.
 fn built_with_rows(folder: &Path, preset: Preset) -> PathBuf {
     let path = folder.join(format!("{}-rows", preset.name));
     let mut options = BuildOptions {

@@ -81,7 +81,7 @@ fn an_unpacked_graph_finds_as_much_without_a_read() {
                 let [read, held] = [&stored, &unpacked].map(|index| found(index, &queries, list));
                 let recalls = [recall_of(&read, &truth), recall_of(&held, &truth)];
                 // A page of lists alone has a thirtieth of all nodes of this index, so a search
-                // that reads such pages finds more than in a large index.
+                // that reads such pages finds more than it would find in a large index.
                 assert!(
                     recalls[1] >= recalls[0] - 0.005,
                     "{metric} {layout} {list}: {recalls:?}"
@@ -122,7 +122,8 @@ fn an_index_is_calibrated_as_it_is_on_storage() {
     }
 }
 
-/// Presets of papers search pages even with much memory. An index with a cache does so too.
+/// Presets of papers search pages even with much memory. Searches of an index with a cache read
+/// pages, too.
 #[test]
 fn only_the_own_preset_is_unpacked_and_only_if_it_may_be() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,7 +193,7 @@ fn an_unpacked_graph_has_every_change() {
         for (row, ids) in near.ids.chunks_exact(10).enumerate() {
             let id = row as u64;
             let gone = id < 200 || (ROWS as u64..ROWS as u64 + 100).contains(&id);
-            // Some rows occur twice, so another id may be as near.
+            // Some vectors occur twice, so another id may be as near.
             let itself = near.distances[10 * row] == 0.0 || ids.contains(&id);
             assert!(gone || itself, "{layout} {update:?}: {id} is lost");
             assert!(!(gone && ids.contains(&id)), "{layout}: {id} came back");

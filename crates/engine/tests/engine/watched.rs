@@ -22,7 +22,7 @@ const QUERIES: usize = 60;
 /// A time that is longer than each wait of these tests, unless the program hangs.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Tests that count the measuring threads lock this.
+/// Tests that count the measuring threads lock this mutex.
 static THREADS: Mutex<()> = Mutex::new(());
 
 fn watched(queries: usize) -> OpenOptions {
@@ -62,7 +62,7 @@ fn narrow(index: &Index) -> SearchOptions {
         list: 10,
         probes: has_clusters.then_some(2),
         strategy: (!has_clusters).then_some(strategy),
-        // The results do not depend on the written pages either.
+        // Without whole pages, the results do not depend on the distribution of nodes over pages.
         whole_page: (!has_clusters).then_some(false),
         exact: true,
         ..SearchOptions::default()
@@ -73,7 +73,7 @@ fn found(known: &LiveRecall) -> f64 {
     known.last.unwrap().found
 }
 
-/// The mean and the lowest recall of the results, if the index has these rows. Distances are
+/// The mean and the lowest recall of the results, if the index has these vectors. Distances are
 /// squared.
 fn recall(queries: &Matrix, results: &SearchResults, rows: &[(u64, Vec<u8>)]) -> (f64, f64) {
     let mut shares = Vec::new();
@@ -199,8 +199,8 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
         .wait()
         .unwrap();
     assert_eq!(waiting(), 8);
-    // If a query has many results, its true neighbours take memory. A range search has any number
-    // of results.
+    // Searches with many results, and range searches, are not sampled. Their true neighbours could
+    // need much memory.
     let many = SearchOptions {
         k: 101,
         list: 101,
@@ -374,7 +374,7 @@ fn every_metric_is_measured() {
     }
 }
 
-/// Rows around some centres.
+/// Vectors around some centres.
 fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
     let mut state = seed;
     let mut next = || {
@@ -393,13 +393,13 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::F32).unwrap()
 }
 
-/// Searches that look at everything find everything, while another thread inserts, replaces and
-/// deletes.
+/// Searches that compare all vectors find all true neighbours, while another thread inserts,
+/// replaces and deletes.
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
     // In an index that grew from 100 vectors, a search reads all vectors. A search that probes all
-    // clusters does so too.
+    // clusters reads all vectors, too.
     for (preset, update) in [
         (Preset::STRATANN, Update::Accumulate),
         (Preset::STRATANN, Update::Merge),
@@ -658,7 +658,7 @@ fn a_pass_that_is_interrupted_or_cannot_read_says_so_and_searches_go_on() {
     let mut bytes = std::fs::read(pages).unwrap();
     let end = bytes.len();
     bytes[end - 4_096..end - 2_048].fill(0x5a);
-    // The bytes are written in place, since the index has the file open.
+    // The bytes are written in place, because the index has the file open.
     std::os::unix::fs::FileExt::write_all_at(
         &std::fs::OpenOptions::new().write(true).open(pages).unwrap(),
         &bytes[end - 4_096..],

@@ -3,9 +3,9 @@
 //!
 //! This program starts itself again as a child process, which makes the calls and prints each
 //! completed call. The child process is killed at a random time, as the kernel kills a process when
-//! memory runs out. Then the index is opened, while other processes read it. Acknowledged vectors
-//! must be there, and deleted vectors must not. For the calls that were running, each id has its
-//! state before or after the call.
+//! memory runs out. Then the index is opened, while other processes read it. The index must have
+//! all acknowledged vectors, and no deleted vectors. For the calls that were running, each id has
+//! its state before or after the call.
 //!
 //! `STRATANN_SEED=n` runs the trial of one seed again.
 
@@ -85,7 +85,7 @@ fn open(path: &Path, case: usize) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// The nearest id of each vector, if it is the same vector.
+/// For each vector, the id of the nearest vector, if both are equal.
 fn found(of: &[(u64, u64)], results: &SearchResults) -> Vec<Option<u64>> {
     let nearest = results.ids.chunks(3).zip(results.distances.chunks(3));
     let exact = nearest.map(|(ids, distances)| (distances[0] == 0.0).then_some(ids[0]));

@@ -27,14 +27,13 @@ fn rest_after(took: Duration) -> Duration {
 /// process that was forked from it has no such thread.
 pub(crate) struct Measurer {
     watch: RecallWatch,
-    /// The number of this thread among all threads that have measured by the watch.
+    /// The number of this thread among all threads that have measured for the watch.
     turn: u64,
     stop: Arc<Stop>,
     thread: Option<JoinHandle<()>>,
     home: Home,
 }
 
-/// Whether the thread must end.
 #[derive(Default)]
 pub(super) struct Stop(AtomicBool);
 
@@ -129,7 +128,6 @@ impl Measurer {
         self.watch.0.turn.load(Ordering::Acquire) == self.turn
     }
 
-    /// The id of the thread.
     fn id(&self) -> Option<ThreadId> {
         Some(self.thread.as_ref()?.thread().id())
     }
@@ -157,8 +155,8 @@ impl Drop for Measurer {
 impl RecallWatch {
     /// Wakes waiting threads, so that they check whether they must end.
     fn wake(&self) {
-        // Because of the lock, each thread either waits already, so that it is woken, or checks
-        // after this call.
+        // Because of the lock, each thread either waits already and is woken, or checks after this
+        // call.
         let _sample = self.0.sample.lock();
         self.0.changed.notify_all();
     }
@@ -199,7 +197,7 @@ mod tests {
     use crate::SearchOptions;
     use crate::data::Matrix;
 
-    /// A time that no step of this test exceeds, unless the step hangs.
+    /// A time that a step of this test exceeds only if it hangs.
     const LONG: Duration = Duration::from_secs(300);
 
     fn serve(watch: &RecallWatch) {
@@ -216,8 +214,8 @@ mod tests {
         assert_eq!(rest_after(Duration::MAX), Duration::MAX);
     }
 
-    /// Each pause waits for the test. A full sample does not end a pause, and is measured after the
-    /// pause.
+    /// Each pause lasts until the test ends it. A full sample does not end a pause, and is measured
+    /// after the pause.
     #[test]
     fn a_full_sample_is_measured_after_the_rest_and_an_error_ends_nothing() {
         let watch = RecallWatch::new(1).unwrap();

@@ -16,8 +16,8 @@
 //! replaced, or that moved to storage, may be compared twice. The measurement excludes such ids,
 //! and compares the other results of a query with a smaller number of true nearest vectors.
 //!
-//! In an index that does not change, the scan meets every result. If it does not meet a result, the
-//! index is damaged, and the result counts as missed.
+//! In an index that does not change, the scan reads the vector of every result. If a result has no
+//! vector, the index is damaged, and the result counts as missed.
 //!
 //! A measurement keeps the files and the memory of its checkpoint. If a merge replaces this
 //! checkpoint, the measurement starts again with the new checkpoint, so that the old one can be
@@ -77,7 +77,6 @@ impl PartialEq for RecallWatch {
 impl Eq for RecallWatch {}
 
 struct Watch {
-    /// The size of the sample.
     most: usize,
     /// Whether only the owner of the watch offers queries to it.
     told: bool,
@@ -166,7 +165,6 @@ pub struct RecallFound {
     pub found_of_asked: Option<f64>,
 }
 
-/// Means over queries.
 #[derive(Clone, Copy, Default)]
 struct Means {
     queries: u64,
@@ -310,7 +308,7 @@ impl RecallWatch {
         Ok(())
     }
 
-    /// The most bytes of memory of a watch, if a row has `row_bytes` bytes. They include the
+    /// The most bytes of memory of a watch, if a vector has `row_bytes` bytes. They include the
     /// current sample, a sample that is being measured, and the thread that measures.
     pub(crate) fn memory_bytes(&self, row_bytes: usize) -> u64 {
         let queries = 2 * self.0.most * (row_bytes + size_of::<Served>() + FILTER_BYTES);
@@ -407,13 +405,13 @@ impl RecallWatch {
             })
         })
     }
-    /// Records the error of a measurement.
     fn failed(&self, error: &Error) {
         self.0.known.lock().error = Some(error.to_string());
     }
 }
 
-/// Interrupts a measurement as `progress` does, and also when a merge replaces its checkpoint.
+/// Interrupts a measurement as `progress` does, and also when a merge replaces the checkpoint of
+/// the measurement.
 struct UntilReplaced<'a> {
     held: &'a Held,
     progress: &'a dyn Progress,
@@ -514,8 +512,8 @@ impl Index {
     /// The index was opened without a watch, or no thread can be started.
     pub fn measure_recall_in_background(self: &Arc<Self>) -> Result<(), Error> {
         let (watch, index) = (self.watch()?.clone(), Arc::downgrade(self));
-        // The lock is held during the start. So the thread that is kept is the thread that was
-        // started last.
+        // The lock is held during the start. So the remaining thread is the one that
+        // was started last.
         let mut place = self.measurer().lock();
         let measurer = Measurer::start(watch, move |stop| {
             let index = index.upgrade()?;
@@ -540,7 +538,7 @@ impl Index {
     /// Ends the measurements in the background, and waits for their thread.
     pub fn end_measurements(&self) {
         let ended = self.measurer().lock().take();
-        // The drop runs without the lock, which searches may take.
+        // The drop runs without the lock, because searches may need it.
         drop(ended);
     }
 }
@@ -563,11 +561,11 @@ impl LiveIndex {
     /// the measurement, the measurement starts again.
     ///
     /// # Errors
-    /// Fails as [`Index::measure_recall`] does. The error is [`Error::Restless`] if several merges
-    /// ended during the call, or if ids were replaced so often that the vectors at the read
-    /// timestamp are not known any more.
+    /// Fails as [`Index::measure_recall`] does. The error is [`Error::Restless`] in two cases:
+    /// several merges ended during the call, or ids were replaced so often that the vectors at the
+    /// read timestamp are forgotten.
     pub fn measure_recall(&self, progress: &dyn Progress) -> Result<LiveRecall, Error> {
-        // The call keeps no reference to the current [`Index`], since a merge may replace it.
+        // The call keeps no reference to the current [`Index`], because a merge may replace it.
         let watch = self.index().watch()?.clone();
         self.measure_recall_by(&watch, progress)
     }
@@ -609,8 +607,8 @@ impl LiveIndex {
     ) -> Result<(), Error> {
         self.is_watched_by(watch)?;
         let (of_thread, live) = (watch.clone(), Arc::downgrade(self));
-        // The lock is held during the start. So the thread that is kept is the thread that was
-        // started last.
+        // The lock is held during the start. So the remaining thread is the one that
+        // was started last.
         let mut measurers = self.measurers().lock();
         let measurer = Measurer::start(watch.clone(), move |stop| {
             let gone = || live.strong_count() == 0;
@@ -627,7 +625,7 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Whether a thread of this index measures by the watch. If another handle of the index has
+    /// Whether a thread of this index measures for the watch. If another handle of the index has
     /// started a thread with this watch later, the thread of this handle has ended.
     pub fn is_measured_by(&self, watch: &RecallWatch) -> bool {
         let measurers = self.measurers().lock();
@@ -639,7 +637,7 @@ impl LiveIndex {
     /// Ends measurements in the background for this watch, and waits for their threads.
     pub fn end_measurements_by(&self, watch: &RecallWatch) {
         let ended = taken(&mut self.measurers().lock(), watch);
-        // The drop runs without the lock, which searches may take.
+        // The drop runs without the lock, because searches may need it.
         drop(ended);
     }
 
@@ -651,7 +649,7 @@ impl LiveIndex {
     }
 }
 
-/// Removes the threads that measure by a watch from the list, and returns them.
+/// Removes from the list the threads that measure for `watch`, and returns these threads.
 fn taken(measurers: &mut Vec<Measurer>, watch: &RecallWatch) -> Vec<Measurer> {
     measurers.extract_if(.., |one| one.is_of(watch)).collect()
 }

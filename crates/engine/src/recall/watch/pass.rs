@@ -34,7 +34,6 @@ pub(super) struct Answered {
     pub(super) k: usize,
     /// The target recall of the query.
     pub(super) asked: Option<f64>,
-    /// The measured recall.
     pub(super) found: f64,
 }
 
@@ -142,8 +141,8 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Returns the position of a filter's matches. They are found once for all queries with this
-    /// filter, so the repeated search and the scan of all vectors use the same set.
+    /// Returns the position of a filter's matches. The matches are found once for all queries with
+    /// this filter, so the repeated search and the scan of all vectors use the same set.
     fn matches(&mut self, standing: &Standing<'_>, filter: &'a Filter) -> Result<usize, Error> {
         let mut known = self.filters.iter();
         if let Some(at) = known.position(|(known, _)| *known == filter) {
@@ -230,15 +229,14 @@ impl Again<'_> {
     }
 }
 
-/// A scan of all vectors.
 struct Look<'a, 'q> {
     round: &'a Round<'a>,
     nearest: Nearest<'q>,
-    /// The ids of results, and whether the scan has met them.
+    /// The ids of results, and whether the scan has read their vectors.
     answers: HashMap<u64, bool>,
-    /// The places of vectors that are only in memory.
+    /// For each vector that is only in memory, the fresh graph and the slot.
     fresh: HashMap<u64, (usize, u32)>,
-    /// The number of vectors that the scan has met.
+    /// The number of vectors that the scan has read.
     met: u64,
 }
 
@@ -283,7 +281,7 @@ impl Look<'_, '_> {
                         self.meet(Place::Node(node), id, vector);
                     }
                 })?;
-                // This thread computes the distances, since the search threads only read.
+                // This thread computes the distances, because the search threads only read.
                 self.nearest.compare(self.round);
                 progress.advance((end - first).into());
                 first = end;
@@ -303,7 +301,7 @@ impl Look<'_, '_> {
     }
 
     /// Whether a record has the vector that its id had at the read timestamp, and the scan has not
-    /// met this vector yet.
+    /// read this vector yet.
     fn counts(&self, standing: &Standing<'_>, node: u32, id: u64) -> bool {
         standing.counts(node, id) && !self.fresh.contains_key(&id)
     }

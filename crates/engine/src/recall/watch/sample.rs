@@ -10,14 +10,12 @@ use super::RecallWatch;
 use crate::data::VectorSource;
 use crate::{Filter, SearchOptions, bounds};
 
-/// A query that was served.
 pub(super) struct Served {
     pub(super) query: Box<[u8]>,
     pub(super) options: SearchOptions,
     pub(super) filter: Option<Arc<Filter>>,
 }
 
-/// The queries of a sample.
 pub(super) struct Sample {
     pub(super) queries: Vec<Served>,
     most: usize,
@@ -77,8 +75,8 @@ impl Sample {
     }
 }
 
-/// Whether the text of a filter is short enough for a sample. Only as much of the text is made as
-/// this decision needs.
+/// Whether the text of a filter is short enough for a sample. The function makes no more of the
+/// text than this decision needs.
 fn is_short(filter: &Filter) -> bool {
     struct Room(usize);
     impl fmt::Write for Room {
@@ -93,7 +91,7 @@ fn is_short(filter: &Filter) -> bool {
 impl RecallWatch {
     /// Offers served queries to the sample. If no query is kept, the cost is one atomic add. An
     /// index offers its queries to the watch with which it was opened. A program calls this method
-    /// for a watch of [`told`](RecallWatch::told), or for a watch that it passes to
+    /// for a watch that [`told`](RecallWatch::told) created, or for a watch that it passes to
     /// [`measure_recall_by`](crate::LiveIndex::measure_recall_by).
     pub fn has_served(
         &self,
@@ -111,7 +109,7 @@ impl RecallWatch {
         if end <= watch.next.load(Ordering::Relaxed) {
             return;
         }
-        // A query whose filter is too long is left out, since the memory of a sample is bounded.
+        // A query whose filter is too long is left out, because the memory of a sample is bounded.
         if filter.is_some_and(|filter| !is_short(filter)) {
             return;
         }
@@ -153,8 +151,8 @@ impl RecallWatch {
             draw: sample.draw,
             ..Sample::begin(watch.most)
         };
-        // The number of served queries is not reset. If it were, a search that took its position
-        // before would look like a search after many others.
+        // The number of served queries is not reset. If the number were reset, a search that had
+        // taken its position before would seem to come after many others.
         let served = watch.served.load(Ordering::Relaxed);
         watch.next.store(served, Ordering::Relaxed);
         std::mem::replace(&mut *sample, begun).queries
@@ -166,7 +164,7 @@ mod tests {
     use super::*;
 
     /// Offers `served` queries to the sample, and returns the numbers of the queries that it kept.
-    /// The vector of each query has its number.
+    /// The vector of each query is its number.
     fn kept(sample: &mut Sample, served: u64) -> Vec<u64> {
         let mut next = 0;
         while next < served {

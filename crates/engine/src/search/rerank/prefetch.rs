@@ -63,7 +63,8 @@ impl Reranker<'_> {
     }
 
     /// Ranks the candidates of the head whose vectors have arrived and that are not ranked yet. If
-    /// the vector shows that a candidate may not be a result, it is refused at once.
+    /// its vector shows that a candidate is excluded from the results, the candidate is refused at
+    /// once.
     pub(crate) fn rank_arrived(
         &mut self,
         frontier: &mut Frontier,

@@ -1,5 +1,5 @@
-//! Reads nodes that are given by number. It finds each node on its current page, as a scan does,
-//! even while another process moves the node.
+//! Reads nodes that are given by number. Each node is found on its current page, as in a scan, even
+//! while another process moves the node.
 
 use super::*;
 

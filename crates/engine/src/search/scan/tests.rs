@@ -12,7 +12,7 @@ use crate::search::tests::{COUPLED, path};
 /// A source with a node that moves between look-ups.
 struct Moving<'a> {
     index: &'a Index,
-    /// The place of the node at each look-up, in order. All later look-ups return the last place.
+    /// The state of the node at each look-up, in order. All later look-ups return the last state.
     standings: RefCell<Vec<Standing>>,
     asked: Cell<usize>,
 }
@@ -72,7 +72,7 @@ impl Source for Moving<'_> {
     }
 }
 
-/// Returns the number of times that the scan met node 3, and the number of look-ups of its place.
+/// Returns the number of times that the scan met node 3, and the number of look-ups of its state.
 fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
     let index = Index::open(path(COUPLED), &OpenOptions::default()).unwrap();
     let source = Moving {

@@ -4,10 +4,10 @@
 //! once requests the page of the nearest unread candidate.
 //!
 //! Reads are speculative: before a requested page arrives, nearer candidates may push the candidate
-//! that needs it out of the list. So the number of reads in flight changes during the search. While
+//! of this page out of the list. So the number of reads in flight changes during the search. While
 //! the search approaches its results, it has [`APPROACH_WIDTH`] reads in flight. Once the nearest
 //! [`SETTLED`] candidates are expanded, each page that arrives adds [`GROWTH`] reads, up to
-//! `width`. While more than the share [`WASTE`] of the reads from then on was wasted, no reads are
+//! `width`. While more than the share [`WASTE`] of these later reads was wasted, no reads are
 //! added.
 //!
 //! PipeANN waits for the nearest 5 candidates, and adds 1 read. On photo-sift-1m at recall@10 0.96

@@ -7,7 +7,8 @@ use crate::{DirectOptions, Durability, LiveIndex, Update, WriteOptions};
 
 use super::*;
 
-/// The number of rows of the build, the number of rows of each insert, and the number of inserts.
+/// The number of vectors of the build, the number of vectors of each insert, and the number of
+/// inserts.
 const BUILT: usize = 1_500;
 const PART: usize = 50;
 const PARTS: usize = 8;
@@ -97,7 +98,8 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
                 let rows = part(BUILT + round * PART, PART);
                 index.insert(&rows, None, &Silent).unwrap();
                 index.search(&queries, &search).unwrap();
-                // Pages that only the last checkpoint named can be reused.
+                // After this checkpoint, pages that only the checkpoint before it named can be
+                // reused.
                 index.flush().unwrap();
             }
             stop.store(true, Ordering::Relaxed);

@@ -34,7 +34,7 @@ fn photos() -> (Matrix, Matrix) {
     (base, queries)
 }
 
-/// Converts rows to another element type, with similar values.
+/// Converts vectors to another element type, with similar values.
 fn of_element(rows: &Matrix, element: Element) -> Matrix {
     let bytes = rows.in_memory().unwrap();
     let values = bytes.iter().map(|&byte| f32::from(byte) - 40.0);
@@ -47,8 +47,8 @@ fn of_element(rows: &Matrix, element: Element) -> Matrix {
         Element::F16 => {
             let mut out = Vec::new();
             for value in values {
-                // The values are whole numbers of up to ten bits, so that they fit a half float:
-                // its sign, exponent, and the bits after the first.
+                // The values are whole numbers of up to ten bits. A half float has them exactly:
+                // the sign, the exponent, and all bits after the highest.
                 let bits = value.to_bits();
                 let half = match value == 0.0 {
                     true => 0,
@@ -76,7 +76,8 @@ fn probing_all_clusters_answers_exactly_whatever_the_element_and_the_metric() {
         for (m, metric) in Metric::ALL.into_iter().enumerate() {
             let truth = brute_force(&base, &queries, 10, metric, 2, &Silent).unwrap();
             for (l, layout) in LAYOUTS.into_iter().enumerate() {
-                // By default each pair of an element, a metric or a layout occurs at least once.
+                // By default, each pair of two of these (element type, metric, layout) occurs at
+                // least once.
                 if !slow() && (e + m + l) % LAYOUTS.len() != 0 {
                     continue;
                 }
@@ -89,7 +90,7 @@ fn probing_all_clusters_answers_exactly_whatever_the_element_and_the_metric() {
                 let index = Index::open(&path, &OpenOptions::default()).unwrap();
                 let found = index.search(&queries, &probing(1_000)).unwrap();
                 let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-                // Clusters whose heads are much farther than the nearest head are not probed, and
+                // Recall is below 1, because clusters with much farther heads are not probed, and
                 // the graph over the heads misses a few heads.
                 assert!(recall >= 0.999, "{element}, {metric}, {layout}: {recall}");
             }
@@ -126,8 +127,8 @@ fn a_few_probes_find_most_and_read_each_vector_once() {
         (a.distance_computations, a.hops),
         (g.distance_computations, g.hops)
     );
-    // With so few rows, some vectors are near each other in any order. With many rows, groups save
-    // two thirds of the reads or more (bench/clusters.toml).
+    // With so few vectors, some vectors are near each other in any order. With many vectors, groups
+    // save two thirds of the reads or more (bench/clusters.toml).
     assert!(4 * g.stray_reads < 3 * a.stray_reads, "{g:?} {a:?}");
     assert!(g.vector_reads == g.stray_reads && g.graph_reads == g.group_reads);
 }
@@ -165,8 +166,8 @@ fn answers_do_not_depend_on_the_order_of_completions() {
                 assert_eq!(found.distances, expected.distances);
             }
         }
-        // If a read fails or returns damaged bytes, the error names the place. Later batches are
-        // not affected.
+        // If a read fails or returns damaged bytes, the error names the file and the byte. Later
+        // batches are not affected.
         let index = under(Faults::none().at_read(40, Fault::Error(5)));
         let error = index.search(&queries, &probing(9)).unwrap_err().to_string();
         assert!(error.contains("byte"), "{layout}: {error}");
@@ -214,7 +215,7 @@ fn what_was_deleted_is_no_answer_and_what_was_inserted_is_one() {
         check(&live.search(&queries, &probing(16)).unwrap(), "merged");
         assert_eq!(live.index().len(), 3_000 - gone.len() + queries.rows());
         assert!(live.index().has_clusters());
-        // So few vectors remain that probes do not meet them. So the search scans every vector.
+        // Probes find none of the few remaining vectors, so the search scans every vector.
         let kept = [3u64, 700, 50_003];
         let all = (0..3_000)
             .filter(|id| !gone.contains(id))
@@ -271,7 +272,8 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
             stats.bytes.total > 0 && stats.vectors as usize >= total - 200,
             "{layout}"
         );
-        // Every third vector is deleted. Then some new vectors are inserted, and some ids again.
+        // Every third vector is deleted. Then some new vectors are inserted, and some of the
+        // deleted ids are inserted again.
         let gone: Vec<u64> = (0..total as u64).step_by(3).collect();
         live.delete(&gone).unwrap();
         live.upsert(&part(0..40), &(7_001..7_041).collect::<Vec<u64>>(), &Silent)
@@ -362,7 +364,7 @@ fn splits_reassign_vectors_and_small_clusters_are_dissolved() {
         build(&part(0..1_500), &path, &clusters(layout), &Silent).unwrap();
         let options = WriteOptions {
             update: Some(crate::Update::Merge),
-            // One thread inserts, since the order of inserts decides which clusters are split.
+            // One thread inserts, because the order of inserts decides which clusters are split.
             threads: 1,
             ..WriteOptions::default()
         };
@@ -552,7 +554,7 @@ fn any_number_of_threads_builds_the_same_bytes() {
                 let mut bytes = std::fs::read(&path).unwrap();
                 let name = path.file_name().unwrap().to_owned();
                 if name == MANIFEST {
-                    // Each build draws a random number for its checkpoint, so the numbers differ.
+                    // Each build draws a random checkpoint id, so the ids differ.
                     let mut manifest = Manifest::decode(&bytes, MANIFEST).unwrap();
                     assert!(manifest.state.take().is_some());
                     bytes = manifest.encode();

@@ -1,5 +1,5 @@
-//! Tests searches whose candidates are mostly deleted. They continue until they have found k
-//! vectors, or until no vector is left.
+//! Tests searches whose candidates are mostly deleted. Such searches continue until they have found
+//! k vectors, or until no vector is left.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -91,7 +91,7 @@ fn tight() -> SearchOptions {
     }
 }
 
-/// All rows except `kept` of them, spread over the collection.
+/// The ids of all vectors except `kept` vectors, which are spread over the collection.
 fn all_but(kept: usize) -> Vec<u64> {
     let step = ROWS / kept;
     (0..ROWS as u64)
@@ -110,8 +110,8 @@ fn all_that_is_asked_for_is_found_however_many_are_deleted() {
             let deleted = all_but(kept);
             let new: Vec<u64> = deleted.into_iter().filter(|&id| gone.insert(id)).collect();
             index.delete(&new).unwrap();
-            // The search runs twice, since the second search knows the deleted nodes that the first
-            // search met.
+            // The search runs twice, because the second search knows the deleted nodes that the
+            // first search found.
             for _ in 0..2 {
                 let found = index.search(&queries, &tight()).unwrap();
                 assert!(
@@ -206,7 +206,7 @@ fn more_than_are_left_is_answered_with_padding() {
 #[test]
 fn the_list_is_of_those_that_are_not_deleted() {
     // If half of all vectors are deleted, a search expands as many live candidates as before. This
-    // must also be so if only vectors apart from lists, or cached records, show the deletes.
+    // must hold even if only vectors apart from lists, or cached records, show the deletes.
     let folder = tempfile::tempdir().unwrap();
     let queries = normal(20, 99);
     for (preset, cache) in [
@@ -350,8 +350,8 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
     }
 }
 
-/// Returns, for each node that the index has at the call, whether a scan beside inserts meets the
-/// node.
+/// Returns, for each node that the index has at the call, whether a scan that runs during inserts
+/// finds the node.
 fn all_nodes(index: &Index) -> Vec<bool> {
     async fn of<N: NodePages>(index: &Index, pages: &N, thread: &Thread) -> Vec<bool> {
         let placement = index.graph().placement.get().unwrap();

@@ -148,8 +148,8 @@ fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     assert_eq!(all.hops, some.hops);
     assert_eq!(all.hops, few.hops);
     assert!(all.reranked > some.reranked && all.reranked > few.reranked);
-    // The whole list is ranked. Some candidates were ranked during the walk and then left the list.
-    // They are at most one in a hundred.
+    // The whole list is ranked. At most one in a hundred candidates was ranked during the walk and
+    // then left the list.
     let list = 100 * 100;
     assert!(all.reranked >= list, "{all:?}");
     assert!(all.reranked <= list + 100, "{all:?}");
@@ -249,7 +249,7 @@ fn from_memory(path: std::path::PathBuf, open: &OpenOptions) -> Index {
     index
 }
 
-/// An index of the first 1,500 rows, open for changes. Its pages are read from memory, so that
+/// An index of the first 1,500 vectors, open for changes. Its pages are read from memory, so that
 /// reads complete in the order of requests.
 fn changing(folder: &std::path::Path, layout: Layout, update: Option<Update>) -> LiveIndex {
     let base = head(&fixture("photo-sift-20k.base.u8bin"), 1_500);
@@ -404,7 +404,7 @@ fn every_metric_has_its_bound() {
                 let what = format!("{metric:?}, {layout}, {way:?}: {few:?} {all:?}");
                 assert!(few.0 > all.0 - 0.02, "{what}");
                 assert!(few.1 < all.1, "{what}");
-                // A search without early stop at the same cost has a smaller list size, and must
+                // At the same cost, a search without early stop has a smaller list size. It must
                 // not find more. The loop finds the largest such list size.
                 let shorter = (10..=few.1 as usize / 100)
                     .rev()

@@ -10,7 +10,7 @@ use crate::update::each_vector;
 
 const K: usize = 10;
 
-/// The number of rows of every index in these tests.
+/// The number of vectors of every index in these tests.
 const ROWS: usize = 3_000;
 
 fn matching(nodes: &NodeSet) -> Matching<'_> {
@@ -62,8 +62,8 @@ pub(super) fn photos() -> (Matrix, Matrix) {
     (base, queries)
 }
 
-/// Returns the recall among the matching rows. Checks that all results match and are distinct, and
-/// that their number is as large as possible.
+/// Returns the recall among the matching vectors. Checks that all results match and are distinct,
+/// and that their number is as large as possible.
 fn checked(
     what: &str,
     found: &SearchResults,
@@ -116,8 +116,9 @@ fn checked(
     right as f64 / (count * queries.rows()) as f64
 }
 
-/// Returns the rows, sorted by their distance from the row that is farthest from all queries. The
-/// first of these rows are in a region without queries. Every test uses the same rows and queries.
+/// Returns the ids of all vectors, sorted by distance from the vector that is farthest from all
+/// queries. The first vectors are in a region without queries. Every test uses the same vectors and
+/// queries.
 fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     static ORDER: OnceLock<Vec<u64>> = OnceLock::new();
     ORDER.get_or_init(|| {
@@ -157,8 +158,8 @@ fn check_index(
             .collect();
         let rows: Vec<u64> = (0..ROWS as u64).filter(|&id| matches(id)).collect();
         assert_eq!(set.len() as usize, rows.len());
-        // The strategy *within* runs in any case, so that walks with too few matches are tested
-        // too.
+        // The strategy *within* also runs by request, so that walks with too few matches are
+        // tested.
         for way in [None, Some(Way::Within)] {
             let found = among(index, queries, &SearchOptions { way, ..*options }, &set);
             assert!(way.is_none_or(|way| found.explained.unwrap().way == way));
@@ -202,7 +203,8 @@ fn every_layout_and_strategy_answers_what_matches() {
             ("best-first", Preset::DISKANN),
             ("pipelined", Preset::STRATANN),
         ];
-        // By default, each layout uses one of the strategies, in turn.
+        // By default, each layout uses one of the strategies, and the next layout the next
+        // strategy.
         let ways = if slow() {
             &both[..]
         } else {
@@ -333,7 +335,7 @@ fn far_matches_in_groups_are_read_at_once() {
         probes: Some(2),
         ..SearchOptions::default()
     };
-    // A twentieth of the region, so that few of the matches share a read.
+    // The filter matches a twentieth of the region, so that few of the matches share a read.
     let region: HashSet<u64> = lonely(&base, &queries)[..ROWS / 3]
         .iter()
         .copied()
@@ -502,7 +504,7 @@ fn filters_are_answered_from_columns_and_from_rows_in_memory() {
         let bytes = base.bytes()[rows.start * row_bytes..rows.end * row_bytes].to_vec();
         Matrix::new(bytes, rows.len(), base.dim(), base.element()).unwrap()
     };
-    // The attributes of a row follow from its id. One row in eleven has no attributes.
+    // The attributes of a vector follow from its id. One vector in eleven has no attributes.
     let row = |id: u64| {
         let mut row = Row::default();
         if !id.is_multiple_of(11) {

@@ -93,7 +93,7 @@ fn compared(
         kernel.distance(&row(queries, n / 10), &row(base, id as usize)) == distance
     };
     let pairs = found.ids.iter().zip(&found.distances).enumerate();
-    // With approximate distances, wrong ids could count as found.
+    // With approximate distances, wrong ids could count as found. So only ids are compared.
     let unknown = vec![f32::INFINITY; found.ids.len()];
     let distances = if found.exact {
         &found.distances
@@ -160,7 +160,7 @@ fn outliers_are_found_as_others_are() {
     let (mut base, mut asked) = texts();
     for rows in [&mut base, &mut asked] {
         for (n, row) in rows.chunks_exact_mut(DIM).enumerate() {
-            // A tenth of the rows get outliers, each with another value.
+            // A tenth of the vectors get outliers, each with another value.
             if n % 10 == 3 {
                 row[5] = 4.0 + (n % 97) as f32 / 3.0;
             }

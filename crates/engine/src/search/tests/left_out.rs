@@ -1,4 +1,5 @@
-//! Tests searches whose queries are rows of the index. Each row is excluded from its own results.
+//! Tests searches whose queries are vectors of the index. Each of these vectors is excluded from
+//! its own results.
 
 use super::*;
 use crate::search::LeftOut;
@@ -48,6 +49,7 @@ fn a_node_that_is_left_out_is_no_answer_and_leads_on_only_if_it_may() {
             far += sum(&without);
         }
     }
-    // The row's list links to its nearest neighbours, so a walk through the row finds more.
+    // The list of the excluded node links to its nearest neighbours, so a walk through this node
+    // finds more.
     assert!(near < far, "{near} {far}");
 }

@@ -1,5 +1,5 @@
-//! Tests prefetches of vectors that are apart from lists. They use the part of the beam width that
-//! reads of the graph leave free (DecoupleVS §3.4).
+//! Tests prefetches of vectors that are apart from lists. Prefetches use the part of the beam width
+//! that reads of the graph leave free (DecoupleVS §3.4).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -271,7 +271,7 @@ fn free_reads_are_used_again_until_the_whole_head_is_here() {
         let query = rerank::query_of(queries, query);
         let found = index.search(&query, &options).unwrap().counters;
         // The search reads K + 2B vectors, and has prefetched the head. An exception is possible: a
-        // vector on a page that begins with the end of another page's record.
+        // vector on a page that begins with the end of a record of the page before.
         let after = (found.vector_reads - found.prefetched) as usize;
         all += usize::from(found.prefetched as usize > head - 2 * BEAM && after <= rerank.batch);
     }

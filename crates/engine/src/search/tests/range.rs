@@ -7,7 +7,7 @@ use crate::{
     build_with_rows,
 };
 
-/// The squared distance of a query to each row.
+/// The squared distance of a query to each vector.
 fn distances(base: &Matrix, query: &[u8]) -> Vec<f32> {
     let rows = base.bytes().chunks(base.dim());
     let distance = |row: &[u8]| {

@@ -5,8 +5,8 @@ use crate::{Durability, LiveIndex, WriteOptions};
 
 use super::*;
 
-/// 2,000 rows of 384 floats. A page has so few vectors that the vectors of candidates are nearly
-/// always on different pages.
+/// An index of 2,000 vectors of 384 floats. A page has so few vectors that the vectors of
+/// candidates are nearly always on different pages.
 pub(super) fn wide() -> &'static (tempfile::TempDir, Matrix) {
     static WIDE: OnceLock<(tempfile::TempDir, Matrix)> = OnceLock::new();
     WIDE.get_or_init(|| {
@@ -33,8 +33,8 @@ pub(super) fn query_of(queries: &Matrix, query: usize) -> Matrix {
 }
 
 /// Returns options under which re-ranking ends as early as possible: a batch would continue it only
-/// if all candidates of the batch became results. No vector is prefetched, since a beam width of 1
-/// leaves no read free.
+/// if all candidates of the batch became results. No vector is prefetched, because a beam width of
+/// 1 leaves no read free.
 fn stubborn() -> SearchOptions {
     SearchOptions {
         list: 100,
@@ -119,7 +119,7 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
     let most = stubborn().k + 2 * Rerank::PAPER.batch;
     for query in 0..10 {
         let query_row = query_of(queries, query);
-        // The nearest vectors are deleted. They are more than a batch.
+        // The nearest vectors are deleted, and there are more of them than a batch has.
         let near = SearchOptions {
             k: 20,
             ..stubborn()
@@ -132,7 +132,7 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
         for known in [false, true] {
             let found = index.search(&query_row, &stubborn()).unwrap();
             let ranked = found.counters.reranked as usize;
-            // If the deletes are not known in advance, the traversal resumes once, and may meet
+            // If the deletes are not known in advance, the traversal resumes once, and may find
             // nearer nodes.
             let more = if known { 0 } else { 5 };
             assert!(

@@ -13,7 +13,7 @@ use super::*;
 use crate::Update;
 use crate::stores::Pages;
 
-/// Rows to delete: all except `kept` random ones.
+/// The ids to delete: all except `kept` random ids.
 fn at_random(kept: usize) -> Vec<u64> {
     let mut ids: Vec<u64> = (0..ROWS as u64).collect();
     let order = |id: &u64| (id + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
@@ -50,7 +50,7 @@ fn few_left(
     (path, kept)
 }
 
-/// The tested layouts and ways to insert.
+/// The tested presets, each with the update that inserts its vectors.
 fn cases() -> Vec<(Preset, Option<Update>)> {
     let direct = [
         (Preset::DISKANN, Some(Update::Relocate)),
@@ -227,7 +227,7 @@ const GONE: u64 = 1 << 40;
 #[test]
 fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
     // The list size suffices for all 3,000 vectors, which are in several segments. The deletes are
-    // necessary, since without deletes the search would walk.
+    // necessary, because without deletes the search would walk.
     for stored in [COUPLED, BEST] {
         let traffic = Arc::new(Traffic::default());
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
@@ -296,8 +296,8 @@ fn a_scan_looks_again_where_a_page_is_damaged_and_never_passes_over_an_error() {
 
 #[test]
 fn other_tasks_of_a_thread_go_on_beside_a_scan() {
-    // Other tasks must run even if all pages are in memory, so that the scan never waits for a
-    // read.
+    // Other tasks must run even if the scan never waits for a read, because all pages are in
+    // memory.
     let resident = OpenOptions {
         memory: Some(64 << 20),
         ..OpenOptions::default()

@@ -11,7 +11,7 @@ use stratann_tier::{Directory, ReadQueue, Tier};
 use super::*;
 use crate::room::Wanted;
 
-/// A time that no step of these tests exceeds, unless the step hangs.
+/// A time that a step of these tests exceeds only if it hangs.
 const LONG: Duration = Duration::from_secs(300);
 
 /// An index in memory whose reads take `latency`. It may have a memory budget.
@@ -414,7 +414,7 @@ fn one_whose_pages_are_in_memory_is_ended_between_queries() {
         ..plain()
     };
     let search = index.submit(many.unwrap(), &long, None).unwrap();
-    // A later search runs beside it on the same thread, and keeps its own deadline.
+    // A later search runs beside the long search on the same thread, and keeps its own deadline.
     let soon = Instant::now() + Duration::from_millis(3);
     let short = index.submit(some(1), &plain(), None).unwrap().wait();
     assert!(short.is_ok() && !search.is_done());

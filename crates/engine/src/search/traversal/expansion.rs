@@ -1,7 +1,7 @@
 //! Expansion of a node whose record is in memory: scores its neighbours, and ranks the node.
 //!
 //! ```text
-//!   record ──list──> amended by what waits ──> neighbours not yet seen ──codes──> candidate list
+//!   record ──list──> with pending changes ──> neighbours not yet seen ──codes──> candidate list
 //!      └───vector──> exact distance ──> results          (now, or when the traversal is done)
 //! ```
 
@@ -11,8 +11,8 @@ use super::*;
 use crate::search::leading::ByLeading;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Expands a candidate that should be on the page `view`. Unless the search ranks whole pages,
-    /// it ranks the node of the candidate at once.
+    /// Expands a candidate that should be on the page `view`. If the search does not rank whole
+    /// pages, the call ranks the node of the candidate at once.
     pub(super) fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
         let Some(slot) = view.slot_of(node_of(key)) else {
             return self.expand_pending(page, key);
@@ -29,7 +29,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// If a candidate may not be a result, marks it as refused. The list size counts only
+    /// If a candidate is excluded from the results, marks it as refused. The list size counts only
     /// candidates that may be results (OdinANN §3.4.1), so one more candidate gets a place.
     pub(super) fn make_up_for(&mut self, id: u64, key: u64) {
         if !self.ranking.admission().admits(id, node_of(key)) {
@@ -38,7 +38,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Expands a candidate that is not on the page that was read for it. Either the record of the
-    /// candidate waits to be written to this page, or it moved to another page after the request.
+    /// candidate waits to be written to this page, or the record moved to another page after the
+    /// request.
     #[cold]
     pub(super) fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
         let node = node_of(key);
@@ -65,8 +66,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Err(self.not_there(node, page));
         }
         // The candidate may be a result, and this may be the only valid record of its id. So it is
-        // put back into the list. If it was put back too often, it counts as expanded, because
-        // other nodes lead to its neighbours too.
+        // put back into the list. If the candidate was put back too often, it counts as expanded,
+        // because other nodes lead to its neighbours too.
         if !self.put_back(key) {
             self.frontier.expanded(key);
         }
@@ -253,8 +254,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Uses all nodes of a page. It puts new nodes into the candidate list, and nodes that may be
-    /// results into `unranked`. The caller then adds the page to `held`.
+    /// Uses all nodes of a page. The call puts new nodes into the candidate list, and nodes that
+    /// may be results into `unranked`. The caller then adds the page to `held`.
     pub(super) fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
         let count = view.len();
         self.fresh.clear();
@@ -331,13 +332,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Ranks a node by its exact distance, or by its leading part if vectors are stored in two
-    /// parts. Returns the distance, or `None` if the node may not be a result.
+    /// parts. Returns the distance, or `None` if the node is excluded from the results.
     pub(super) fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<Option<f32>, Error> {
         let node = node_of(key);
         if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
             return Ok(None);
         }
-        // The vector of a node that may not be a result is not decoded.
+        // The vector of a node that is excluded from the results is not decoded.
         if self.ranks_nothing() || self.ranking.admission().rules_out(node) {
             return Ok(None);
         }
@@ -429,8 +430,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// Replaces the estimates by low codes in `scores` by estimates by high codes, for the nodes in
-    /// `fresh`.
+    /// For the nodes in `fresh`, replaces the estimates in `scores`, which are by low codes, with
+    /// estimates by high codes.
     fn go_on(&mut self, code_parts: CodeParts<'_>) {
         let (table, fresh, timer) = (&self.table, &self.fresh, self.setting.timer);
         let (sums, scores) = (&mut self.sums, &mut self.scores[..fresh.len()]);
@@ -471,8 +472,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// If the search uses codes of one precision and the number of seeds is above 0, starts the
-    /// query from seeds. If the index has low codes, it finds the seeds by low codes. Returns
-    /// whether the query was started.
+    /// query from seeds. If the index has low codes, the search finds the seeds by low codes.
+    /// Returns whether the query was started.
     pub(super) fn begin_at_seeds(&mut self) -> bool {
         let Some(seeding) = &mut self.seeding else {
             return false;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   a node is expanded ──record──> its distance, at once, though whole-page search ranks later
-//!   a page is shared   ──codes elsewhere──> distances of all its nodes; the list may have
+//!   a page is ranked   ──codes elsewhere──> distances of all its nodes; the list may have
 //!                                           estimates of some
 //!   seeds of the navigation graph ──> their distances are known
 //! ```
@@ -15,8 +15,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     /// Takes the nearest candidate that has not been requested, with `on_their_way` reads in
     /// flight. If the search may stop early, the candidate must have promise. If the search has a
     /// recall target, the candidate must be within the depth. A candidate that does not match the
-    /// filter must be one of the nearest candidates that do not match
-    /// ([`Frontier::take_unread_among`]).
+    /// filter must be among the nearest of such candidates ([`Frontier::take_unread_among`]).
     #[inline]
     pub(crate) fn take(&mut self, on_their_way: usize) -> Option<u64> {
         if let Some(bounds) = self.ranking.promise.bounds(on_their_way) {
@@ -55,9 +54,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Requests the vectors of the best candidates before it requests lists. If vectors are apart
-    /// from lists, a search that may stop early needs exact distances soon. Returns the number of
-    /// vector reads in flight. The search has as many fewer reads for lists.
+    /// Requests the vectors of the best candidates before the search requests lists. If vectors are
+    /// apart from lists, a search that may stop early needs exact distances soon. Returns the
+    /// number of vector reads in flight, by which the search reduces its reads of lists.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
@@ -87,7 +86,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Ranks a candidate during the walk.
     pub(super) fn rank_on_the_path(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         let distance = self.rank(key, record)?;
         self.note(key, distance);
@@ -95,14 +93,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 
     /// Ranks a candidate when it is expanded, in a search that ranks whole pages and may stop
-    /// early. Without an early stop, such a search ranks after the walk.
+    /// early. A search that ranks whole pages and may not stop early ranks after the walk.
     pub(super) fn rank_early(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         if !N::CODES {
             self.rank_on_the_path(key, record)?;
             self.ranked.push(key);
             return Ok(());
         }
-        // The node was ranked when its page was shared.
+        // The node was ranked together with its page.
         let node = node_of(key);
         let mut shared = self.distances.iter().rev();
         if let Some(&(_, distance)) = shared.find(|&&(shared, _)| shared == node) {
@@ -112,8 +110,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Learns from the exact distance of a candidate. Does nothing if the candidate may not be a
-    /// result, or if the search has learned from this candidate before.
+    /// Learns from the exact distance of a candidate. Does nothing if the candidate is excluded
+    /// from the results, or if the search has learned from this candidate before.
     pub(super) fn note(&mut self, key: u64, distance: Option<f32>) {
         if !self.ranking.promise.is_on() {
             return;
