@@ -1,5 +1,5 @@
-//! The composition of a layout: its stores and their abilities. Code that depends on the layout
-//! uses the composition. Only a search uses the constants of the pages ([`NodePages`]) instead.
+//! The composition of a layout: its stores and their properties. Code that depends on the layout
+//! uses the composition. Searches alone use the constants of the pages ([`NodePages`]) instead.
 
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
@@ -48,8 +48,8 @@ pub(crate) enum Made {
 pub(crate) type FixedFormatOf = fn(&Manifest) -> Result<Box<dyn FixedFormat>, Error>;
 
 /// A function that returns the bytes on storage of a record of fixed size, including its share of
-/// unused space. The arguments are the element type, the dimension, the degree, the bytes of a
-/// neighbour's code and the number of nodes.
+/// the page's unused space. The arguments are the element type, the dimension, the degree, the
+/// bytes of a neighbour's code and the number of nodes.
 pub(crate) type RecordBytes = fn(Element, usize, usize, usize, u64) -> f64;
 
 /// The form of the records on pages of lists.

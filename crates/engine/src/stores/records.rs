@@ -24,7 +24,8 @@ pub(crate) trait PageFormat {
         0
     }
 
-    /// The format as a fixed one, if a node's page follows from its number.
+    /// Returns this format as a [`FixedFormat`], if the page of a node follows from the node's
+    /// number.
     fn as_fixed(&self) -> Option<&dyn FixedFormat> {
         None
     }
@@ -44,8 +45,8 @@ pub(crate) trait PageFormat {
     ///
     /// `bytes` may continue with following pages, which have the end of the last record. If that
     /// record is incomplete, only this record is refused. `nodes` is the number of nodes of the
-    /// index. On a fixed page, the number of records must fit it. If `nodes` is `None`, any number
-    /// of records is accepted.
+    /// index. On a fixed page, the number of records must fit this number. If `nodes` is `None`,
+    /// any number of records is accepted.
     fn read<'p>(
         &'p self,
         page: u64,

@@ -1,5 +1,5 @@
-//! Slotted pages: the common part of the pages of packed and layered indexes, of pages of lists,
-//! and of segments. A directory gives the page of a node.
+//! Slotted pages: the code that packed pages, layered pages, pages of lists, and segments have in
+//! common. A directory gives the page of a node.
 
 use std::borrow::Cow;
 

@@ -1,9 +1,10 @@
-//! Scatter: the number of reads for a probed cluster, divided by the number of reads for it after
-//! the build. It is measured if vectors are in groups.
+//! Scatter: the mean number of reads for a probe of a cluster, divided by the mean number after the
+//! build. It is measured if vectors are in groups.
 //!
 //! ```text
-//!   as built    its group with the numbers of the others, then the others, near ones in one read
-//!   rewritten   the numbers of all its members,           then all of these, near ones in one read
+//!   cluster     the first read has                     further reads have
+//!   as built    its group, and the numbers of strays   the strays, near ones in one read
+//!   rewritten   the numbers of all its members         the members, near ones in one read
 //! ```
 //!
 //! If the members of a cluster changed after the build, its posting list has no group, and vectors
@@ -24,7 +25,8 @@ use crate::filter::NodeSet;
 /// The most clusters in a sample.
 const SAMPLE: u32 = 64;
 
-/// The number of vectors in a stretch of a set, and the most stretches in a sample.
+/// A sample of a set has at most `STRETCHES` stretches, each with `STRETCH` consecutive nodes of
+/// the set.
 const STRETCH: usize = 128;
 const STRETCHES: u64 = 16;
 
@@ -61,9 +63,9 @@ impl ClusterStores {
         Ok(Some(now / built))
     }
 
-    /// Returns the approximate number of reads that take as long as reading each vector of a set by
-    /// itself. Vectors that are stored near each other share a read, which counts once for each
-    /// block of its bytes. Stretches of a large set are a sample of the set.
+    /// Estimates the number of reads that return all vectors of a set without posting lists.
+    /// Vectors that are stored near each other share a read, which counts once for each block of
+    /// its bytes. In a large set, a sample of stretches is counted.
     pub(crate) fn reads_of(&self, nodes: &NodeSet) -> f64 {
         let all = nodes.len();
         let (stretches, stretch) = match all <= STRETCHES * STRETCH as u64 {

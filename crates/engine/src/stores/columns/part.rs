@@ -20,7 +20,7 @@ const AT_ONCE: usize = 1 << 16;
 fn add_all(nodes: &mut Vec<u32>, out: &mut RoaringBitmap) {
     nodes.sort_unstable();
     // A node may be in the list twice, because it has two values, or because the part is damaged.
-    // It counts once.
+    // Each node counts once.
     nodes.dedup();
     if let Ok(set) = RoaringBitmap::from_sorted_iter(nodes.drain(..)) {
         *out |= set;

@@ -20,9 +20,9 @@ use super::write::Stream;
 use crate::Error;
 use crate::sorter::{Sorted, Sorter};
 
-/// `GROUPS` is the approximate number of groups in all columns of a segment. The next two constants
-/// are the most and the least groups of one column. The first key of each group is in memory while
-/// the segment is open.
+/// `GROUPS` is the approximate number of groups of keys in all columns of a segment. The next two
+/// constants are the most and the least groups of one column. The first key of each group is in
+/// memory while the segment is open.
 const GROUPS: usize = 16 << 10;
 const MOST_GROUPS: usize = 1 << 10;
 const LEAST_GROUPS: usize = 16;

@@ -155,8 +155,8 @@ impl View {
         stored
     }
 
-    /// Returns the nodes whose newest row in segments matches an atom. Nodes with new rows are left
-    /// out.
+    /// Returns the nodes whose newest row in segments matches an atom, which is one condition of a
+    /// filter. Nodes with new rows are left out.
     fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
         let asked = Asked::of(atom);
         let mut masked: RoaringBitmap = self.new.nodes().collect();

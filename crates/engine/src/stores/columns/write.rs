@@ -178,8 +178,8 @@ impl<'a> SegmentWriter<'a> {
         self.stream.push(row)
     }
 
-    /// Writes the tables after the rows, and the index part. Then opens both files, since this must
-    /// not fail after the checkpoint is committed.
+    /// Writes the tables after the rows, and the index part. Then opens both files, since opening
+    /// must not fail after the checkpoint is committed.
     ///
     /// # Errors
     /// The files cannot be written or opened again, or the segment has more columns than allowed.

@@ -121,7 +121,7 @@ impl Layout {
         Self::Grouped,
     ];
 
-    /// The composition of this layout: its stores, with their abilities.
+    /// The composition of this layout: its stores, with their properties.
     pub(crate) fn composition(self) -> &'static Composition {
         match self {
             Self::Coupled => &coupled::COMPOSITION,

@@ -264,8 +264,8 @@ pub(crate) enum Standing {
     On(u64),
     /// The node is moving from one page to another.
     Moves,
-    /// The node has no page, since its insert is not finished or was given up. The insert was not
-    /// acknowledged.
+    /// The node has no page, since its insert is not finished or was given up. In both cases, the
+    /// insert was not acknowledged.
     NotYet,
 }
 
@@ -416,7 +416,7 @@ impl Placement {
         NOWHERE
     }
 
-    /// Records that the record of a node is on `page` from now on. This page is in
+    /// Notes that the record of a node is on `page` from now on. This page is in
     /// [`unwritten`](Placement::unwritten). During a move, `page` is [`NOWHERE`] for a short time.
     pub(crate) fn relocate(&self, node: u32, page: u32) {
         // The node is removed from the cache before its new page is stored. The node may have been

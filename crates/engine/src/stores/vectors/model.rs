@@ -51,7 +51,7 @@ impl VectorModel {
         }
     }
 
-    /// Whether vectors may be coded against the base of their chunk.
+    /// Whether vectors may be coded as differences from the base of their chunk.
     pub(crate) fn has_bases(&self) -> bool {
         match self {
             Self::Whole(model) => model.codec() == VectorCodec::Huffman,
