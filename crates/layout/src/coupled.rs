@@ -260,8 +260,9 @@ impl<'a> PageView<'a> {
     ///
     /// Returns an error if the bytes are not one page long, or the count of records is impossible.
     /// A page of consecutive nodes is also refused if `expected` is another count, or 0. With
-    /// `verify`, the checksums of its blocks are checked, and that a relocated page has each node
-    /// once. Without `verify`, damaged bytes cause no panic, but give wrong values.
+    /// `verify`, the method also checks the checksums of the page's blocks, and that a relocated
+    /// page has each node once. Without `verify`, damaged bytes cause no panic, but give wrong
+    /// values.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -668,7 +669,7 @@ mod tests {
         assert_eq!(page[40..46], [4, 3, 2, 1, 2, 1]);
         assert_eq!(page[76..80], [255; 4]);
         assert!(page[80..].iter().all(|&byte| byte == 0));
-        // The expected count of a page of the build does not matter.
+        // On a relocated page, the expected count does not matter.
         for expected in [None, Some(0), Some(2), Some(77)] {
             let view = PageView::open(&shape, &page, 0, expected, true, "g").unwrap();
             assert!(view.is_relocated());

@@ -16,10 +16,9 @@
 //! blocks and no other data in memory. It guesses a block from the least and the largest id, and
 //! the block's ids bound the next guess.
 //!
-//! An encoding of differences of ids, with nodes in as few bits as possible, would take 4 bytes a
-//! vector instead of 12 if ids are close to each other. If ids are hashes, it would save nothing.
-//! But then blocks would have different numbers of entries, and every reader and check would have
-//! to decode them.
+//! If ids are close to each other, differences of ids, with nodes in as few bits as possible, would
+//! take 4 bytes a vector instead of 12. Differences of hashes would save nothing. Such blocks would
+//! have different numbers of entries, and every reader and check would have to decode them.
 //!
 //! If the ids are row numbers (each number below the number of vectors, once) and nodes have
 //! another order, the file stores *nodes alone* (from format version 2 on): entry `i` is the node

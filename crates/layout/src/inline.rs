@@ -23,8 +23,8 @@
 //!      .     c*R  their codes, c bytes each, in the same order; unused ones are zero
 //! ```
 //!
-//! A record is not padded after its last code, since with padding one record less could fit on a
-//! page. If c * R is not a multiple of 4, all records of a page except the first may begin at any
+//! A record is not padded after its last code, since padding could reduce the number of records on
+//! a page. If c * R is not a multiple of 4, all records of a page except the first may begin at any
 //! byte.
 //!
 //! A node's code is stored with every list that contains the node. So a record is often several
@@ -351,7 +351,8 @@ pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize)
     if InlineShape::new(element, dim, degree, code_bytes).is_err() {
         return Vec::new();
     }
-    // The bytes of a record for neighbours and codes, if so many records are to fit so many blocks.
+    // The bytes of a record for neighbours and codes, if `records` records must fit into `blocks`
+    // blocks.
     let fixed = geometry::record_bytes(element, dim, 0, 0);
     let lists =
         |blocks: usize, records: usize| (geometry::room(blocks) / records).saturating_sub(fixed);

@@ -15,7 +15,7 @@
 //! ├── packed           packed: vector and list side by side, encoded                (slotted)
 //! ├── adjacency        decoupled: the encoded lists                                 (slotted)
 //! ├── vectors-0 ..     decoupled: the encoded vectors; a file for each segment      (slotted)
-//! ├── inline           inline: as coupled, with the codes of a list's nodes         (inline)
+//! ├── inline           inline: as coupled, with the codes of the neighbours         (inline)
 //! │
 //! │   the vectors of a cluster index, without pages: [header block][bytes]..        (clusters)
 //! ├── replicated       all members of each cluster, with their vectors

@@ -115,7 +115,7 @@ pub struct LogShape {
 }
 
 impl LogShape {
-    /// Vectors of `dim` elements.
+    /// The shape for vectors of `dim` elements.
     ///
     /// # Errors
     /// If the dimension is zero or above [`MAX_DIMENSION`].

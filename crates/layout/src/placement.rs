@@ -96,8 +96,8 @@ impl PlacementFile {
         at.is_ok_and(|at| node < self.deleted[at].1)
     }
 
-    /// Encodes the payload. [`PlacementFile::decode`] refuses it if the fields contradict each
-    /// other.
+    /// Encodes the payload. If the fields contradict each other, [`PlacementFile::decode`] refuses
+    /// the payload.
     pub fn encode(&self) -> Vec<u8> {
         let words = 4 * (self.page_of.len() + self.added.len())
             + RANGE * self.ids.len()
@@ -247,8 +247,8 @@ fn check_added(
     for (page, &first) in added.iter().enumerate() {
         let next = added.get(page + 1).copied().unwrap_or(nodes);
         let begun = page > 0 && runs.has(page as u64 - 1);
-        // The first page begins at the build's end. If no node starts on a page after the last
-        // node, no later page may have one.
+        // The first page begins at the build's end. Pages on which no node starts may follow the
+        // last node, and then no later page may have a node.
         let starts = first < nodes || (begun && first == nodes && next == nodes);
         if first < least || !starts || (page == 0 && first > built) {
             let expected = match page {

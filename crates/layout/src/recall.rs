@@ -47,7 +47,7 @@ pub enum Searched {
     /// Walks of the graph, best-first or pipelined, which find the same vectors.
     #[default]
     Walk,
-    /// PRESS, with codes of two precisions.
+    /// PRESS, the search of DistVS, with codes of two precisions.
     Press,
     /// Probes of clusters.
     Probes,
@@ -66,8 +66,8 @@ pub struct RecallFile {
     /// The kind of searches.
     pub searched: Searched,
     /// Whether the program chose the queries, as a build does: rows of the index, and vectors
-    /// derived from rows. Such queries predict later queries less well than queries that a user
-    /// gave.
+    /// derived from rows. Such queries predict the recall of later queries less well than a user's
+    /// queries do.
     pub by_build: bool,
     /// The list sizes that were measured, rising. In a cluster index, numbers of probes.
     pub lists: Vec<u32>,

@@ -1,5 +1,5 @@
 //! Reads and writes the pages of a [geometry](crate::geometry): the count of records, and the id,
-//! vector and list of each record. This module does not interpret the bytes after a list. After its
+//! vector and list of each record. This module does not interpret the bytes after a list. After the
 //! count, a page has a mark of two bytes. The meaning of the mark depends on the kind of the file;
 //! nearly all kinds have a mark of zero.
 

@@ -318,7 +318,7 @@ impl StreamReader {
         &self.header
     }
 
-    /// The length of the payload in bytes. The value comes from the file: before you allocate so
+    /// The length of the payload in bytes. The value comes from the file. Before you allocate so
     /// many bytes, compare the value with the expected length, or with the file's length on disk.
     pub fn payload_length(&self) -> u64 {
         self.payload

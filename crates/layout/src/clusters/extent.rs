@@ -123,7 +123,7 @@ impl ExtentBuilder {
         (self.records, self.own) = (0, 0);
     }
 
-    /// Appends vector `node`. `own` is whether no other cluster is nearer to the vector. The caller
+    /// Appends vector `node`. `own` says that no other cluster is nearer to the vector. The caller
     /// must append such vectors first. In a group, vectors come in the order of their numbers, and
     /// `own` is true for all of them.
     ///

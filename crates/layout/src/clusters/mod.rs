@@ -70,7 +70,7 @@ pub struct ClusterShape {
 }
 
 impl ClusterShape {
-    /// The number of bytes of an external id, if all ids are below `next`. `are_numbers` is whether
+    /// The number of bytes of an external id, if all ids are below `next`. `are_numbers` says that
     /// the ids are the numbers of the vectors.
     pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
         match (are_numbers, next) {

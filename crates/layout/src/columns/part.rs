@@ -1,9 +1,10 @@
 //! The index part of a segment of columns: the nodes of each value. It is derived from the
 //! segment's rows, and can be rebuilt from them.
 //!
-//! Payload of a [stream] of kind `Columns`, little-endian. Its fields are the positions of two
-//! parts in the payload, each an offset u64 and a length u32: the set of nodes with a row in the
-//! segment, and the directory. Sets of nodes are Roaring bitmaps in their portable format.
+//! Payload of a [stream] of kind `Columns`, little-endian. The fields of the header are the
+//! positions of two parts in the payload, each an offset u64 and a length u32: the set of nodes
+//! with a row in the segment, and the directory. Sets of nodes are Roaring bitmaps in their
+//! portable format.
 //!
 //! ```text
 //! postings, groups, sets   in any order; the directory has their positions
@@ -165,7 +166,8 @@ pub struct Group {
     pub span: Span,
     /// The number of keys of the group.
     pub keys: u32,
-    /// The sum of the nodes over the keys of the group. A node with two of the keys counts twice.
+    /// The number of pairs of a key of the group and a node. A node with two of the keys counts
+    /// twice.
     pub nodes: u64,
 }
 

@@ -30,7 +30,7 @@ pub enum FileKind {
     Inline = 11,
     /// The entry points of an inline index and their codes, a byte string ([`crate::entries`]).
     Entries = 12,
-    /// Inserts and deletes in order ([`crate::log`]); one file for each number.
+    /// Inserts and deletes in order ([`crate::log`]); one file for each number of a log.
     Log = 13,
     /// The pages of rewritten nodes, and facts about vectors that were inserted after the build, a
     /// byte string ([`crate::placement`]).

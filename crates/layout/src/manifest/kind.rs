@@ -117,8 +117,8 @@ impl IndexKind {
     pub fn navigation_nodes(&self) -> u64 {
         match self {
             Self::Graph(facts) => facts.navigation.as_ref().map_or(0, |graph| graph.nodes),
-            // A cluster index cannot be searched without the navigation graph over its heads, so
-            // that graph does not count.
+            // The graph over the heads is a part of every cluster index, and not optional, so it
+            // does not count.
             Self::Cluster(_) => 0,
         }
     }

@@ -179,8 +179,8 @@ impl SlottedBuilder {
     }
 
     /// Appends a node if it fits: external id, encoded list, encoded vector. Returns `false`, and
-    /// changes nothing, if it does not fit. An empty page accepts any record that is at most as
-    /// large as the shape's largest.
+    /// changes nothing, if it does not fit. An empty page accepts any record up to the largest
+    /// record of the shape.
     ///
     /// If records [span pages](SlottedShape::runs_on), a record also fits if enough of its first
     /// bytes fit. Its remaining bytes go to the next page, see [`SlottedBuilder::goes_on`].
