@@ -153,7 +153,7 @@ impl NestedModel {
     /// Returns the steps that are worth a trial for vectors that resemble the sample: at least one,
     /// coarsest first. For floats, the first step is about half the standard deviation of an
     /// element from the mean of its dimension. Each next step is half of the step before, down to
-    /// an eighth of the first step. With steps below that, some elements would be too far from the
+    /// an eighth of the first step. With smaller steps, some elements would be too far from the
     /// median. The deviation is the median over all dimensions, since a few dimensions may be much
     /// wider.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
