@@ -19,7 +19,7 @@
 //!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes     1.5 b bytes in all
 //! ```
 //!
-//! Any vector could be taken for m. With this one, rounding loses no accuracy if vectors are near
+//! Any vector could be taken for m. With the mean, rounding loses no accuracy if vectors are near
 //! each other and far from the origin.
 //!
 //! So one kernel ranks nested low parts like any product-quantised codes. It also ranks whole
@@ -288,8 +288,8 @@ impl PairedQuantizer {
     /// estimate by the [low part](PairedQuantizer::low), and the code's
     /// [correction](PairedQuantizer::correction).
     ///
-    /// This is for a caller that gets the estimates by low parts from elsewhere. For separate
-    /// codes, the table gives the whole estimate by the high code.
+    /// A caller that gets the estimates by low parts from elsewhere needs only this table. For
+    /// separate codes, the table gives the whole estimate by the high code.
     ///
     /// # Panics
     /// If `query` is not as long as a vector.

@@ -10,7 +10,8 @@ use crate::aligned::AlignedFloats;
 use crate::kernel::{Routines, all_below};
 
 /// A table of partial distances, filled by
-/// [`ProductQuantizer::table`](crate::ProductQuantizer::table). To fill it again allocates nothing.
+/// [`ProductQuantizer::table`](crate::ProductQuantizer::table). Filling the table again allocates
+/// no memory.
 #[derive(Clone)]
 pub struct DistanceTable {
     /// `code_bytes` times 256 entries.

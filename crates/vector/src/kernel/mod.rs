@@ -1,5 +1,5 @@
-//! Distance kernels. There is one [`Kernel`] for each metric, element type and instruction set. It
-//! is chosen before a loop and called through a pointer.
+//! Distance kernels. There is one [`Kernel`] for each metric, element type and instruction set. A
+//! caller chooses a kernel before a loop, and calls it through a pointer.
 //!
 //! | module | contents |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `codes` | the same for product quantisation |
 //! | `plain`, `avx2`, `avx512`, `neon` | the primitives of one instruction set |
 //!
-//! A new instruction set is one file and one line in [`Routines::of`].
+//! A new instruction set needs a file, and a line in [`Routines::of`].
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -41,7 +41,8 @@ struct Shapes {
 const METRICS: usize = Metric::ALL.len();
 
 /// All functions of one instruction set. They are unsafe to call: the processor must have the set,
-/// and the pointers must satisfy the functions of the same names in [`body`] and [`codes`].
+/// and the pointers must meet the conditions of the functions of the same names in [`body`] and
+/// [`codes`].
 pub(crate) struct Routines {
     /// Indexed by the code of the element type, then by the code of the metric.
     shapes: [[Shapes; METRICS]; Element::ALL.len()],
@@ -227,7 +228,7 @@ impl Kernel {
     pub const NARROW_LARGEST: i8 = 63;
 
     /// A kernel for squared Euclidean distances between rows of `i8` from -63 to 63. It is faster
-    /// than the kernel for all `i8`. For rows with other elements the results are meaningless.
+    /// than a kernel for any `i8`. For rows with other elements the results are meaningless.
     ///
     /// # Panics
     ///
