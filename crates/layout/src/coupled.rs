@@ -187,7 +187,7 @@ impl PageBuilder {
         self.len() == 0
     }
 
-    /// Whether the page has no room for another record.
+    /// Whether the page has no space for another record.
     pub fn is_full(&self) -> bool {
         self.records.is_full()
     }

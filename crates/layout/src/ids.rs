@@ -17,8 +17,9 @@
 //! the block's ids bound the next guess.
 //!
 //! If ids are close to each other, differences of ids, with nodes in as few bits as possible, would
-//! take 4 bytes a vector instead of 12. Differences of hashes would save nothing. Such blocks would
-//! have different numbers of entries, and every reader and check would have to decode them.
+//! take 4 bytes a vector instead of 12. Differences of hashes would save nothing. Blocks of
+//! differences would have different numbers of entries, and every reader and check would have to
+//! decode them.
 //!
 //! If the ids are row numbers (each number below the number of vectors, once) and nodes have
 //! another order, the file stores *nodes alone* (from format version 2 on): entry `i` is the node

@@ -88,7 +88,7 @@ impl InlineShape {
         }
         let codes = degree.saturating_mul(code_bytes);
         let geometry = Geometry::new(element, dim, degree, codes)?;
-        // The first block must have room for the checksums of all blocks.
+        // The first block must have space for the checksums of all blocks.
         if geometry.blocks > MAX_BLOCKS {
             return Err(LayoutError::Shape {
                 what: "the length of a record in bytes",
@@ -177,7 +177,7 @@ impl InlineBuilder {
         self.len() == 0
     }
 
-    /// Whether the page has no room for another record.
+    /// Whether the page has no space for another record.
     pub fn is_full(&self) -> bool {
         self.records.is_full()
     }

@@ -54,8 +54,9 @@ pub const FORMAT_VERSION: u32 = 4;
 /// Reader feature bit of an index with records that were rewritten after the build. Such an index
 /// has the key `placement`. A reader that ignores the bit would read outdated records.
 pub const PLACEMENT: u64 = 1;
-/// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]). A reader that
-/// ignores the bit would assign records to wrong nodes, and read dead records as live vectors.
+/// Reader feature bit of an index with segments whose files a merge left unchanged ([`KeptFacts`]).
+/// A reader that ignores the bit would assign records to wrong nodes, and read dead records as live
+/// vectors.
 pub const KEPT: u64 = 2;
 /// Reader feature bit of an index that was built without vectors. The only record of its build is a
 /// placeholder, which is dead from the beginning and has the external id 2^64 - 1. No vector has

@@ -16,10 +16,10 @@
 //!
 //! From format version 2 on, vectors may be *rounded* if the elements of the index are larger than
 //! a byte: each element is then a signed byte, in steps of one size. A reader recognises rounded
-//! vectors by their length in bytes, which equals the dimension. Then four bytes are inserted at
-//! offset 16, before the sampled nodes: the step, an f32 above 0. Rounding saves memory, since the
-//! graph stays in memory while the index is open. The distances of rounded vectors suffice, since a
-//! search uses them only to choose the nodes that it starts from.
+//! vectors by their length in bytes, which equals the dimension. If vectors are rounded, four bytes
+//! are inserted at offset 16, before the sampled nodes: the step, an f32 above 0. Rounding saves
+//! memory, since the graph stays in memory while the index is open. The distances of rounded
+//! vectors suffice, since a search uses them only to choose the nodes that it starts from.
 
 use crate::error::LayoutError;
 

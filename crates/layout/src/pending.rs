@@ -2,7 +2,7 @@
 //! change waits until its page is written.
 //!
 //! An index that takes direct inserts writes a page when enough changes of its lists wait. At a
-//! checkpoint, the waiting changes are stored here. The log has these changes too, but the
+//! checkpoint, the waiting changes are stored in this file. The log has these changes too, but the
 //! checkpoint removes this log.
 //!
 //! Payload of a [stream](crate::stream) of kind `Pending`, little-endian; vectors of `v` bytes:

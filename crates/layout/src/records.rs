@@ -47,7 +47,7 @@ impl RecordsBuilder {
         self.count
     }
 
-    /// Whether the page has no room for another record.
+    /// Whether the page has no space for another record.
     pub(crate) fn is_full(&self) -> bool {
         self.count == self.geometry.nodes_per_page
     }

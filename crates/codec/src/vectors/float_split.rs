@@ -182,7 +182,7 @@ impl FloatSplit {
     }
 
     /// Joins f32 floats that have all 16 bits in the low plane. This case is common, and the
-    /// compiler vectorises it.
+    /// compiler vectorises its loop.
     #[inline(always)]
     fn join_f32_full(&self, high: &[u8], low: &[u8], out: &mut [u8]) {
         let at = out.len() - self.dim;

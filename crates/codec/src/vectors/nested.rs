@@ -437,7 +437,8 @@ impl NestedModel {
                 .as_chunks_mut::<4>()
                 .0;
             for ((float, &number), &middle) in floats.iter_mut().zip(&*numbers).zip(middles) {
-                // This is exact: the values are whole numbers of half steps, below 2^16.
+                // The computation is exact, since the values are whole numbers of half steps, below
+                // 2^16.
                 let value = (f32::from(number as i8) + middle) * step;
                 *float = value.to_le_bytes();
             }

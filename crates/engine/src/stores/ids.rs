@@ -45,7 +45,7 @@ pub(crate) struct IdTable {
 /// entry, `Err` has the number of the entry before which the id would be inserted.
 pub(crate) type Found = Result<(u64, u32), u64>;
 
-/// The last block that was read, kept for look-ups nearby.
+/// The last block that was read, cached for look-ups nearby.
 pub(crate) struct LastBlock {
     number: Option<u64>,
     bytes: [u8; BLOCK],

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The format does not show which records are valid. A record that moved leaves its old bytes on
-//! its old page, and a segment that a merge kept has garbage records. Only tables say which records
-//! are valid. A traversal reads pages through [`NodePages`](super::NodePages) instead.
+//! its old page, and the file of a segment that a merge left unchanged has garbage records. Only
+//! tables say which records are valid. A traversal reads pages through
+//! [`NodePages`](super::NodePages) instead.
 
 use std::borrow::Cow;
 

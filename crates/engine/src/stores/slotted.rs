@@ -21,7 +21,7 @@ pub(crate) struct SlottedPages {
     pub(crate) directory: PageDirectory,
     /// The file's name in errors.
     pub(crate) file: String,
-    /// The placement, in the file of lists. It stays empty in a segment.
+    /// The placement of nodes, if this is the file of lists. In a segment, it stays empty.
     pub(crate) placement: Placed,
 }
 

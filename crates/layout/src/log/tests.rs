@@ -1,4 +1,4 @@
-//! Tests of records, marks and headers: round trips, and the rejection of damaged ones.
+//! Tests of records, marks and headers: round trips, and the rejection of damaged bytes.
 
 use super::marks::{MARK_BYTES, read_marks};
 use super::*;
@@ -441,7 +441,7 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
             assert_eq!(found, Some(missing(behind)), "{first} to {behind}");
         }
     }
-    // No record follows the last one, but a record is found where the last one began.
+    // The search finds no record after the last record, but a record where the last record begins.
     let mut gap = Gap::behind(shape(), missing(19), len);
     assert_eq!(gap.search(&whole[starts[19] + 8..], true), None);
     let mut gap = Gap::before_any(shape(), missing(19), len);

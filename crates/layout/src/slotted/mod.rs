@@ -50,8 +50,8 @@
 //! In files of kind `Vectors` of version 2, a page is one block. If a record does not fit the free
 //! end of a page, the record *spans* pages: it continues on as many following pages as it needs. A
 //! free end of fewer than 256 bytes stays empty, since it is not worth the read of a second block.
-//! `k` in the header is the most pages that a record may span. Such a page differs from the table
-//! above in these fields:
+//! `k` in the header is the most pages that a record may span. A page of such a file differs from
+//! the table above in these fields:
 //!
 //! ```text
 //! offset    size  contents (page)
@@ -156,8 +156,8 @@ impl Holds {
 pub struct SlottedFacts {
     /// The node of the file's first record.
     pub first: u32,
-    /// Records in the file: nodes `first..first + nodes`. For a segment of vectors that a merge
-    /// kept, these are the numbers at the time of writing ([`crate::chunks`]).
+    /// Records in the file: nodes `first..first + nodes`. For a segment of vectors whose file a
+    /// merge left unchanged, these are the numbers at the time of writing ([`crate::chunks`]).
     pub nodes: u64,
     /// Pages of the file.
     pub pages: u64,

@@ -54,7 +54,7 @@ pub(super) struct StreamFile {
     pub(super) file: String,
 }
 
-/// The bytes that were last read from a payload, kept for reads nearby.
+/// The bytes that were last read from a payload, cached for reads nearby.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     /// The offset of these bytes in the payload.

@@ -464,7 +464,7 @@ pub(crate) fn name_segment(manifest: &mut Manifest, files: &[FileEntry; 2], gone
     manifest.writer_features |= stratann_layout::manifest::COLUMNS;
 }
 
-/// The bytes that were last read from each segment, kept for reads nearby.
+/// The bytes that were last read from each segment, cached for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     each: Vec<RowWindows>,

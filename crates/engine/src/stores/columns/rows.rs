@@ -30,7 +30,7 @@ pub(crate) struct RowsReader {
     ids: (u64, u64),
 }
 
-/// The bytes that were last read from each part of a file, kept for reads nearby.
+/// The bytes that were last read from each part of a file, cached for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct RowWindows {
     entries: Window,

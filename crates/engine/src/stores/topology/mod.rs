@@ -41,7 +41,7 @@ use super::{Composition, NodePages, clusters};
 use crate::Error;
 use crate::plan::PageFile;
 
-/// The layout of an index: the way in which it stores the list and the vector of a node.
+/// The layout of an index: the form in which it stores the list and the vector of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {

@@ -14,7 +14,8 @@
 //! bytes.
 //!
 //! Pending changes can be computed again from the vectors in the log, so their loss costs only
-//! time. Each search applies them to the lists that it reads, so searches see the changes at once.
+//! time. Each search applies the pending changes to the lists that it reads, so searches see the
+//! changes at once.
 //!
 //! If codes are beside lists (`inline`), a search needs the code of an added neighbour too. So the
 //! codes of neighbours to add are also in memory, and a list and its codes are updated together. In
