@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A block's number is its offset in the file divided by 4096; the header block has number 0. The
-//! checksum covers the number too. So a block at a wrong place is refused, although its bytes are
+//! checksum covers the number too. So a block at a wrong offset is refused, although its bytes are
 //! intact.
 //!
 //! A page may consist of several consecutive blocks. The first block of a page has the checksums of

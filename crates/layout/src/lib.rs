@@ -45,7 +45,7 @@
 //! ```
 //!
 //! All integers are little-endian. Each 4 KiB block of each file has its own crc32c checksum,
-//! seeded with the block's number in its file. So a block at a wrong place is found as surely as a
+//! seeded with the block's number in its file. So a block at a wrong offset is found as surely as a
 //! flipped bit. Three structures are not blocks, and have checksums of their own: a record of a
 //! log, and a posting list and a vector of a cluster index. Each byte table is documented once, in
 //! the module that reads it.

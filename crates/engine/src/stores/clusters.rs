@@ -1,4 +1,4 @@
-//! The stores of an open cluster index: its heads in memory, and the places of its posting lists
+//! The stores of an open cluster index: its heads in memory, and the positions of its posting lists
 //! and vectors. In names of this module, *extent* means posting list.
 //!
 //! ```text
@@ -70,9 +70,9 @@ pub(crate) const GROUPED: Composition = composition(
 /// The most bytes in one read of several single vectors. One vector may be longer.
 const MOST_BYTES: usize = 64 << 10;
 /// If the gap between two vectors has at most this many bytes, one read covers both vectors. By the
-/// device models, a request to an SSD takes as much time as the transfer of this many bytes. A
-/// request over RDMA takes two thirds of this time, and a request to CXL or NVM almost none. But
-/// each request also costs CPU time, which limits searches on CXL and NVM.
+/// models of devices in `stratann-tier`, a request to an SSD takes as much time as the transfer of
+/// this many bytes. A request over RDMA takes two thirds of this time, and a request to CXL or NVM
+/// almost none. But each request also costs CPU time, which limits searches on CXL and NVM.
 const GAP: u64 = 1 << 10;
 
 /// A file that is read in units of bytes, and not of pages.
@@ -103,7 +103,7 @@ impl ByteFile {
     }
 }
 
-/// The place where a build stored its vectors.
+/// The location of a build's vectors.
 pub(crate) enum Vectors {
     /// Each vector, with its number, is in the posting lists of all its clusters.
     Replicated,
@@ -131,7 +131,7 @@ struct MemberFile {
     numbers: Range<u32>,
 }
 
-/// The place of a cluster's posting list.
+/// The position of a cluster's posting list.
 #[derive(Clone, Copy)]
 pub(crate) struct ExtentAt {
     /// The index of the posting list's file.
@@ -149,7 +149,7 @@ struct Packed {
     bytes: u32,
 }
 
-/// The place of a vector that is read without its posting list.
+/// The position of a vector that is read without its posting list.
 #[derive(Clone, Copy)]
 pub(crate) struct MemberAt {
     /// The index of the vector's file.
@@ -175,7 +175,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Returns the longest prefix of `places` that is worth one read, or `None` if `places` is
-    /// empty. The places must be in the order of node numbers.
+    /// empty. The positions must be in the order of node numbers.
     pub(crate) fn of(places: &[MemberAt]) -> Option<Run> {
         let begin = places.first()?;
         let (mut vectors, mut end) = (1, begin.offset + begin.bytes as u64);
@@ -205,7 +205,7 @@ pub(crate) struct ClusterStores {
     /// The shape of each file.
     shapes: Vec<ClusterShape>,
     kind: ExtentKind,
-    /// The place of the posting list of each cluster.
+    /// The position of the posting list of each cluster.
     places: Vec<Packed>,
     pub(crate) vectors: Vectors,
     /// The files of vectors that are in no group and are read without posting lists.
@@ -225,8 +225,8 @@ pub(crate) struct ClusterStores {
     clusters_built: u32,
     /// The changes since the build.
     amended: Option<AmendedFile>,
-    /// A sample of clusters, with the places of their posting lists after the build. It is empty if
-    /// vectors are not in groups.
+    /// A sample of clusters, with the positions of their posting lists after the build. It is empty
+    /// if vectors are not in groups.
     built_sample: Vec<(u32, ExtentAt)>,
 }
 
@@ -484,7 +484,7 @@ impl ClusterStores {
         }
     }
 
-    /// The place of a cluster's posting list.
+    /// The position of a cluster's posting list.
     pub(crate) fn place(&self, cluster: u32) -> ExtentAt {
         let place = &self.places[cluster as usize];
         ExtentAt {
@@ -513,8 +513,8 @@ impl ClusterStores {
         self.view_at(cluster, self.place(cluster), bytes, check)
     }
 
-    /// Does the same as [`view`](Self::view), for the posting list at the place `at`. `at` may be
-    /// the place of an earlier posting list of the cluster.
+    /// Does the same as [`view`](Self::view), for the posting list at `at`, which may be an earlier
+    /// posting list of the cluster.
     fn view_at<'b>(
         &'b self,
         cluster: u32,
@@ -633,7 +633,7 @@ impl ClusterStores {
         }
     }
 
-    /// The place of a vector, if it can be read without its posting list. The vector of the next
+    /// The position of a vector, if it can be read without its posting list. The vector of the next
     /// node follows directly, unless it is in another group or file.
     pub(crate) fn member_place(&self, node: u32) -> Option<MemberAt> {
         match &self.vectors {
@@ -644,7 +644,7 @@ impl ClusterStores {
         }
     }
 
-    /// Puts the places of `nodes` into `out`, up to the first vector that cannot be read without
+    /// Puts the positions of `nodes` into `out`, up to the first vector that cannot be read without
     /// its posting list. `nodes` must ascend.
     pub(crate) fn member_places(&self, nodes: &[u32], out: &mut Vec<MemberAt>) {
         out.clear();
@@ -664,7 +664,7 @@ impl ClusterStores {
         }
     }
 
-    /// The place of a vector of the build in its group.
+    /// The position of a vector of the build in its group.
     fn in_group(&self, groups: &Groups, node: u32, group: u32) -> MemberAt {
         let bytes = Members::new(self.shapes[0]).bytes();
         // The group is at the end of the posting list.
@@ -676,7 +676,7 @@ impl ClusterStores {
         }
     }
 
-    /// The place of a vector in a file of members.
+    /// The position of a vector in a file of members.
     fn in_file(&self, node: u32) -> Option<MemberAt> {
         let file = self.member_file(node)?;
         Some(MemberAt {
@@ -696,8 +696,8 @@ impl ClusterStores {
     }
 
     /// Returns all vectors that can be read without posting lists, in contiguous runs of at most
-    /// `most` bytes. A run has the numbers of its vectors, and the place of its first vector. The
-    /// result is empty if vectors are stored with each of their clusters.
+    /// `most` bytes. A run has the numbers of its vectors, and the position of its first vector.
+    /// The result is empty if vectors are stored with each of their clusters.
     pub(crate) fn member_runs(&self, most: usize) -> Vec<(Range<u32>, MemberAt)> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         if let Vectors::Grouped(_) = &self.vectors {
@@ -784,8 +784,8 @@ impl Groups {
     }
 }
 
-/// Returns the kind of the posting lists in a file of kind `kind`. Compositions have no other
-/// kinds, so the default is never used.
+/// Returns the kind of the posting lists in a file of kind `kind`. Compositions have only kinds of
+/// posting lists, so the default is never used.
 pub(crate) fn extent_kind(kind: FileKind) -> ExtentKind {
     ExtentKind::of(kind).unwrap_or(ExtentKind::Postings)
 }
@@ -801,7 +801,7 @@ fn others(kind: ExtentKind, members: u64, shape: ClusterShape) -> f64 {
     members.saturating_sub(with_their_cluster) as f64 / f64::from(shape.clusters.max(1))
 }
 
-/// Returns the places of a build's posting lists.
+/// Returns the positions of a build's posting lists.
 fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<Packed> {
     let offsets = table.offsets(kind).into_iter();
     offsets

@@ -130,7 +130,7 @@ impl IdTable {
         &self.file
     }
 
-    /// The number of ids, and the places of their entries.
+    /// The number of ids, and the positions of their entries.
     pub(crate) fn entries(&self) -> IdsFile {
         self.entries
     }

@@ -22,7 +22,7 @@
 //! - [`clusters`]: the stores of an open cluster index
 //! - [`roles`]: assigns a volume, and so a tier, to each role
 //! - [`slotted`]: the common part of all files of slotted pages
-//! - [`source`]: the places of a page's bytes, in the order in which a reader tries them;
+//! - [`source`]: the sources of a page's bytes, in the order in which a reader tries them;
 //!   [`resident`]: pages that the memory budget allows to keep in memory
 //!
 //! The compiler makes one version of a search for each layout ([`on_pages`]), so a hop needs no

@@ -80,7 +80,7 @@ pub(crate) trait NodePages: Send + Sync {
         Some(self.page_of(node))
     }
 
-    /// The place of a page in the file: offset and length in bytes.
+    /// The position of a page in the file: offset and length in bytes.
     fn place(&self, page: u64) -> (u64, usize);
 
     /// Returns a view of a page on its bytes. `check` verifies the checksums of the page.

@@ -26,7 +26,7 @@ pub(crate) struct SlottedPages {
 }
 
 impl SlottedPages {
-    /// Opens the file of lists, which has this kind.
+    /// Opens the file of lists, which is of kind `kind`.
     pub(crate) fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -57,7 +57,7 @@ impl SlottedPages {
         }
     }
 
-    /// The place of a page in the file: offset and length in bytes.
+    /// The position of a page in the file: offset and length in bytes.
     #[inline]
     pub(crate) fn place(&self, page: u64) -> (u64, usize) {
         (self.shape.file_offset(page), self.shape.page_bytes())

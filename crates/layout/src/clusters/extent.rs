@@ -110,7 +110,7 @@ impl ExtentBuilder {
     /// Empties the posting list. `others` is the code of the numbers of other members.
     ///
     /// # Panics
-    /// If `others` is not empty in a replicated file, which has no place for it.
+    /// If `others` is not empty in a replicated file, which does not store `others`.
     pub fn start(&mut self, others: &[u8]) {
         assert!(
             others.is_empty() || self.kind != ExtentKind::Replicated,

@@ -417,8 +417,8 @@ fn parts_make_the_same_quantiser() {
     let again = ProductQuantizer::from_parts(10, 3, centroids.clone()).unwrap();
     assert_eq!(again.centroids(), centroids);
     assert_eq!(again.memory_bytes(), 4 * 256 * 10);
-    // Chunks of 4, 3 and 3 elements, each `[256][width]`: the decoded values are the centroids at
-    // the code's places.
+    // Chunks of 4, 3 and 3 elements, each `[256][width]`: the decoded values are the centroids that
+    // the code's bytes number.
     let (code, mut decoded) = ([7, 200, 31], [0.0; 10]);
     again.decode(&code, &mut decoded);
     let chunk = |from: usize, width: usize, at: usize| &centroids[from + at * width..][..width];

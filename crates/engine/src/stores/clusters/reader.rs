@@ -42,8 +42,8 @@ impl<'a> ClusterReader<'a> {
         self.extent_at(cluster, self.stores.place(cluster))
     }
 
-    /// Does the same as [`extent`](Self::extent), for the posting list at a given place. `at` may
-    /// be the place of an earlier posting list of the cluster.
+    /// Does the same as [`extent`](Self::extent), for the posting list at `at`, which may be an
+    /// earlier posting list of the cluster.
     ///
     /// # Errors
     /// The posting list cannot be read, or is damaged.

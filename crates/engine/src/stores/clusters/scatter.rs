@@ -8,7 +8,7 @@
 //! ```
 //!
 //! If the members of a cluster changed after the build, its posting list has no group, and vectors
-//! of different checkpoints are in different places. So probes need more and more reads, although
+//! of different checkpoints are far from each other. So probes need more and more reads, although
 //! the files do not become larger than after a build.
 //!
 //! Reads are counted on a sample of clusters. The files of the build stay until the index is
@@ -37,8 +37,8 @@ fn even(clusters: u32) -> impl Iterator<Item = u32> {
 }
 
 impl ClusterStores {
-    /// Returns a sample of clusters, with the current places of their posting lists. It is empty if
-    /// vectors are not in groups.
+    /// Returns a sample of clusters, with the current positions of their posting lists. It is empty
+    /// if vectors are not in groups.
     pub(super) fn sample(&self) -> Vec<(u32, ExtentAt)> {
         let at = |cluster| (cluster, self.place(cluster));
         match self.kind {
@@ -47,9 +47,9 @@ impl ClusterStores {
         }
     }
 
-    /// Returns the mean number of reads for a cluster, divided by the mean number of reads after
-    /// the build, on samples. Each cluster is counted as if it were read alone. Returns `None` if
-    /// the index is unchanged since the build, or if vectors are not in groups.
+    /// Estimates the scatter by samples of clusters: the mean number of reads now, divided by the
+    /// mean number after the build. Each cluster is counted as if it were read alone. Returns
+    /// `None` if the index is unchanged since the build, or if vectors are not in groups.
     ///
     /// # Errors
     /// A cluster of the sample cannot be read, or is damaged.
@@ -75,7 +75,7 @@ impl ClusterStores {
         let (mut numbers, mut places) = (Vec::with_capacity(stretch), Vec::new());
         let (mut counted, mut reads) = (0, 0);
         for n in 0..stretches {
-            // A set has at most 2^32 nodes, so the product fits.
+            // A set has at most 2^32 nodes, so the product fits a `u64`.
             let Some(first) = nodes.nth(n * all / stretches) else {
                 break;
             };

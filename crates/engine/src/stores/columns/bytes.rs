@@ -94,7 +94,8 @@ impl StreamFile {
         Ok((StreamFile { reader, file }, found))
     }
 
-    /// Reads a part of the payload. By the header of the file, the payload must have this part.
+    /// Reads a part of the payload. According to the header of the file, the payload must have this
+    /// part.
     ///
     /// # Errors
     /// The part cannot be read, or is damaged.

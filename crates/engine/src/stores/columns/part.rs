@@ -97,7 +97,7 @@ impl PartReader {
         found.ok().map(|at| &self.columns[at])
     }
 
-    /// Reads the set of nodes at a place in the file.
+    /// Reads the set of nodes at a position in the file.
     fn set(&self, span: Span) -> Result<RoaringBitmap, Error> {
         let bytes = self.bytes.read(span.bytes())?;
         let mut rest = &bytes[..];

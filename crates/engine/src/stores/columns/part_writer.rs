@@ -119,7 +119,7 @@ pub(super) struct PartWriter<'a> {
     group_bytes: Vec<usize>,
     directory: Vec<PartColumn>,
     /// The nodes that have a value in the current column. After the first key of the column,
-    /// `exists_at` has the place of the written set of these nodes.
+    /// `exists_at` has the position of the written set of these nodes.
     exists: RoaringBitmap,
     values: u64,
     exists_at: Option<Span>,

@@ -71,7 +71,7 @@ impl Stream {
         Ok(stream.push(bytes, &mut |blocks| file.write(blocks))?)
     }
 
-    /// Appends a part of the payload, and returns its place.
+    /// Appends a part of the payload, and returns its position.
     pub(super) fn part(&mut self, bytes: &[u8]) -> Result<Span, Error> {
         let length = u32::try_from(bytes.len()).map_err(|_| {
             Error::call(

@@ -3,7 +3,7 @@
 //!
 //! - [`coupled`], [`csr`], [`inline`], [`packed`], [`layered`], [`lists`]: each has the pages of
 //!   one layout, with the code that opens them and the code that writes them in a build
-//! - [`placement`], [`pending`], [`counts`]: for an index that takes direct inserts: the places of
+//! - [`placement`], [`pending`], [`counts`]: for an index that takes direct inserts: the pages of
 //!   nodes, the pending changes, and the number of links to each new node
 //!
 //! A new layout of pages needs a file in this folder, and an entry in each list of this file: the

@@ -257,7 +257,7 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 /// so the node may be a result.
 const ON_ITS_WAY: u32 = u32::MAX - 1;
 
-/// The current place of a node.
+/// The current location of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The node is on this page, or waits to be written to it.
@@ -387,7 +387,7 @@ impl Placement {
         }
     }
 
-    /// The place of a node in the table.
+    /// The location of a node, by the table.
     pub(crate) fn standing(&self, node: u32) -> Standing {
         match self.page_of.get(node) {
             ON_ITS_WAY => Standing::Moves,

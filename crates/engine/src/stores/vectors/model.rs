@@ -14,7 +14,7 @@ pub(crate) enum VectorModel {
 }
 
 impl VectorModel {
-    /// Parses the model. `vectors` is the place of the vectors.
+    /// Parses the model. `vectors` says where the vectors are stored.
     pub(crate) fn from_bytes(bytes: &[u8], vectors: VectorsAt) -> Result<Self, CodecError> {
         Ok(match vectors {
             VectorsAt::Records | VectorsAt::Segments => {

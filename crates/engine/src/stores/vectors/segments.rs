@@ -12,7 +12,7 @@
 //! garbage.
 //!
 //! A record that does not fit the remaining space of its page continues on the next page. So the
-//! place of a vector is an [`Extent`]: the page on which it starts, and the pages on which it
+//! position of a vector is an [`Extent`]: the page on which it starts, and the pages on which it
 //! continues. One read returns all these pages.
 
 use std::ops::Range;
@@ -188,7 +188,7 @@ impl Segments {
             .flatten()
     }
 
-    /// The place of a node's vector.
+    /// The position of a node's vector.
     #[inline]
     pub(crate) fn place_of(&self, node: u32) -> Extent {
         let last = self.segments.len() - 1;
@@ -396,7 +396,7 @@ impl Segment {
         directory.is_last(node) && !self.kept.as_ref().is_some_and(dead_behind)
     }
 
-    /// The place of pages in the file: offset and length in bytes.
+    /// The position of pages in the file: offset and length in bytes.
     #[inline]
     pub(crate) fn span(&self, place: Extent) -> (u64, usize) {
         let (offset, size) = self.pages.place(place.page);
