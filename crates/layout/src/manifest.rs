@@ -17,7 +17,7 @@
 //! - version 2: the keys from `layout` to `measured`;
 //! - version 3: the keys from `codebook` to `build`;
 //! - version 4: `placement`;
-//! - reader feature bit 1: `kept` in a segment;
+//! - reader feature bit 1: `kept` in a segment; bit 2: `kind` and `cluster`;
 //! - writer feature bit 0: a file of ids; bit 1: `state`; bit 2: files of columns; bit 3: a file of
 //!   recall; bit 5: `drift` in the placement.
 //!
@@ -112,7 +112,7 @@ pub struct Manifest {
     /// Element type of the vectors.
     #[serde(with = "by_name")]
     pub element: Element,
-    /// The metric that the graph was built for.
+    /// The metric that the index was built for.
     #[serde(with = "by_name")]
     pub metric: Metric,
     /// The facts that only this kind of index has.

@@ -1,13 +1,12 @@
 //! The placement of an index: the pages of rewritten nodes, and facts about vectors that were
 //! inserted after its build.
 //!
-//! A build fills pages with consecutive nodes, so that a node's page follows from its number. A
-//! changed record is rewritten on a relocated page ([`crate::slotted`], [`crate::coupled`]), and
-//! new nodes are only on such pages. This file describes the nodes that a checkpoint adds to the
-//! build or rewrites.
+//! A build fills pages with consecutive nodes, and needs no table of this kind. A changed record is
+//! rewritten on a relocated page ([`crate::slotted`], [`crate::coupled`]), and new nodes are only
+//! on such pages. This file describes the nodes that a checkpoint adds to the build or rewrites.
 //!
 //! If the pages of the build are written in place and new nodes fill pages after them, a node's
-//! page still follows from its number. Then the file has no table of pages.
+//! page follows from its number, as after the build. Then the file has no table of pages.
 //!
 //! In a cluster index the file has only the ids that were inserted and deleted. The file then has
 //! no pages, no table and no codes, and its numbers of lists are 0. The positions of clusters are

@@ -1,7 +1,7 @@
 //! Reads and writes the pages of a [geometry](crate::geometry): the count of records, and the id,
 //! vector and list of each record. This module does not interpret the bytes after a list. After the
-//! count, a page has a mark of two bytes. The meaning of the mark depends on the kind of the file;
-//! nearly all kinds have a mark of zero.
+//! count, a page has a mark of two bytes. The meaning of the mark depends on the kind of the file.
+//! Nearly all pages have a mark of zero.
 
 use crate::block::{self, u16_at, u64_at};
 use crate::error::{LayoutError, check_zero};

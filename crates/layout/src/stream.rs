@@ -6,7 +6,7 @@
 //! last block     the payload's end, then zeros
 //! ```
 //!
-//! All files that do not consist of pages are such byte strings. Writer and reader work on pieces,
+//! Most files that do not consist of pages are such byte strings. Writer and reader work on pieces,
 //! so megabytes of codes are never in memory twice. The writer outputs sealed blocks when they are
 //! full, and the reader copies the payload directly into its final slice.
 

@@ -166,8 +166,8 @@ pub struct Group {
     pub span: Span,
     /// The number of keys of the group.
     pub keys: u32,
-    /// The number of pairs of a key of the group and a node. A node with two of the keys counts
-    /// twice.
+    /// The number of pairs of a node and one of its keys in the group. A node with two of the keys
+    /// counts twice.
     pub nodes: u64,
 }
 

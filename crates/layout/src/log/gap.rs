@@ -12,7 +12,7 @@ use crate::block::{u32_at, u64_at};
 /// many bytes. Without a limit, bytes that only look like records could make it slow.
 const EFFORT: u64 = 8;
 
-/// A position of a log without a record, and a search for the next record after it.
+/// A position of a log without a record, and the state of a search for the next record after it.
 #[derive(Debug, Clone)]
 pub struct Gap {
     shape: LogShape,

@@ -461,8 +461,8 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
 
 #[test]
 fn bytes_that_only_look_like_records_do_not_hold_up_a_search() {
-    // At each multiple of 8 a possible record with a possible sequence number begins: the length
-    // and [1, 0, 0, 0].
+    // From each multiple of 8 on, the bytes look like a record: the length and [1, 0, 0, 0] repeat,
+    // which also gives a possible sequence number.
     let shape = LogShape::new(Element::U8, 60_000).unwrap();
     let mut bytes = Vec::new();
     for _ in 0..200_000 {

@@ -66,7 +66,7 @@
 //! So the position of a page's first own record does not depend on the page before it. The page
 //! also shows whether its last record continues, and over how many pages: each later page takes
 //! 4,064 bytes of the record, except the last one. A table in memory has the same facts
-//! ([`crate::RunsOn`]). By this table, a search reads all pages of a record with one read.
+//! ([`crate::RunsOn`]). With this table, a search reads all pages of a record with one read.
 //!
 //! An intact page may be older than the page before it, since a device may lose one of two writes.
 //! The checksum of the page before reveals that. So no record is composed of two versions.
