@@ -1,4 +1,4 @@
-//! The instruction set that the kernels use. It is detected once a process, never in a hot call.
+//! The instruction set that the kernels use. It is detected once per process, never in a hot call.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub struct UnknownInstructionSet(pub String);
 impl InstructionSet {
     /// The set that [`Kernel::new`](crate::Kernel::new) and the quantiser use: the best one that
     /// the processor has. The environment variable `STRATANN_ISA` (`plain`, `avx2`, `avx512` or
-    /// `neon`) limits this choice. The variable is read once a process.
+    /// `neon`) limits this choice. The variable is read once per process.
     pub fn current() -> InstructionSet {
         static CURRENT: OnceLock<InstructionSet> = OnceLock::new();
         *CURRENT.get_or_init(|| {

@@ -311,7 +311,7 @@ impl PairedQuantizer {
             .collect();
         self.rest.fill(metric, &centered, entries);
         // The entries of each chunk contain the squared length of the centred query, and the
-        // estimate does not. So that length is subtracted.
+        // estimate does not. So this length is subtracted.
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = chunk_of(self.dim(), self.rest.code_bytes(), chunk);
             let part = &centered[first..first + width];

@@ -118,7 +118,7 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
             return Err(truncated);
         }
     };
-    // The high parts do not decrease. If the last one is in range, all are.
+    // The high parts do not decrease. If the last number is in range, all numbers are.
     let last = out[count - 1];
     if u64::from(last) >> (32 - low) != 0 {
         return Err(CodecError::Malformed {

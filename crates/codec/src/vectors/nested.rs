@@ -356,8 +356,8 @@ impl NestedModel {
 
     /// Decodes `leading`, a whole leading part, into a vector whose elements are in the middle of
     /// their steps. `out` must have the vector's length. Returns whether all elements are within
-    /// [`error`](Self::error) of the true ones, like [`is_near`](Self::is_near). After an error the
-    /// contents of `out` are unspecified.
+    /// [`error`](Self::error) of the vector's elements, like [`is_near`](Self::is_near). After an
+    /// error the contents of `out` are unspecified.
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;

@@ -7,7 +7,7 @@
 //! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The only Huffman table of a
 //! segment is trained on the vectors after the XOR ([`ByteCounts`]).
 
-/// One in this number of vectors is examined, to decide whether their chunk gets a base vector.
+/// The first vectors of a chunk, one in this number, decide whether the chunk gets a base vector.
 const SAMPLE: usize = 10;
 
 /// Returns the most frequent byte of each position, in a chunk of vectors of `vector_bytes` bytes.

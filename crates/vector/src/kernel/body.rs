@@ -330,8 +330,8 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
                 sums[3] = L::add(sums[3], Self::term::<L>(a, b, i + 3 * LANES));
                 i += 4 * LANES;
             }
-            // The compiler unrolls this loop. If the index were not constant, it would move the
-            // sums to memory.
+            // The compiler unrolls this loop. If the index were not constant, the compiler would
+            // move the sums to memory.
             for sum in &mut sums {
                 if i + LANES <= dim {
                     *sum = L::add(*sum, Self::term::<L>(a, b, i));
@@ -396,7 +396,7 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
         // SAFETY: every load is of elements below `dim`, as above.
         unsafe {
-            // Two accumulators for each sum, not four: six of them and the operands fit the
+            // Two accumulators for each sum, not four: six accumulators and the operands fit the
             // registers of AVX2.
             let (mut ab, mut aa, mut bb) =
                 ([L::splat(0.0); 2], [L::splat(0.0); 2], [L::splat(0.0); 2]);

@@ -135,8 +135,8 @@ fn what_weighs_more_is_told_apart_better() {
     let mut weights = vec![1.0; 1500];
     weights.resize(3000, 1e4);
     let weighted = errors(Some(weights));
-    // With weights, half of all centroids serve the narrow half of the vectors, instead of a few.
-    // Fewer centroids remain for the wide half, and its error grows by a small factor.
+    // With weights, half of all centroids, and not only a few, serve the narrow half of the
+    // vectors. Fewer centroids remain for the wide half, and its error grows by a small factor.
     assert!(weighted.1 < plain.1 / 4.0, "{plain:?} {weighted:?}");
     assert!(weighted.0 < 4.0 * plain.0, "{plain:?} {weighted:?}");
 }
