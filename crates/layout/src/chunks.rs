@@ -165,7 +165,7 @@ impl ChunksFile {
     /// and `file` is the name of the chunks' file in errors.
     ///
     /// # Errors
-    /// If the payload has
+    /// Fails if the payload has
     ///
     /// - a length that does not match its counts, or a wrong number of chunks;
     /// - chunks whose pages are not consecutive, or are not all pages of the file;

@@ -167,7 +167,7 @@ impl PageBuilder {
     /// [`PageBuilder::push_node`].
     ///
     /// # Panics
-    /// If the shape has no such pages ([`CoupledShape::relocated_per_page`] is 0).
+    /// Panics if the shape has no such pages ([`CoupledShape::relocated_per_page`] is 0).
     pub fn start_relocated(&mut self) {
         let Some(geometry) = self.shape.relocated else {
             panic!("a record with its node number does not fit into a page of this shape");
@@ -195,8 +195,8 @@ impl PageBuilder {
     /// Appends a node: external id, vector bytes, neighbours as node numbers.
     ///
     /// # Panics
-    /// If the page is full, the vector has the wrong length, there are more than R neighbours, or
-    /// the page was started as a relocated one.
+    /// Panics if the page is full, the vector has the wrong length, there are more than R
+    /// neighbours, or the page was started as a relocated one.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) {
         assert!(
             !self.relocated,
@@ -209,8 +209,8 @@ impl PageBuilder {
     /// numbers. Returns `false`, and changes nothing, if the page is full.
     ///
     /// # Panics
-    /// If the page was not started as a relocated one, the node is on it already, the vector has
-    /// the wrong length, or there are more than R neighbours.
+    /// Panics if the page was not started as a relocated one, the node is on it already, the vector
+    /// has the wrong length, or there are more than R neighbours.
     pub fn push_node(&mut self, node: u32, id: u64, vector: &[u8], neighbours: &[u32]) -> bool {
         assert!(
             self.relocated,
@@ -233,7 +233,7 @@ impl PageBuilder {
     /// another number.
     ///
     /// # Panics
-    /// If the page is relocated and empty. No file has such a page.
+    /// Panics if the page is relocated and empty. No file has such a page.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(
             !self.relocated || !self.is_empty(),

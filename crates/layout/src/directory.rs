@@ -229,8 +229,8 @@ impl DirectoryFile {
     /// ([`crate::SlottedFacts`]), and `file` is the name of the directory's file in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, the number of models does not match the nodes, a
-    /// page has no records, or the totals differ from `pages` and `nodes`.
+    /// Fails if the length does not match the counts, the number of models does not match the
+    /// nodes, a page has no records, or the totals differ from `pages` and `nodes`.
     pub fn decode(
         payload: &[u8],
         nodes: u64,

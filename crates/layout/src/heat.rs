@@ -45,7 +45,7 @@ impl HeatFile {
     /// and `file` is the name in errors.
     ///
     /// # Errors
-    /// If the numbers of pages differ, or the payload has the wrong length.
+    /// Fails if the numbers of pages differ, or the payload has the wrong length.
     pub fn decode(
         payload: &[u8],
         graph_pages: u64,

@@ -186,8 +186,8 @@ impl InlineBuilder {
     /// codes one after the other.
     ///
     /// # Panics
-    /// If the page is full, the vector has the wrong length, there are more than R neighbours, or
-    /// there is not exactly one code for each neighbour.
+    /// Panics if the page is full, the vector has the wrong length, there are more than R
+    /// neighbours, or there is not exactly one code for each neighbour.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32], codes: &[u8]) {
         assert_eq!(
             codes.len(),

@@ -318,7 +318,7 @@ impl Manifest {
     /// The facts of a graph.
     ///
     /// # Panics
-    /// If the index is of another kind. Callers check the kind first.
+    /// Panics if the index is of another kind. Callers check the kind first.
     pub fn graph(&self) -> &GraphFacts {
         match &self.kind {
             IndexKind::Graph(facts) => facts,

@@ -88,8 +88,8 @@ impl NavigationFile {
     /// name in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, the step is invalid, or a node, offset or link is
-    /// out of range.
+    /// Fails if the length does not match the counts, the step is invalid, or a node, offset or
+    /// link is out of range.
     pub fn decode(
         mut payload: Vec<u8>,
         nodes: u64,

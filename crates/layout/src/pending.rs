@@ -73,7 +73,7 @@ impl PendingFile {
     /// is the name in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, or a node is not below `nodes`.
+    /// Fails if the length does not match the counts, or a node is not below `nodes`.
     pub fn decode(
         payload: &[u8],
         nodes: u32,

@@ -134,7 +134,7 @@ impl PlacementFile {
     /// Decodes a payload. `code_bytes` is the length of a code, and `file` is the name in errors.
     ///
     /// # Errors
-    /// If the payload has
+    /// Fails if the payload has
     ///
     /// - a length that does not match its counts;
     /// - more nodes of the build than nodes;

@@ -118,8 +118,8 @@ impl RecallFile {
     /// Decodes a payload. `file` is the name in errors.
     ///
     /// # Errors
-    /// If a count exceeds its limit, numbers do not rise or are not finite, or the length does not
-    /// match the counts.
+    /// Fails if a count exceeds its limit, numbers do not rise or are not finite, or the length
+    /// does not match the counts.
     pub fn decode(payload: &[u8], file: &str) -> Result<RecallFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let queries = reader.u32("queries")?;

@@ -55,7 +55,8 @@ impl RecordsBuilder {
     /// Appends a record and returns its bytes after the list, which are zero.
     ///
     /// # Panics
-    /// If the page is full, the vector has the wrong length, or there are more than R neighbours.
+    /// Panics if the page is full, the vector has the wrong length, or there are more than R
+    /// neighbours.
     pub(crate) fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) -> &mut [u8] {
         let geometry = &self.geometry;
         assert!(self.count < geometry.nodes_per_page, "the page is full");

@@ -117,7 +117,7 @@ pub(crate) fn half_to_f32(half: u16) -> f32 {
 ///
 /// # Panics
 ///
-/// If `bytes` does not hold exactly `out.len()` elements.
+/// Panics if `bytes` does not hold exactly `out.len()` elements.
 pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(
         bytes.len(),
@@ -154,7 +154,7 @@ pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
 ///
 /// # Panics
 ///
-/// If `out` does not hold exactly `numbers.len()` elements.
+/// Panics if `out` does not hold exactly `numbers.len()` elements.
 pub fn from_f32(element: Element, numbers: &[f32], out: &mut [u8]) {
     assert_eq!(
         out.len(),

@@ -180,8 +180,8 @@ impl PairedQuantizer {
     /// file.
     ///
     /// # Errors
-    /// If a high code has fewer than 2 bytes or more bytes than there are dimensions; if there are
-    /// not `512 * dim` floats; if a float is not finite.
+    /// Fails if a high code has fewer than 2 bytes or more bytes than there are dimensions, there
+    /// are not `512 * dim` floats, or a float is not finite.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -238,7 +238,7 @@ impl PairedQuantizer {
     /// threads.
     ///
     /// # Panics
-    /// If `vectors` and `codes` are not for the same number of whole vectors.
+    /// Panics if `vectors` and `codes` are not for the same number of whole vectors.
     pub fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
         let (low, rest) = (self.low.code_bytes(), self.rest.code_bytes());
         let count = vectors.len() / self.dim();
@@ -271,7 +271,7 @@ impl PairedQuantizer {
     /// alone, which follows the low one.
     ///
     /// # Panics
-    /// If `query` is not as long as a vector.
+    /// Panics if `query` is not as long as a vector.
     pub fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         if self.low_codes == LowCodes::Separate {
             return self.rest_table(metric, query, table);
@@ -292,7 +292,7 @@ impl PairedQuantizer {
     /// separate codes, the table gives the whole estimate by the high code.
     ///
     /// # Panics
-    /// If `query` is not as long as a vector.
+    /// Panics if `query` is not as long as a vector.
     pub fn rest_table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         let entries = table.reshape(self.rest.code_bytes());
         self.fill_rest(metric, query, entries);
@@ -325,7 +325,7 @@ impl PairedQuantizer {
     /// vectors.
     ///
     /// # Panics
-    /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long.
+    /// Panics if `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long.
     pub fn correction(&self, metric: Metric, code: &[u8], scratch: &mut Vec<f32>) -> f32 {
         let weight = match (self.low_codes, metric) {
             (LowCodes::Nested, Metric::L2) => 2.0,
@@ -345,7 +345,7 @@ impl PairedQuantizer {
     /// Reconstructs the vector of a code; for separate codes, from the high code.
     ///
     /// # Panics
-    /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long or `out` not
+    /// Panics if `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long or `out` not
     /// [`dim`](PairedQuantizer::dim).
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         let (low, rest) = code.split_at(self.low.code_bytes());

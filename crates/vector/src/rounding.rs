@@ -64,7 +64,7 @@ impl Rounding {
     /// Rounds a vector and appends its bytes to `out`.
     ///
     /// # Panics
-    /// If the length of `vector` differs from the dimension of the quantiser.
+    /// Panics if the length of `vector` differs from the dimension of the quantiser.
     pub fn append(&self, vector: &[f32], out: &mut Vec<u8>) {
         assert_eq!(
             vector.len(),
@@ -94,7 +94,7 @@ impl Rounding {
     /// bytes is wrong or a decoded value is not finite; then `vector` must not be used.
     ///
     /// # Panics
-    /// If the length of `vector` differs from the dimension of the quantiser.
+    /// Panics if the length of `vector` differs from the dimension of the quantiser.
     #[must_use]
     pub fn read(&self, bytes: &[u8], vector: &mut [f32]) -> bool {
         assert_eq!(

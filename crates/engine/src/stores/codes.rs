@@ -335,7 +335,7 @@ impl CodeParts<'_> {
     /// Joins the nested codes of some nodes, one after the other.
     ///
     /// # Panics
-    /// If a node does not exist.
+    /// Panics if a node does not exist.
     pub(crate) fn join(self, nodes: &[u32], out: &mut Vec<u8>) {
         let (low, rest) = (self.low_bytes, self.rest_bytes);
         out.resize(nodes.len() * (low + rest), 0);
@@ -350,7 +350,7 @@ impl CodeParts<'_> {
     /// query's table of residual codes, and `sums` is scratch space.
     ///
     /// # Panics
-    /// If a node does not exist.
+    /// Panics if a node does not exist.
     pub(crate) fn go_on(
         self,
         rest: &DistanceTable,
@@ -369,7 +369,7 @@ impl CodeParts<'_> {
     /// Adds the corrections of some nodes to the sums from their nested codes.
     ///
     /// # Panics
-    /// If a node does not exist.
+    /// Panics if a node does not exist.
     pub(crate) fn correct(self, nodes: &[u32], scores: &mut [f32]) {
         let corrections = self.corrections.unwrap_or_default();
         for (&node, score) in nodes.iter().zip(scores) {

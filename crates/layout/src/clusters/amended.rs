@@ -122,10 +122,10 @@ impl AmendedFile {
     /// `file` is the name in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, there is no cluster, a posting list is too short,
-    /// or the cluster of a posting list does not exist. Other errors: segments that are empty or do
-    /// not ascend, and files of members whose first vectors do not ascend from the end of the
-    /// build.
+    /// Fails if the length does not match the counts, there is no cluster, a posting list is too
+    /// short, or the cluster of a posting list does not exist. Other errors: segments that are
+    /// empty or do not ascend, and files of members whose first vectors do not ascend from the end
+    /// of the build.
     pub fn decode(
         payload: &[u8],
         (built, vectors): (u32, u32),

@@ -115,7 +115,7 @@ impl ClusterShape {
     /// Decodes the shape from a header.
     ///
     /// # Errors
-    /// If the file is of another kind, or a field is out of range.
+    /// Fails if the file is of another kind, or a field is out of range.
     pub fn from_header(
         header: &FileHeader,
         kind: FileKind,

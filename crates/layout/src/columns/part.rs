@@ -111,7 +111,7 @@ impl PartFile {
     /// `file` is the name in errors.
     ///
     /// # Errors
-    /// If the header is damaged, or of another kind or version, or a part is not within the
+    /// Fails if the header is damaged, or of another kind or version, or a part is not within the
     /// payload.
     pub fn open(first: &[u8], file: &str) -> Result<(PartFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Columns, first, file)?;
@@ -215,8 +215,8 @@ pub fn encode_directory(columns: &[PartColumn]) -> Vec<u8> {
 /// Decodes a directory at the position `at.directory` of a file's payload.
 ///
 /// # Errors
-/// If columns or groups are out of order or repeated, a name is invalid, or a part is not within
-/// the payload.
+/// Fails if columns or groups are out of order or repeated, a name is invalid, or a part is not
+/// within the payload.
 pub fn decode_directory(
     bytes: &[u8],
     at: &PartFile,
@@ -431,7 +431,7 @@ pub fn encode_number(key: u64, node: u32) -> [u8; NUMBER] {
 /// Decodes the numbers of a group, each with its node.
 ///
 /// # Errors
-/// If the length is no multiple of a number's length, or the numbers do not ascend.
+/// Fails if the length is no multiple of a number's length, or the numbers do not ascend.
 pub fn numbers<'a>(
     bytes: &'a [u8],
     span: Span,

@@ -159,7 +159,8 @@ impl Routines {
     ///
     /// # Panics
     ///
-    /// If the processor does not have the set. To call such functions would be undefined behaviour.
+    /// Panics if the processor does not have the set. To call such functions would be undefined
+    /// behaviour.
     pub(crate) fn of(isa: InstructionSet) -> &'static Routines {
         assert!(
             InstructionSet::available().contains(&isa),
@@ -200,7 +201,7 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If `dim` is 0.
+    /// Panics if `dim` is 0.
     pub fn new(metric: Metric, element: Element, dim: usize) -> Kernel {
         Kernel::with_isa(metric, element, dim, InstructionSet::current())
     }
@@ -209,7 +210,7 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If `dim` is 0, or the processor does not have the instruction set.
+    /// Panics if `dim` is 0, or the processor does not have the instruction set.
     pub fn with_isa(metric: Metric, element: Element, dim: usize, isa: InstructionSet) -> Kernel {
         assert!(dim > 0, "the dimension is 0");
         let shapes =
@@ -232,7 +233,7 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If `dim` is 0.
+    /// Panics if `dim` is 0.
     pub fn narrow(dim: usize) -> Kernel {
         Kernel::narrow_with_isa(dim, InstructionSet::current())
     }
@@ -241,7 +242,7 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If `dim` is 0, or the processor does not have the instruction set.
+    /// Panics if `dim` is 0, or the processor does not have the instruction set.
     pub fn narrow_with_isa(dim: usize, isa: InstructionSet) -> Kernel {
         Kernel {
             shapes: Routines::of(isa).narrow,
@@ -279,7 +280,7 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If a row's length is not [`Kernel::row_bytes`]; that is a programming error.
+    /// Panics if a row's length is not [`Kernel::row_bytes`]; that is a programming error.
     #[inline]
     pub fn distance(&self, a: &[u8], b: &[u8]) -> f32 {
         assert!(
@@ -298,8 +299,8 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If the query's length is not [`Kernel::row_bytes`], an id is not below the number of whole
-    /// rows, or `out` and `ids` differ in length.
+    /// Panics if the query's length is not [`Kernel::row_bytes`], an id is not below the number of
+    /// whole rows, or `out` and `ids` differ in length.
     #[inline]
     pub fn distances(&self, query: &[u8], rows: &[u8], ids: &[u32], out: &mut [f32]) {
         assert_eq!(
@@ -332,7 +333,8 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If the query's length is not [`Kernel::row_bytes`], or `rows` is not `out.len()` rows long.
+    /// Panics if the query's length is not [`Kernel::row_bytes`], or `rows` is not `out.len()` rows
+    /// long.
     #[inline]
     pub fn distances_dense(&self, query: &[u8], rows: &[u8], out: &mut [f32]) {
         assert_eq!(
