@@ -6,7 +6,7 @@
 //! nodes, u32 degree bound, then for each node its u32 number of neighbours and their u32 node
 //! numbers). The program encodes and decodes all input, and compares the result with the input. It
 //! times 100 passes of one thread over the first 2,000 codes, which fit the cache, and prints the
-//! fastest pass. The passes are so short that some are not interrupted on a busy machine.
+//! fastest pass. The passes are so short that even a busy machine does not interrupt all of them.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -173,7 +173,7 @@ fn vectors(element: Element, bytes: &[u8]) -> Outcome {
     );
 
     // The codec of the DecoupleVS paper has one table for the segment, and a base vector for each
-    // chunk in which it helps.
+    // chunk whose codes it shortens.
     let chunk = CHUNK / size * size;
     let bases: Vec<Option<Vec<u8>>> = rows
         .chunks(chunk)

@@ -261,8 +261,8 @@ impl<const SIZE: usize> Triples<SIZE> {
                     }
                     break;
                 }
-                // This word needs more bits than the index has left. The look-up took the missing
-                // bits as zeros, but in a stream they may be ones.
+                // This word needs more bits than are left of the table's index. The look-up took
+                // the missing bits as zeros, but in a stream they may be ones.
                 if u32::from(length) > left {
                     break;
                 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A block's number is its offset in the file divided by 4096; the header block has number 0. The
-//! checksum covers the number too. So a block at a wrong place is refused, although its bytes are
+//! checksum covers the number too. So a block at a wrong offset is refused, although its bytes are
 //! intact.
 //!
 //! A page may consist of several consecutive blocks. The first block of a page has the checksums of
@@ -67,7 +67,7 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
 /// Writes the checksum of block `number` over its first four bytes.
 ///
 /// # Panics
-/// If `block` is not [`BLOCK`] bytes long.
+/// Panics if `block` is not [`BLOCK`] bytes long.
 #[inline]
 pub fn seal(block: &mut [u8], number: u64) {
     assert_eq!(block.len(), BLOCK, "a block has {BLOCK} bytes");
@@ -106,7 +106,7 @@ fn further_checksum(page: &[u8], first: u64, at: usize) -> (u64, u32) {
 /// is sealed as [`seal`] does.
 ///
 /// # Panics
-/// If `page` is not a positive number of whole blocks.
+/// Panics if `page` is not a positive number of whole blocks.
 pub(crate) fn seal_page(page: &mut [u8], first: u64) {
     for at in 1..page.len() / BLOCK {
         let (_, sum) = further_checksum(page, first, at);

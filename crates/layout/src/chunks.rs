@@ -1,14 +1,15 @@
-//! The part of a segment of vectors that a search needs in memory: the page of each node, and the
-//! base vectors. Vectors are encoded as differences from a base vector.
+//! The data of a segment of vectors that a search needs in memory: the page of each node, and base
+//! vectors. If a chunk has a base vector, its vectors are encoded as differences from the base
+//! vector.
 //!
 //! A segment is a file of kind `Vectors`. Its records are divided into chunks with equal numbers of
-//! records, and each chunk has pages of its own. This is the chunk-level metadata of DecoupleVS
-//! (section 3.3).
+//! records, and each chunk has pages of its own. A file of chunks is the chunk-level metadata of
+//! DecoupleVS (section 3.3).
 //!
-//! Usually a record is a node. A merge may keep the file of a segment although some of its vectors
-//! are deleted. Then the merge rewrites only this file of chunks. A deleted record becomes
-//! *garbage*, a record without a node, and the remaining nodes get consecutive numbers. The pages
-//! of the segment still have the numbers from the time when they were written.
+//! Usually each record belongs to a node. A merge may keep the file of a segment although some of
+//! its vectors are deleted. Then the merge rewrites only this file of chunks. A deleted record
+//! becomes *garbage*, a record without a node, and the remaining nodes get consecutive numbers. The
+//! pages of the segment still have the numbers from the time when they were written.
 //!
 //! ```text
 //!   page as it was written   | 300 301 302 303 | 304 305 306 | 307 308 |  first node 300
@@ -77,8 +78,8 @@ pub struct Chunk {
     /// The number of its pages, which are consecutive.
     pub pages: u32,
     /// The last node of each of its pages, by the index's node numbers. The nodes that start on a
-    /// page are above the last node of the page before, up to its own last node. If the last nodes
-    /// of both pages are equal, no node starts on the page.
+    /// page are above the last node of the page before, up to the page's own last node. If the last
+    /// nodes of both pages are equal, no node starts on the page.
     pub boundaries: Vec<u32>,
     /// The bytes of the base vector, if vectors are encoded as differences from a base vector.
     pub base: Option<Vec<u8>>,
@@ -90,7 +91,7 @@ pub struct ChunksFile {
     /// The encoding of the vectors: the bytes of a model of the codec.
     pub model: Vec<u8>,
     /// The number of records of each chunk; the last chunk may have fewer. All records except dead
-    /// ones are nodes.
+    /// ones belong to nodes.
     pub chunk_vectors: u32,
     /// The chunks, in the order of their nodes and pages.
     pub chunks: Vec<Chunk>,
@@ -164,7 +165,7 @@ impl ChunksFile {
     /// and `file` is the name of the chunks' file in errors.
     ///
     /// # Errors
-    /// If the payload has
+    /// Fails if the payload has
     ///
     /// - a length that does not match its counts, or a wrong number of chunks;
     /// - chunks whose pages are not consecutive, or are not all pages of the file;
@@ -224,7 +225,7 @@ impl ChunksFile {
         })
     }
 
-    /// The number of nodes on each page of the segment, whose first node is `first`.
+    /// The number of nodes on each page of the segment. `first` is the first node of the segment.
     pub fn counts(&self, first: u32) -> impl Iterator<Item = u16> + '_ {
         let mut next = first;
         let boundaries = self.chunks.iter().flat_map(|chunk| &chunk.boundaries);
@@ -235,14 +236,14 @@ impl ChunksFile {
         })
     }
 
-    /// The number of records, nodes and garbage, on each page of the segment, whose first node is
-    /// `first`.
+    /// The number of records on each page of the segment, including garbage. `first` is the first
+    /// node of the segment.
     pub fn records(&self, first: u32) -> impl Iterator<Item = u16> + '_ {
         let counts = (0..).zip(self.counts(first));
         counts.map(|(page, count)| count.wrapping_add(self.dead.of_page(page).len() as u16))
     }
 
-    /// The directory of the segment's pages, whose first node is `first`.
+    /// The directory of the segment's pages. `first` is the first node of the segment.
     pub fn pages(&self, first: u32) -> PageDirectory {
         PageDirectory::from_counts(first, self.counts(first))
     }

@@ -167,7 +167,7 @@ impl PageBuilder {
     /// [`PageBuilder::push_node`].
     ///
     /// # Panics
-    /// If the shape has no such pages ([`CoupledShape::relocated_per_page`] is 0).
+    /// Panics if the shape has no such pages ([`CoupledShape::relocated_per_page`] is 0).
     pub fn start_relocated(&mut self) {
         let Some(geometry) = self.shape.relocated else {
             panic!("a record with its node number does not fit into a page of this shape");
@@ -187,7 +187,7 @@ impl PageBuilder {
         self.len() == 0
     }
 
-    /// Whether the page has no room for another record.
+    /// Whether the page has no space for another record.
     pub fn is_full(&self) -> bool {
         self.records.is_full()
     }
@@ -195,8 +195,8 @@ impl PageBuilder {
     /// Appends a node: external id, vector bytes, neighbours as node numbers.
     ///
     /// # Panics
-    /// If the page is full, the vector has the wrong length, there are more than R neighbours, or
-    /// the page was started as a relocated one.
+    /// Panics if the page is full, the vector has the wrong length, there are more than R
+    /// neighbours, or the page was started as a relocated one.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) {
         assert!(
             !self.relocated,
@@ -209,8 +209,8 @@ impl PageBuilder {
     /// numbers. Returns `false`, and changes nothing, if the page is full.
     ///
     /// # Panics
-    /// If the page was not started as a relocated one, the node is on it already, the vector has
-    /// the wrong length, or there are more than R neighbours.
+    /// Panics if the page was not started as a relocated one, the node is on it already, the vector
+    /// has the wrong length, or there are more than R neighbours.
     pub fn push_node(&mut self, node: u32, id: u64, vector: &[u8], neighbours: &[u32]) -> bool {
         assert!(
             self.relocated,
@@ -233,7 +233,7 @@ impl PageBuilder {
     /// another number.
     ///
     /// # Panics
-    /// If the page is relocated and empty. No file has such a page.
+    /// Panics if the page is relocated and empty. No file has such a page.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(
             !self.relocated || !self.is_empty(),
@@ -260,8 +260,9 @@ impl<'a> PageView<'a> {
     ///
     /// Returns an error if the bytes are not one page long, or the count of records is impossible.
     /// A page of consecutive nodes is also refused if `expected` is another count, or 0. With
-    /// `verify`, the checksums of its blocks are checked, and that a relocated page has each node
-    /// once. Without `verify`, damaged bytes cause no panic, but give wrong values.
+    /// `verify`, the method also checks the checksums of the page's blocks, and that a relocated
+    /// page has each node once. Without `verify`, damaged bytes cause no panic, but give wrong
+    /// values.
     #[inline]
     pub fn open(
         shape: &'a CoupledShape,
@@ -668,7 +669,7 @@ mod tests {
         assert_eq!(page[40..46], [4, 3, 2, 1, 2, 1]);
         assert_eq!(page[76..80], [255; 4]);
         assert!(page[80..].iter().all(|&byte| byte == 0));
-        // The expected count of a page of the build does not matter.
+        // On a relocated page, the expected count does not matter.
         for expected in [None, Some(0), Some(2), Some(77)] {
             let view = PageView::open(&shape, &page, 0, expected, true, "g").unwrap();
             assert!(view.is_relocated());

@@ -58,7 +58,7 @@ impl CsrShape {
     /// The shape for `nodes` vectors of `dim` elements with at most `degree` neighbours each.
     ///
     /// # Errors
-    /// If the dimension is zero or above [`MAX_DIMENSION`], the degree is zero or above
+    /// Fails if the dimension is zero or above [`MAX_DIMENSION`], the degree is zero or above
     /// [`MAX_DEGREE`], or there are more than `u32::MAX` nodes.
     pub fn new(
         element: Element,
@@ -168,8 +168,8 @@ impl CsrShape {
     /// Decodes the shape from a header.
     ///
     /// # Errors
-    /// If the header is of another kind, a field is out of range, or the length of the file does
-    /// not match the fields.
+    /// Fails if the header is of another kind, a field is out of range, or the length of the file
+    /// does not match the fields.
     pub fn from_header(header: &FileHeader, file: &str) -> Result<CsrShape, LayoutError> {
         header.expect_kind(FileKind::Csr, file)?;
         let mut fields = header.fields(file);
@@ -212,8 +212,8 @@ impl CsrShape {
     /// Appends the row of a node.
     ///
     /// # Panics
-    /// If the vector has the wrong length, there are more than R neighbours, or a neighbour needs
-    /// more bits than a link has.
+    /// Panics if the vector has the wrong length, there are more than R neighbours, or a neighbour
+    /// needs more bits than a link has.
     pub fn push(&self, node: u32, id: u64, vector: &[u8], neighbours: &[u32], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + self.row_bytes, 0);
@@ -226,8 +226,8 @@ impl CsrShape {
     /// Writes the list of a node into its row. The bytes of the list must be zero before.
     ///
     /// # Panics
-    /// If the row has the wrong length, there are more than R neighbours, or a neighbour needs more
-    /// bits than a link has.
+    /// Panics if the row has the wrong length, there are more than R neighbours, or a neighbour
+    /// needs more bits than a link has.
     pub fn put_list(&self, neighbours: &[u32], row: &mut [u8]) {
         assert!(
             neighbours.len() <= self.degree,
@@ -265,7 +265,7 @@ impl CsrShape {
     /// Writes the id and the vector of a node into its row.
     ///
     /// # Panics
-    /// If the row or the vector has the wrong length.
+    /// Panics if the row or the vector has the wrong length.
     pub fn put_vector(&self, id: u64, vector: &[u8], row: &mut [u8]) {
         assert_eq!(
             vector.len(),
@@ -279,7 +279,7 @@ impl CsrShape {
     /// Writes the checksum of a row whose list and vector are complete.
     ///
     /// # Panics
-    /// If the row has the wrong length.
+    /// Panics if the row has the wrong length.
     pub fn seal(&self, node: u32, row: &mut [u8]) {
         let (sum, rest) = row[..self.row_bytes].split_at_mut(4);
         sum.copy_from_slice(&crate::block::checksum(node.into(), rest).to_le_bytes());
@@ -289,7 +289,7 @@ impl CsrShape {
     /// the number of nodes.
     ///
     /// # Errors
-    /// If the list has the wrong length, or a degree above R.
+    /// Fails if the list has the wrong length, or a degree above R.
     #[inline]
     pub fn links(
         &self,
@@ -366,7 +366,7 @@ impl<'a> CsrRow<'a> {
     /// Opens the row of a node. With `check`, its checksum is verified.
     ///
     /// # Errors
-    /// If the bytes are not one row long, or the checksum does not match.
+    /// Fails if the bytes are not one row long, or the checksum does not match.
     #[inline]
     pub fn open(
         shape: &CsrShape,

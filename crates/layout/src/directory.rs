@@ -16,7 +16,7 @@
 //! | … | 2 p | records on each page, 1 or more |
 //!
 //! In memory the directory is a [`PageDirectory`]: a bit for each node, which is set for the first
-//! node of a page, and the count of set bits before every 512 nodes. A page without a node has no
+//! node of a page, and the count of set bits before every 512 nodes. A page without a node sets no
 //! bit. Only [segments](crate::chunks) with garbage or spanning records have such pages, whose
 //! numbers are listed separately.
 
@@ -47,8 +47,8 @@ pub struct PageDirectory {
 }
 
 impl PageDirectory {
-    /// The directory of a file whose first record is node `first`, with `counts` nodes on its
-    /// pages.
+    /// The directory of a file whose first record is node `first`. `counts` has the number of nodes
+    /// on each page.
     pub fn from_counts(first: u32, counts: impl IntoIterator<Item = u16>) -> PageDirectory {
         let (mut nodes, mut pages, mut bits) = (0u64, 0u64, Vec::new());
         let mut empty = Vec::new();
@@ -229,8 +229,8 @@ impl DirectoryFile {
     /// ([`crate::SlottedFacts`]), and `file` is the name of the directory's file in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, the number of models does not match the nodes, a
-    /// page has no records, or the totals differ from `pages` and `nodes`.
+    /// Fails if the length does not match the counts, the number of models does not match the
+    /// nodes, a page has no records, or the totals differ from `pages` and `nodes`.
     pub fn decode(
         payload: &[u8],
         nodes: u64,

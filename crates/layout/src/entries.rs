@@ -42,8 +42,8 @@ impl EntryPoints {
     /// the name in errors.
     ///
     /// # Errors
-    /// If there is no entry point, codes have another length, a node does not exist, or the payload
-    /// does not have the length that the counts give.
+    /// Fails if there is no entry point, codes have another length, a node does not exist, or the
+    /// payload does not have the length that the counts give.
     pub fn decode(
         payload: &[u8],
         nodes: u64,

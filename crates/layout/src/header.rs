@@ -76,7 +76,7 @@ impl FileHeader {
     /// Encodes the header block.
     ///
     /// # Panics
-    /// If the fields are longer than [`MAX_FIELDS`].
+    /// Panics if the fields are longer than [`MAX_FIELDS`].
     pub fn encode(&self) -> [u8; BLOCK] {
         assert!(
             self.fields.len() <= MAX_FIELDS,
@@ -238,7 +238,7 @@ impl FileHeader {
 /// index is not mistaken for one of this index.
 ///
 /// # Panics
-/// If `block` is shorter than [`BLOCK`].
+/// Panics if `block` is shorter than [`BLOCK`].
 pub fn stored_checksum(block: &[u8]) -> u32 {
     u32_at(block, CHECKSUM)
 }

@@ -6,7 +6,7 @@
 //!
 //! | offset | bytes | contents |
 //! |---|---|---|
-//! | 0 | 4 | `g`: pages of the file of kind `Graph`, `Packed` or `Adjacency` |
+//! | 0 | 4 | `g`: pages of the file with lists |
 //! | 4 | 4 | `v`: pages of the files of kind `Vectors`, of all segments one after another |
 //! | 8 | 2 g | reads of each page with lists |
 //! | 8 + 2 g | 2 v | reads of each page with vectors alone |
@@ -45,7 +45,7 @@ impl HeatFile {
     /// and `file` is the name in errors.
     ///
     /// # Errors
-    /// If the numbers of pages differ, or the payload has the wrong length.
+    /// Fails if the numbers of pages differ, or the payload has the wrong length.
     pub fn decode(
         payload: &[u8],
         graph_pages: u64,

@@ -16,10 +16,10 @@
 //! blocks and no other data in memory. It guesses a block from the least and the largest id, and
 //! the block's ids bound the next guess.
 //!
-//! An encoding of differences of ids, with nodes in as few bits as possible, would take 4 bytes a
-//! vector instead of 12 if ids are close to each other. If ids are hashes, it would save nothing.
-//! But then blocks would have different numbers of entries, and every reader and check would have
-//! to decode them.
+//! If ids are close to each other, differences of ids, with nodes in as few bits as possible, would
+//! take 4 bytes a vector instead of 12. Differences of hashes would save nothing. Blocks of
+//! differences would have different numbers of entries, and every reader and check would have to
+//! decode them.
 //!
 //! If the ids are row numbers (each number below the number of vectors, once) and nodes have
 //! another order, the file stores *nodes alone* (from format version 2 on): entry `i` is the node
@@ -92,8 +92,8 @@ impl IdsFile {
     /// `file` is the name in errors.
     ///
     /// # Errors
-    /// If the header is damaged, or of another kind or version, or the length of the payload does
-    /// not match the entries.
+    /// Fails if the header is damaged, or of another kind or version, or the length of the payload
+    /// does not match the entries.
     pub fn open(first: &[u8], file: &str) -> Result<(IdsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Ids, first, file)?;
         let (payload, mut fields) = (reader.payload_length(), reader.fields());
@@ -153,8 +153,8 @@ impl IdsFile {
     /// Every block except the last one has its full number of nodes.
     ///
     /// # Panics
-    /// If the file has pairs, there are more nodes than a block has, or a node is not below the
-    /// number of entries.
+    /// Panics if the file has pairs, there are more nodes than a block has, or a node is not below
+    /// the number of entries.
     pub fn push_nodes(&self, nodes: &[u32], out: &mut Vec<u8>) {
         assert!(
             self.has_nodes_alone() && nodes.len() <= self.per_block(),
@@ -233,8 +233,8 @@ impl IdsFile {
     /// Verifies block `block` of the entries.
     ///
     /// # Errors
-    /// If the file does not have the block, the checksum is wrong, ids do not ascend, or a node
-    /// does not exist.
+    /// Fails if the file does not have the block, the checksum is wrong, ids do not ascend, or a
+    /// node does not exist.
     pub fn block<'a>(
         &self,
         bytes: &'a [u8],
@@ -325,7 +325,7 @@ impl IdsBlock<'_> {
     /// The id and the node of an entry.
     ///
     /// # Panics
-    /// If `place` is not below [`len`](IdsBlock::len).
+    /// Panics if `place` is not below [`len`](IdsBlock::len).
     pub fn get(&self, place: usize) -> (u64, u32) {
         let node = match self.bits {
             0 => u32_at(self.entries, place * ENTRY + 8),

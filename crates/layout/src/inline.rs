@@ -23,8 +23,8 @@
 //!      .     c*R  their codes, c bytes each, in the same order; unused ones are zero
 //! ```
 //!
-//! A record is not padded after its last code, since with padding one record less could fit on a
-//! page. If c * R is not a multiple of 4, all records of a page except the first may begin at any
+//! A record is not padded after its last code, since padding could reduce the number of records on
+//! a page. If c * R is not a multiple of 4, all records of a page except the first may begin at any
 //! byte.
 //!
 //! A node's code is stored with every list that contains the node. So a record is often several
@@ -88,7 +88,7 @@ impl InlineShape {
         }
         let codes = degree.saturating_mul(code_bytes);
         let geometry = Geometry::new(element, dim, degree, codes)?;
-        // The first block must have room for the checksums of all blocks.
+        // The first block must have space for the checksums of all blocks.
         if geometry.blocks > MAX_BLOCKS {
             return Err(LayoutError::Shape {
                 what: "the length of a record in bytes",
@@ -177,7 +177,7 @@ impl InlineBuilder {
         self.len() == 0
     }
 
-    /// Whether the page has no room for another record.
+    /// Whether the page has no space for another record.
     pub fn is_full(&self) -> bool {
         self.records.is_full()
     }
@@ -186,8 +186,8 @@ impl InlineBuilder {
     /// codes one after the other.
     ///
     /// # Panics
-    /// If the page is full, the vector has the wrong length, there are more than R neighbours, or
-    /// there is not exactly one code for each neighbour.
+    /// Panics if the page is full, the vector has the wrong length, there are more than R
+    /// neighbours, or there is not exactly one code for each neighbour.
     pub fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32], codes: &[u8]) {
         assert_eq!(
             codes.len(),
@@ -351,7 +351,8 @@ pub fn proposals(element: Element, dim: usize, degree: usize, code_bytes: usize)
     if InlineShape::new(element, dim, degree, code_bytes).is_err() {
         return Vec::new();
     }
-    // The bytes of a record for neighbours and codes, if so many records are to fit so many blocks.
+    // The bytes of a record for neighbours and codes, if `records` records must fit into `blocks`
+    // blocks.
     let fixed = geometry::record_bytes(element, dim, 0, 0);
     let lists =
         |blocks: usize, records: usize| (geometry::room(blocks) / records).saturating_sub(fixed);

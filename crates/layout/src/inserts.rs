@@ -41,7 +41,7 @@ pub enum Unreadable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunInsert {
     /// The name of the inserted vectors: the absolute path, if they come from a file. Messages show
-    /// the name. A user who removes the entry gives this name.
+    /// the name. To remove the entry, a user gives this name.
     pub file: String,
     /// The number of rows.
     pub rows: u64,

@@ -48,8 +48,8 @@ impl JournalFile {
     /// Decodes a payload with pages of `page_bytes`. `file` is the name in errors.
     ///
     /// # Errors
-    /// If the payload does not have the length of its pages, the pages have another length, or the
-    /// numbers do not ascend.
+    /// Fails if the payload does not have the length of its pages, the pages have another length,
+    /// or the numbers do not ascend.
     pub fn decode(
         mut payload: Vec<u8>,
         page_bytes: usize,

@@ -15,7 +15,9 @@
 //! ├── packed           packed: vector and list side by side, encoded                (slotted)
 //! ├── adjacency        decoupled: the encoded lists                                 (slotted)
 //! ├── vectors-0 ..     decoupled: the encoded vectors; a file for each segment      (slotted)
-//! ├── inline           inline: as coupled, with the codes of a list's nodes         (inline)
+//! ├── layered          layered: the encoded lists, with leading parts of vectors    (slotted)
+//! ├── inline           inline: as coupled, with the codes of the neighbours         (inline)
+//! ├── csr              csr: vector and list in one row, without padding             (csr)
 //! │
 //! │   the vectors of a cluster index, without pages: [header block][bytes]..        (clusters)
 //! ├── replicated       all members of each cluster, with their vectors
@@ -30,7 +32,7 @@
 //! ├── navigation       a graph over a sample of the nodes                           (navigation)
 //! ├── clusters         the length of each posting list                              (clusters)
 //! ├── amended          clusters that were rewritten since the build                 (clusters)
-//! ├── directory        the page of each node in packed or adjacency                 (directory)
+//! ├── directory        the page of each node in packed, adjacency or layered        (directory)
 //! ├── chunks-0 ..      the page of each node in vectors-0 .., and base vectors      (chunks)
 //! ├── ids              the external id of each node, unless these are 0, 1, ..      (ids)
 //! ├── rows-0 ..        attributes and payloads of vectors, a file for each segment  (columns)
@@ -45,10 +47,10 @@
 //! ```
 //!
 //! All integers are little-endian. Each 4 KiB block of each file has its own crc32c checksum,
-//! seeded with the block's number in its file. So a block at a wrong place is found as surely as a
-//! flipped bit. Three structures are not blocks, and have checksums of their own: a record of a
-//! log, and a posting list and a vector of a cluster index. Each byte table is documented once, in
-//! the module that reads it.
+//! seeded with the block's number in its file. So a block at a wrong offset is found as surely as a
+//! flipped bit. Some structures are not blocks, and have checksums of their own: a record and a
+//! mark of a log, a row of `csr`, and a posting list and a vector of a cluster index. Each byte
+//! table is documented once, in the module that reads it.
 
 #![forbid(unsafe_code)]
 

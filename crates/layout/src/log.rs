@@ -115,10 +115,10 @@ pub struct LogShape {
 }
 
 impl LogShape {
-    /// Vectors of `dim` elements.
+    /// The shape for vectors of `dim` elements.
     ///
     /// # Errors
-    /// If the dimension is zero or above [`MAX_DIMENSION`].
+    /// Fails if the dimension is zero or above [`MAX_DIMENSION`].
     pub fn new(element: Element, dim: usize) -> Result<LogShape, LayoutError> {
         if dim == 0 || dim > MAX_DIMENSION {
             return Err(LayoutError::Shape {

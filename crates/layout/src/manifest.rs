@@ -17,7 +17,7 @@
 //! - version 2: the keys from `layout` to `measured`;
 //! - version 3: the keys from `codebook` to `build`;
 //! - version 4: `placement`;
-//! - reader feature bit 1: `kept` in a segment;
+//! - reader feature bit 1: `kept` in a segment; bit 2: `kind` and `cluster`;
 //! - writer feature bit 0: a file of ids; bit 1: `state`; bit 2: files of columns; bit 3: a file of
 //!   recall; bit 5: `drift` in the placement.
 //!
@@ -54,10 +54,11 @@ pub const FORMAT_VERSION: u32 = 4;
 /// Reader feature bit of an index with records that were rewritten after the build. Such an index
 /// has the key `placement`. A reader that ignores the bit would read outdated records.
 pub const PLACEMENT: u64 = 1;
-/// Reader feature bit of an index with segments that a merge kept ([`KeptFacts`]). A reader that
-/// ignores the bit would assign records to wrong nodes, and read dead records as live vectors.
+/// Reader feature bit of an index with segments whose files a merge left unchanged ([`KeptFacts`]).
+/// A reader that ignores the bit would assign records to wrong nodes, and read dead records as live
+/// vectors.
 pub const KEPT: u64 = 2;
-/// Reader feature bit of an index that was built of no rows. The only record of its build is a
+/// Reader feature bit of an index that was built without vectors. The only record of its build is a
 /// placeholder, which is dead from the beginning and has the external id 2^64 - 1. No vector has
 /// this id. A reader that ignores the bit would return the placeholder as a result.
 pub const PLACEHOLDER: u64 = 8;
@@ -67,7 +68,7 @@ pub const READER_FEATURES: u64 = PLACEMENT | KEPT | KIND | PLACEHOLDER;
 /// the bit may search the index, but its merge would lose the file.
 pub const IDS: u64 = 1;
 /// Writer feature bit of an index with a [`Manifest::state`]. A program that does not know the bit
-/// may search the index, but its changes would leave the old state.
+/// may search the index, but its changes would leave an outdated id.
 pub const STATE: u64 = 2;
 /// Writer feature bit of an index with columns ([`crate::columns`]). A program that does not know
 /// the bit may search the vectors, but its changes and merges would lose the rows.
@@ -111,7 +112,7 @@ pub struct Manifest {
     /// Element type of the vectors.
     #[serde(with = "by_name")]
     pub element: Element,
-    /// The metric that the graph was built for.
+    /// The metric that the index was built for.
     #[serde(with = "by_name")]
     pub metric: Metric,
     /// The facts that only this kind of index has.
@@ -317,7 +318,7 @@ impl Manifest {
     /// The facts of a graph.
     ///
     /// # Panics
-    /// If the index is of another kind. Callers check the kind first.
+    /// Panics if the index is of another kind. Callers check the kind first.
     pub fn graph(&self) -> &GraphFacts {
         match &self.kind {
             IndexKind::Graph(facts) => facts,
@@ -336,8 +337,8 @@ impl Manifest {
         }
     }
 
-    /// Whether the index was built of no rows. Then the only record of the build is a placeholder,
-    /// which is not a vector.
+    /// Whether the index was built without vectors. Then the only record of the build is a
+    /// placeholder, which is not a vector.
     pub fn has_placeholder(&self) -> bool {
         self.reader_features & PLACEHOLDER != 0
     }
@@ -348,7 +349,7 @@ impl Manifest {
             .saturating_sub(u64::from(self.has_placeholder()))
     }
 
-    /// Whether the external ids of the build are row numbers: each number below the number of its
+    /// Whether the external ids of the build are row numbers: each number below the number of
     /// vectors, once.
     pub fn has_row_numbers(&self) -> bool {
         self.next_id == self.vectors && !self.has_placeholder()

@@ -15,11 +15,11 @@
 //! | … | s × bytes a vector | vectors |
 //!
 //! From format version 2 on, vectors may be *rounded* if the elements of the index are larger than
-//! a byte: each element is then a signed byte, in steps of one size. A reader recognises this if
-//! the bytes of a vector equal the dimension. Then four bytes are inserted at offset 16, before the
-//! sampled nodes: the step, an f32 above 0. Rounding saves memory, since the graph stays in memory
-//! while an index is open. The distances of rounded vectors suffice, since a search uses them only
-//! to choose the nodes that it starts from.
+//! a byte: each element is then a signed byte, in steps of one size. A reader recognises rounded
+//! vectors by their length in bytes, which equals the dimension. If vectors are rounded, four bytes
+//! are inserted at offset 16, before the sampled nodes: the step, an f32 above 0. Rounding saves
+//! memory, since the graph stays in memory while the index is open. The distances of rounded
+//! vectors suffice, since a search uses them only to choose the nodes that it starts from.
 
 use crate::error::LayoutError;
 
@@ -88,8 +88,8 @@ impl NavigationFile {
     /// name in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, the step is invalid, or a node, offset or link is
-    /// out of range.
+    /// Fails if the length does not match the counts, the step is invalid, or a node, offset or
+    /// link is out of range.
     pub fn decode(
         mut payload: Vec<u8>,
         nodes: u64,
@@ -240,7 +240,7 @@ mod tests {
         let file = sample();
         assert_eq!(decoded(&file.encode(), 2).unwrap(), file);
         assert_eq!(file.links_of(0), [1, 2]);
-        // The same bytes as two elements of four, rounded.
+        // The same bytes, read as vectors of two f32 that are rounded.
         let rounded = NavigationFile {
             step: Some(0.25),
             ..file.clone()

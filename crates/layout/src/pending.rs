@@ -2,8 +2,8 @@
 //! change waits until its page is written.
 //!
 //! An index that takes direct inserts writes a page when enough changes of its lists wait. At a
-//! checkpoint, the waiting changes are stored here. The log has these changes too, but it is kept
-//! only until the checkpoint.
+//! checkpoint, the waiting changes are stored in this file. The log has these changes too, but the
+//! checkpoint removes this log.
 //!
 //! Payload of a [stream](crate::stream) of kind `Pending`, little-endian; vectors of `v` bytes:
 //!
@@ -73,7 +73,7 @@ impl PendingFile {
     /// is the name in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, or a node is not below `nodes`.
+    /// Fails if the length does not match the counts, or a node is not below `nodes`.
     pub fn decode(
         payload: &[u8],
         nodes: u32,

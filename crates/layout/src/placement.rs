@@ -1,13 +1,12 @@
 //! The placement of an index: the pages of rewritten nodes, and facts about vectors that were
 //! inserted after its build.
 //!
-//! A build fills pages with consecutive nodes, so that a node's page follows from its number. A
-//! changed record is rewritten on a relocated page ([`crate::slotted`], [`crate::coupled`]), and
-//! new nodes are only on such pages. This file describes the nodes that a checkpoint adds to the
-//! build or rewrites.
+//! A build fills pages with consecutive nodes, and needs no table of this kind. A changed record is
+//! rewritten on a relocated page ([`crate::slotted`], [`crate::coupled`]), and new nodes are only
+//! on such pages. This file describes the nodes that a checkpoint adds to the build or rewrites.
 //!
 //! If the pages of the build are written in place and new nodes fill pages after them, a node's
-//! page still follows from its number. Then the file has no table of pages.
+//! page follows from its number, as after the build. Then the file has no table of pages.
 //!
 //! In a cluster index the file has only the ids that were inserted and deleted. The file then has
 //! no pages, no table and no codes, and its numbers of lists are 0. The positions of clusters are
@@ -96,8 +95,8 @@ impl PlacementFile {
         at.is_ok_and(|at| node < self.deleted[at].1)
     }
 
-    /// Encodes the payload. [`PlacementFile::decode`] refuses it if the fields contradict each
-    /// other.
+    /// Encodes the payload. If the fields contradict each other, [`PlacementFile::decode`] refuses
+    /// the payload.
     pub fn encode(&self) -> Vec<u8> {
         let words = 4 * (self.page_of.len() + self.added.len())
             + RANGE * self.ids.len()
@@ -135,7 +134,7 @@ impl PlacementFile {
     /// Decodes a payload. `code_bytes` is the length of a code, and `file` is the name in errors.
     ///
     /// # Errors
-    /// If the payload has
+    /// Fails if the payload has
     ///
     /// - a length that does not match its counts;
     /// - more nodes of the build than nodes;
@@ -247,8 +246,8 @@ fn check_added(
     for (page, &first) in added.iter().enumerate() {
         let next = added.get(page + 1).copied().unwrap_or(nodes);
         let begun = page > 0 && runs.has(page as u64 - 1);
-        // The first page begins at the build's end. If no node starts on a page after the last
-        // node, no later page may have one.
+        // The first page begins at the build's end. Pages on which no node starts may follow the
+        // last node, and then no later page may have a node.
         let starts = first < nodes || (begun && first == nodes && next == nodes);
         if first < least || !starts || (page == 0 && first > built) {
             let expected = match page {

@@ -47,7 +47,7 @@ pub enum Searched {
     /// Walks of the graph, best-first or pipelined, which find the same vectors.
     #[default]
     Walk,
-    /// PRESS, with codes of two precisions.
+    /// PRESS, the search of DistVS, with codes of two precisions.
     Press,
     /// Probes of clusters.
     Probes,
@@ -66,8 +66,8 @@ pub struct RecallFile {
     /// The kind of searches.
     pub searched: Searched,
     /// Whether the program chose the queries, as a build does: rows of the index, and vectors
-    /// derived from rows. Such queries predict later queries less well than queries that a user
-    /// gave.
+    /// derived from rows. Such queries predict the recall of later queries less well than a user's
+    /// queries do.
     pub by_build: bool,
     /// The list sizes that were measured, rising. In a cluster index, numbers of probes.
     pub lists: Vec<u32>,
@@ -118,8 +118,8 @@ impl RecallFile {
     /// Decodes a payload. `file` is the name in errors.
     ///
     /// # Errors
-    /// If a count exceeds its limit, numbers do not rise or are not finite, or the length does not
-    /// match the counts.
+    /// Fails if a count exceeds its limit, numbers do not rise or are not finite, or the length
+    /// does not match the counts.
     pub fn decode(payload: &[u8], file: &str) -> Result<RecallFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let queries = reader.u32("queries")?;

@@ -1,7 +1,7 @@
 //! Reads and writes the pages of a [geometry](crate::geometry): the count of records, and the id,
-//! vector and list of each record. This module does not interpret the bytes after a list. After its
-//! count, a page has a mark of two bytes. The meaning of the mark depends on the kind of the file;
-//! nearly all kinds have a mark of zero.
+//! vector and list of each record. This module does not interpret the bytes after a list. After the
+//! count, a page has a mark of two bytes. The meaning of the mark depends on the kind of the file.
+//! Nearly all pages have a mark of zero.
 
 use crate::block::{self, u16_at, u64_at};
 use crate::error::{LayoutError, check_zero};
@@ -47,7 +47,7 @@ impl RecordsBuilder {
         self.count
     }
 
-    /// Whether the page has no room for another record.
+    /// Whether the page has no space for another record.
     pub(crate) fn is_full(&self) -> bool {
         self.count == self.geometry.nodes_per_page
     }
@@ -55,7 +55,8 @@ impl RecordsBuilder {
     /// Appends a record and returns its bytes after the list, which are zero.
     ///
     /// # Panics
-    /// If the page is full, the vector has the wrong length, or there are more than R neighbours.
+    /// Panics if the page is full, the vector has the wrong length, or there are more than R
+    /// neighbours.
     pub(crate) fn push(&mut self, id: u64, vector: &[u8], neighbours: &[u32]) -> &mut [u8] {
         let geometry = &self.geometry;
         assert!(self.count < geometry.nodes_per_page, "the page is full");

@@ -1,5 +1,5 @@
-//! The pages whose last record spans to the next page ([`crate::slotted`], version 2 of the kind
-//! `Vectors`).
+//! The pages whose last record continues on the next page ([`crate::slotted`], version 2 of the
+//! kind `Vectors`).
 //!
 //! The last record of a page may continue on the next page, and one bit for each page shows this.
 //! Such a record ends on the first later page whose bit is not set, or on which another record
@@ -15,7 +15,7 @@ pub struct RunsOn {
 }
 
 impl RunsOn {
-    /// Records that the last record of a page continues on the next page.
+    /// Notes that the last record of a page continues on the next page.
     pub fn set(&mut self, page: u32) {
         let word = page as usize / 64;
         if word >= self.words.len() {

@@ -6,7 +6,7 @@
 //! last block     the payload's end, then zeros
 //! ```
 //!
-//! All files that do not consist of pages are such byte strings. Writer and reader work on pieces,
+//! Most files that do not consist of pages are such byte strings. Writer and reader work on pieces,
 //! so megabytes of codes are never in memory twice. The writer outputs sealed blocks when they are
 //! full, and the reader copies the payload directly into its final slice.
 
@@ -107,7 +107,7 @@ impl StreamWriter {
     /// A writer of `payload` bytes. `fields` are the kind-specific fields.
     ///
     /// # Panics
-    /// If `fields` is longer than a header allows ([`crate::header::MAX_FIELDS`] less 8).
+    /// Panics if `fields` is longer than a header allows ([`crate::header::MAX_FIELDS`] less 8).
     pub fn new(kind: FileKind, payload: u64, fields: &[u8]) -> StreamWriter {
         let fields = FieldsWriter::new().u64(payload).bytes(fields).finish();
         let header = FileHeader::new(kind, file_length(payload), fields);
@@ -129,7 +129,7 @@ impl StreamWriter {
     /// Appends bytes of the payload, and passes sealed blocks to `sink` when some are full.
     ///
     /// # Panics
-    /// If there are more bytes than announced.
+    /// Panics if there are more bytes than the writer was created for.
     pub fn push<E>(
         &mut self,
         bytes: &[u8],
@@ -148,7 +148,7 @@ impl StreamWriter {
     /// Passes the remaining blocks to `sink`. Returns the header.
     ///
     /// # Panics
-    /// If there were fewer bytes than announced.
+    /// Panics if there were fewer bytes than the writer was created for.
     pub fn finish<E>(self, sink: &mut impl FnMut(&[u8]) -> Result<(), E>) -> Result<FileHeader, E> {
         assert_eq!(
             self.pushed, self.payload,
@@ -240,7 +240,7 @@ pub fn blocks_of(bytes: std::ops::Range<u64>) -> std::ops::Range<u64> {
 /// `first` is the number of the first block. Zeros after the end of the whole payload are included.
 ///
 /// # Errors
-/// If a checksum is wrong.
+/// Fails if a checksum is wrong.
 pub fn unseal(bytes: &mut Vec<u8>, first: u64, file: &str) -> Result<(), LayoutError> {
     let count = bytes.len() / BLOCK;
     for (at, number) in (0..count).zip(first..) {
@@ -318,7 +318,7 @@ impl StreamReader {
         &self.header
     }
 
-    /// The length of the payload in bytes. The value comes from the file: before you allocate so
+    /// The length of the payload in bytes. The value comes from the file. Before you allocate so
     /// many bytes, compare the value with the expected length, or with the file's length on disk.
     pub fn payload_length(&self) -> u64 {
         self.payload

@@ -24,7 +24,7 @@ pub enum Element {
     I8,
 }
 
-/// The error for a name or code that no element type has.
+/// The error for an unknown name or code of an element type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("element type is {0:?}; there is no such type. Use one of f32, f16, u8, i8")]
 pub struct UnknownElement(pub String);
@@ -117,7 +117,7 @@ pub(crate) fn half_to_f32(half: u16) -> f32 {
 ///
 /// # Panics
 ///
-/// If `bytes` does not hold exactly `out.len()` elements.
+/// Panics if `bytes` does not hold exactly `out.len()` elements.
 pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
     assert_eq!(
         bytes.len(),
@@ -154,7 +154,7 @@ pub fn to_f32(element: Element, bytes: &[u8], out: &mut [f32]) {
 ///
 /// # Panics
 ///
-/// If `out` does not hold exactly `numbers.len()` elements.
+/// Panics if `out` does not hold exactly `numbers.len()` elements.
 pub fn from_f32(element: Element, numbers: &[f32], out: &mut [u8]) {
     assert_eq!(
         out.len(),
@@ -202,8 +202,8 @@ pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> 
             .map(|v| half_to_f32(u16::from_le_bytes(*v)).abs())
             .position(|magnitude| magnitude > most || magnitude.is_nan()),
         Element::F32 => {
-            // As integers, magnitudes have the order of the numbers. Infinity and NaN are above all
-            // of them.
+            // Read as integers, the bits of magnitudes have the order of the magnitudes. Infinity
+            // and NaN are above all finite numbers.
             const RUN: usize = 64;
             let most = most.to_bits();
             let beyond = |v: &[u8; 4]| u32::from_le_bytes(*v) & 0x7fff_ffff > most;
@@ -219,7 +219,7 @@ pub fn first_beyond(element: Element, bytes: &[u8], most: f32) -> Option<usize> 
 }
 
 /// The position (in elements) of the first NaN or infinity in `bytes`; `None` if all elements are
-/// finite. Integers always are. Bytes after the last whole element are ignored.
+/// finite. Integers are always finite. Bytes after the last whole element are ignored.
 pub fn first_invalid(element: Element, bytes: &[u8]) -> Option<usize> {
     // Each run is tested as a whole, without an early exit, so that the loop vectorises. A run is
     // searched only if it has an invalid element.

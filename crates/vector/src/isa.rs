@@ -1,4 +1,4 @@
-//! The instruction set that the kernels use. It is detected once a process, never in a hot call.
+//! The instruction set that the kernels use. It is detected once per process, never in a hot call.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ pub enum InstructionSet {
     Neon,
 }
 
-/// The error for a name that no instruction set has.
+/// The error for an unknown name of an instruction set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("instruction set is {0:?}; there is no such set. Use one of plain, avx2, avx512, neon")]
 pub struct UnknownInstructionSet(pub String);
@@ -25,7 +25,7 @@ pub struct UnknownInstructionSet(pub String);
 impl InstructionSet {
     /// The set that [`Kernel::new`](crate::Kernel::new) and the quantiser use: the best one that
     /// the processor has. The environment variable `STRATANN_ISA` (`plain`, `avx2`, `avx512` or
-    /// `neon`) caps it. The variable is read once a process.
+    /// `neon`) limits this choice. The variable is read once per process.
     pub fn current() -> InstructionSet {
         static CURRENT: OnceLock<InstructionSet> = OnceLock::new();
         *CURRENT.get_or_init(|| {
@@ -34,8 +34,8 @@ impl InstructionSet {
                 .and_then(|name| match name.parse() {
                     Ok(cap) => Some(cap),
                     Err(error) => {
-                        // A wrong value changes only the speed, not the results. So this warns and
-                        // continues.
+                        // A wrong value changes only the speed, not the results. So the program
+                        // warns and continues.
                         let error: UnknownInstructionSet = error;
                         eprintln!("stratann: STRATANN_ISA is ignored: {error}");
                         None

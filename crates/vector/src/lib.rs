@@ -18,8 +18,8 @@
 //!
 //! **Every instruction set gives the same bits.** Integer kernels are exact. Floating-point kernels
 //! fix the order of summation (see the private module `kernel::body`) and never fuse a
-//! multiplication with an addition. So a processor with AVX-512 builds the same index as a plain
-//! one, and searches it with the same answers.
+//! multiplication with an addition. So a processor with AVX-512 builds the same index as any other
+//! processor, and its searches give the same answers.
 //!
 //! This crate does no I/O and has no async code. Its `unsafe` code is needed for SIMD only.
 

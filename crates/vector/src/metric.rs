@@ -33,7 +33,7 @@ pub enum Reduction {
     Lifted,
 }
 
-/// The error for a name that no metric has.
+/// The error for an unknown name of a metric.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "metric is {0:?}; there is no such metric. Use one of l2 (l2sq, euclidean, squared_l2), ip (mips, dot, inner_product), cosine (cos)"

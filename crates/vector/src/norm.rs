@@ -1,8 +1,8 @@
 //! Lengths of vectors, as the cosine metric needs them.
 
 /// The Euclidean length of `v`, computed in `f64`, so that squares neither overflow nor underflow.
-/// The length is 0 only if all elements are 0. If it exceeds [`f32::MAX`], it is infinite. That
-/// happens only if elements are near that limit.
+/// The length is 0 only if all elements are 0. A length above [`f32::MAX`] becomes infinite. This
+/// happens only if elements are near this limit.
 pub fn norm(v: &[f32]) -> f32 {
     length(v) as f32
 }
@@ -28,8 +28,8 @@ fn length(v: &[f32]) -> f64 {
 pub fn normalize(v: &mut [f32]) -> f32 {
     let length = length(v);
     let norm = length as f32;
-    // If the length is a normal `f32` number, the rounded length is used. If it is subnormal or
-    // infinite as an `f32`, the `f32` has too few bits, so `f64` is used.
+    // If the length is a normal `f32` number, the rounded length is used. A subnormal or infinite
+    // `f32` has too few bits, so the length in `f64` is used instead.
     let by = match norm.is_normal() {
         true => f64::from(norm),
         false => length,

@@ -19,7 +19,7 @@
 //!   separate   code        low code: ceil(b / 2) bytes | high code: b bytes     1.5 b bytes in all
 //! ```
 //!
-//! Any vector could be taken for m. With this mean, rounding loses no accuracy if vectors are near
+//! Any vector could be taken for m. With the mean, rounding loses no accuracy if vectors are near
 //! each other and far from the origin.
 //!
 //! So one kernel ranks nested low parts like any product-quantised codes. It also ranks whole
@@ -181,8 +181,8 @@ impl PairedQuantizer {
     /// file.
     ///
     /// # Errors
-    /// If a high code has fewer than 2 bytes or more bytes than there are dimensions; if there are
-    /// not `512 * dim` floats; if a float is not finite.
+    /// Fails if a high code has fewer than 2 bytes or more bytes than there are dimensions, there
+    /// are not `512 * dim` floats, or a float is not finite.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -239,7 +239,7 @@ impl PairedQuantizer {
     /// threads.
     ///
     /// # Panics
-    /// If `vectors` and `codes` are not for the same number of whole vectors.
+    /// Panics if `vectors` and `codes` are not for the same number of whole vectors.
     pub fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
         let (low, rest) = (self.low.code_bytes(), self.rest.code_bytes());
         let count = vectors.len() / self.dim();
@@ -272,7 +272,7 @@ impl PairedQuantizer {
     /// alone, which follows the low one.
     ///
     /// # Panics
-    /// If `query` is not as long as a vector.
+    /// Panics if `query` is not as long as a vector.
     pub fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         if self.low_codes == LowCodes::Separate {
             return self.rest_table(metric, query, table);
@@ -289,11 +289,11 @@ impl PairedQuantizer {
     /// estimate by the [low part](PairedQuantizer::low), and the code's
     /// [correction](PairedQuantizer::correction).
     ///
-    /// This is for a caller that gets the estimates by low parts from elsewhere. For separate
-    /// codes, the table gives the whole estimate by the high code.
+    /// A caller that gets the estimates by low parts from elsewhere needs only this table. For
+    /// separate codes, the table gives the whole estimate by the high code.
     ///
     /// # Panics
-    /// If `query` is not as long as a vector.
+    /// Panics if `query` is not as long as a vector.
     pub fn rest_table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         let entries = table.reshape(self.rest.code_bytes());
         self.fill_rest(metric, query, entries);
@@ -312,7 +312,7 @@ impl PairedQuantizer {
             .collect();
         self.rest.fill(metric, &centered, entries);
         // The entries of each chunk contain the squared length of the centred query, and the
-        // estimate does not. So the squared length is subtracted.
+        // estimate does not. So this length is subtracted.
         for (chunk, entries) in entries.chunks_exact_mut(CENTROIDS).enumerate() {
             let (first, width) = chunk_of(self.dim(), self.rest.code_bytes(), chunk);
             let part = &centered[first..first + width];
@@ -326,7 +326,7 @@ impl PairedQuantizer {
     /// vectors.
     ///
     /// # Panics
-    /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long.
+    /// Panics if `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long.
     pub fn correction(&self, metric: Metric, code: &[u8], scratch: &mut Vec<f32>) -> f32 {
         let weight = match (self.low_codes, metric) {
             (LowCodes::Nested, Metric::L2) => 2.0,
@@ -346,7 +346,7 @@ impl PairedQuantizer {
     /// Reconstructs the vector of a code; for separate codes, from the high code.
     ///
     /// # Panics
-    /// If `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long or `out` not
+    /// Panics if `code` is not [`code_bytes`](PairedQuantizer::code_bytes) long or `out` not
     /// [`dim`](PairedQuantizer::dim).
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         let (low, rest) = code.split_at(self.low.code_bytes());

@@ -148,8 +148,8 @@ impl ProductQuantizer {
     ///
     /// # Errors
     ///
-    /// If `code_bytes` is not from 1 to `dim`, the sample is empty or has a partial vector, a float
-    /// is not finite, or the weights do not fit the sample.
+    /// Fails if `code_bytes` is not from 1 to `dim`, the sample is empty or has a partial vector, a
+    /// float is not finite, or the weights do not fit the sample.
     pub fn train(
         sample: &[f32],
         dim: usize,
@@ -173,7 +173,7 @@ impl ProductQuantizer {
     ///
     /// # Panics
     ///
-    /// If the processor does not have the instruction set.
+    /// Panics if the processor does not have the instruction set.
     pub fn train_with_isa(
         sample: &[f32],
         dim: usize,
@@ -235,8 +235,8 @@ impl ProductQuantizer {
     ///
     /// # Errors
     ///
-    /// If `code_bytes` is not from 1 to `dim`, there are not `256 * dim` centroid floats, or a
-    /// float is not finite.
+    /// Fails if `code_bytes` is not from 1 to `dim`, there are not `256 * dim` centroid floats, or
+    /// a float is not finite.
     pub fn from_parts(
         dim: usize,
         code_bytes: usize,
@@ -262,7 +262,7 @@ impl ProductQuantizer {
     ///
     /// # Panics
     ///
-    /// If the processor does not have the instruction set.
+    /// Panics if the processor does not have the instruction set.
     pub fn with_isa(mut self, isa: InstructionSet) -> ProductQuantizer {
         self.routines = Routines::of(isa);
         self
@@ -335,7 +335,7 @@ impl ProductQuantizer {
     ///
     /// # Panics
     ///
-    /// If `vectors` is not exactly one vector for each code.
+    /// Panics if `vectors` is not exactly one vector for each code.
     pub fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
         let count = codes.len() / self.code_bytes;
         assert_eq!(
@@ -407,7 +407,7 @@ impl ProductQuantizer {
     ///
     /// # Panics
     ///
-    /// If `code` is not [`ProductQuantizer::code_bytes`] long or `out` not
+    /// Panics if `code` is not [`ProductQuantizer::code_bytes`] long or `out` not
     /// [`ProductQuantizer::dim`].
     pub fn decode(&self, code: &[u8], out: &mut [f32]) {
         assert_eq!(code.len(), self.code_bytes, "the code has the wrong length");
@@ -427,7 +427,7 @@ impl ProductQuantizer {
     ///
     /// # Panics
     ///
-    /// If an id has no code in `codes`.
+    /// Panics if an id has no code in `codes`.
     pub fn decode_rows(&self, codes: &[u8], ids: &[u32], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + ids.len() * self.dim * 4, 0);
@@ -457,7 +457,7 @@ impl ProductQuantizer {
     ///
     /// # Panics
     ///
-    /// If `query` is not [`ProductQuantizer::dim`] long.
+    /// Panics if `query` is not [`ProductQuantizer::dim`] long.
     pub fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         self.fill(metric, query, table.reshape(self.code_bytes));
     }

@@ -10,7 +10,7 @@
 //! Mean and spread (standard deviation) are taken over the centroids in that dimension. The factor
 //! is the smallest one that keeps every q within 127. So dimensions of another scale, or far from
 //! 0, lose no more precision than others. If all centroids of a dimension are equal, the dimension
-//! cannot tell which vector is nearer, and is read back as that value.
+//! cannot tell which vector is nearer, and is decoded as the value of the centroids.
 
 use crate::quantiser::chunk_of;
 use crate::{CENTROIDS, ProductQuantizer};
@@ -64,7 +64,7 @@ impl Rounding {
     /// Rounds a vector and appends its bytes to `out`.
     ///
     /// # Panics
-    /// If the length of `vector` differs from the dimension of the quantiser.
+    /// Panics if the length of `vector` differs from the dimension of the quantiser.
     pub fn append(&self, vector: &[f32], out: &mut Vec<u8>) {
         assert_eq!(
             vector.len(),
@@ -94,7 +94,7 @@ impl Rounding {
     /// bytes is wrong or a decoded value is not finite; then `vector` must not be used.
     ///
     /// # Panics
-    /// If the length of `vector` differs from the dimension of the quantiser.
+    /// Panics if the length of `vector` differs from the dimension of the quantiser.
     #[must_use]
     pub fn read(&self, bytes: &[u8], vector: &mut [f32]) -> bool {
         assert_eq!(
@@ -124,7 +124,8 @@ mod tests {
     use super::*;
     use crate::Training;
 
-    /// Rows whose dimensions have different means and scales; the last is the same in all.
+    /// Rows whose dimensions have different means and scales. The last dimension is equal in all
+    /// rows.
     fn rows(count: usize, dim: usize) -> Vec<f32> {
         let mut state = 11u64;
         let mut next = || {
@@ -164,8 +165,8 @@ mod tests {
             assert_eq!(bytes.len(), 1 + Rounding::bytes_of(dim));
             assert!(rounding.read(&bytes[1..], &mut vector));
             for (at, (x, y)) in row.iter().zip(&vector).enumerate() {
-                // Rows are within 2 spreads, and a step is a 127th of that; floats at 100 times
-                // their spread are exact to less.
+                // Rows are within 2 spreads of the mean, and a step is a 127th of 2 spreads. Floats
+                // at 100 times their spread have smaller errors.
                 let scale = if at + 1 == dim {
                     0.0
                 } else {

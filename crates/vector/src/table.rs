@@ -10,7 +10,8 @@ use crate::aligned::AlignedFloats;
 use crate::kernel::{Routines, all_below};
 
 /// A table of partial distances, filled by
-/// [`ProductQuantizer::table`](crate::ProductQuantizer::table). To fill it again allocates nothing.
+/// [`ProductQuantizer::table`](crate::ProductQuantizer::table). Filling the table again allocates
+/// no memory.
 #[derive(Clone)]
 pub struct DistanceTable {
     /// `code_bytes` times 256 entries.
@@ -29,7 +30,7 @@ impl DistanceTable {
     ///
     /// # Panics
     ///
-    /// If the processor does not have the instruction set.
+    /// Panics if the processor does not have the instruction set.
     pub fn with_isa(isa: InstructionSet) -> DistanceTable {
         DistanceTable {
             entries: AlignedFloats::default(),
@@ -60,8 +61,8 @@ impl DistanceTable {
     ///
     /// # Panics
     ///
-    /// If the table is not filled, an id is not below the number of codes, or `out` and `ids`
-    /// differ in length.
+    /// Panics if the table is not filled, an id is not below the number of codes, or `out` and
+    /// `ids` differ in length.
     #[inline]
     pub fn score(&self, codes: &[u8], ids: &[u32], out: &mut [f32]) {
         assert!(self.code_bytes > 0, "the table is not filled");
@@ -93,7 +94,7 @@ impl DistanceTable {
     ///
     /// # Panics
     ///
-    /// If the table is not filled, or the code is not [`DistanceTable::code_bytes`] long.
+    /// Panics if the table is not filled, or the code is not [`DistanceTable::code_bytes`] long.
     #[inline]
     pub fn score_one(&self, code: &[u8]) -> f32 {
         assert_eq!(code.len(), self.code_bytes, "the code has the wrong length");

@@ -163,7 +163,7 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let padded = count.next_multiple_of(LANES);
     let mut transposed = AlignedFloats::zeros(padded * width);
     transpose(&chunk.points, width, &mut transposed);
-    // The padding is at distance 0 from the start, so it is never chosen.
+    // The distances of the padding are 0 from the beginning, so padding is never chosen.
     let mut least = vec![f32::INFINITY; count];
     least.resize(padded, 0.0);
     let mut sums = vec![0.0; padded.div_ceil(BLOCK)];
@@ -240,7 +240,8 @@ fn draw(weights: &[f32], sums: &[f32], random: &mut Random) -> Option<usize> {
                     return Some(block * BLOCK + i);
                 }
                 left -= f64::from(*weight);
-                // Rounding can carry past the end. The last index with a weight is taken then.
+                // Rounding can carry the search past the end. Then the last index with a weight is
+                // taken.
                 fallback = Some(block * BLOCK + i);
             }
         }

@@ -55,9 +55,9 @@ pub fn bound_bits(degree: usize, nodes: u32) -> usize {
 }
 
 /// The size in bytes of a cache slot for lists of at most `degree` neighbours with node numbers
-/// below `nodes`. The slot fits the header and the code of any such list by
-/// [`ListModel::elias_fano`](super::ListModel::elias_fano). No model with the same number of nodes
-/// makes a code longer than that code.
+/// below `nodes`. The slot has space for the header and the code of any such list by
+/// [`ListModel::elias_fano`](super::ListModel::elias_fano). No other model with the same number of
+/// nodes makes a longer code.
 pub fn slot_bytes(degree: usize, nodes: u32) -> usize {
     super::header_bytes(degree) + bound_bits(degree, nodes).div_ceil(8)
 }
@@ -118,7 +118,7 @@ pub(super) fn decode(bytes: &[u8], low: u32, out: &mut [u32]) -> Result<usize, C
             return Err(truncated);
         }
     };
-    // The high parts do not decrease. If the last one is in range, all are.
+    // The high parts do not decrease. If the last number is in range, all numbers are.
     let last = out[count - 1];
     if u64::from(last) >> (32 - low) != 0 {
         return Err(CodecError::Malformed {

@@ -14,7 +14,7 @@
 //! own number 50, neighbours 20 47 49 53 90:  below, downwards 49 47 20, above 53 90
 //!   distances  1  2  27  3  37        places  0  1  4  1  5
 //!
-//! bits  below:  number of neighbours below the own number, in as many bits as the length needs
+//! bits  below:  number of neighbours below the own number; as many bits as the list's length has
 //!       block:  words of the places of up to 64 distances, then the bits below each leading one
 //!       block.. until all neighbours are coded, then zeros up to a full byte
 //! ```

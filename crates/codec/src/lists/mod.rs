@@ -119,8 +119,8 @@ impl ListModel {
     }
 
     /// Appends the code of the neighbours of node `own` to `out`. The node numbers in `ids` must
-    /// ascend. Returns the codec with the shortest code for this list, which was used. If all
-    /// neighbours are below [`nodes`](Self::nodes), the code takes at most
+    /// ascend. Returns the codec that was used, whose code is the shortest one for this list. If
+    /// all neighbours are below [`nodes`](Self::nodes), the code takes at most
     /// [`slot_bytes`](elias_fano::slot_bytes) for the list's length and this number of nodes.
     pub fn encode(
         &self,
@@ -168,7 +168,7 @@ impl ListModel {
     /// Decodes the list at the start of `bytes`, and replaces the contents of `out` with it.
     /// Returns the number of bytes of the code. If the result is not an error, the decoded numbers
     /// ascend, even if the bytes are damaged. So if the last number is a node of the graph, all
-    /// are.
+    /// numbers are.
     #[inline]
     pub fn decode(&self, own: u32, bytes: &[u8], out: &mut Vec<u32>) -> Result<usize, CodecError> {
         let header = self.header(bytes)?;

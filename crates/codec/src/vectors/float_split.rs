@@ -164,10 +164,11 @@ impl FloatSplit {
         }
         let (high, rest) = rest.split_at_checked(self.dim).ok_or(truncated)?;
         let (low, exponents) = rest.split_at_checked(self.low_bytes()).ok_or(truncated)?;
-        // The exponents are decoded to the end of `out`, and the floats then overwrite them from
-        // the front. Let s be the size of a float in bytes. Float i is written to the bytes from
-        // s*i to s*(i+1) - 1. Its exponent is at byte (s-1)*dim + i. That byte is at or after byte
-        // s*(i+1) - 1 for each i below dim, so no exponent is overwritten before it is read.
+        // The exponents are decoded into the last bytes of `out`, and the floats then overwrite
+        // `out` from the front. Let s be the size of a float in bytes. Float i is written to the
+        // bytes from s*i to s*(i+1) - 1. Its exponent is at byte (s-1)*dim + i. That byte is at or
+        // after byte s*(i+1) - 1 for each i below dim, so no exponent is overwritten before it is
+        // read.
         let at = out.len() - self.dim;
         lanes::decode(WHAT, exponents, 0, &self.triples, &mut out[at..])?;
         if self.half {
@@ -181,7 +182,7 @@ impl FloatSplit {
     }
 
     /// Joins f32 floats that have all 16 bits in the low plane. This case is common, and the
-    /// compiler vectorises it.
+    /// compiler vectorises its loop.
     #[inline(always)]
     fn join_f32_full(&self, high: &[u8], low: &[u8], out: &mut [u8]) {
         let at = out.len() - self.dim;

@@ -316,7 +316,7 @@ impl SegmentModel {
         }
     }
 
-    /// Decodes the vector with the code `bytes` into `out`, which must have the vector's length.
+    /// Decodes `bytes`, the code of a vector, into `out`, which must have the vector's length.
     /// After an error the contents of `out` are unspecified.
     #[inline]
     pub fn decode(
@@ -397,7 +397,7 @@ impl SegmentModel {
 /// The number of groups with which classes are trained.
 const GROUPS: usize = 128;
 
-/// The approximate number of bytes of a larger sample that are used.
+/// Of a larger sample, the training uses about this number of bytes.
 const MAX_SAMPLE: usize = 4 << 20;
 
 /// Splits a sample into vectors for training and an eighth of the vectors for measuring. Both parts

@@ -153,7 +153,7 @@ impl NestedModel {
     /// Returns the steps that are worth a trial for vectors that resemble the sample: at least one,
     /// coarsest first. For floats, the first step is about half the standard deviation of an
     /// element from the mean of its dimension. Each next step is half of the step before, down to
-    /// an eighth of the first step. With steps below that, some elements would be too far from the
+    /// an eighth of the first step. With smaller steps, some elements would be too far from the
     /// median. The deviation is the median over all dimensions, since a few dimensions may be much
     /// wider.
     pub fn steps(shape: Shape, sample: &[u8]) -> Vec<u8> {
@@ -356,8 +356,8 @@ impl NestedModel {
 
     /// Decodes `leading`, a whole leading part, into a vector whose elements are in the middle of
     /// their steps. `out` must have the vector's length. Returns whether all elements are within
-    /// [`error`](Self::error) of the true ones, like [`is_near`](Self::is_near). After an error the
-    /// contents of `out` are unspecified.
+    /// [`error`](Self::error) of the vector's elements, like [`is_near`](Self::is_near). After an
+    /// error the contents of `out` are unspecified.
     #[inline]
     pub fn decode_leading(&self, leading: &[u8], out: &mut [u8]) -> Result<bool, CodecError> {
         self.check(out.len())?;
@@ -470,7 +470,8 @@ impl NestedModel {
                 .as_chunks_mut::<4>()
                 .0;
             for ((float, &number), &middle) in floats.iter_mut().zip(&*numbers).zip(middles) {
-                // This is exact: the values are whole numbers of half steps, below 2^16.
+                // The computation is exact, since the values are whole numbers of half steps, below
+                // 2^16.
                 let value = (f32::from(number as i8) + middle) * step;
                 *float = value.to_le_bytes();
             }

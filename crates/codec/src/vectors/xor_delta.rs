@@ -7,8 +7,7 @@
 //! [`SegmentModel::encode`](super::SegmentModel::encode) and `decode`. The only Huffman table of a
 //! segment is trained on the vectors after the XOR ([`ByteCounts`]).
 
-/// One in this number of a chunk's vectors is examined for the decision whether the chunk gets a
-/// base vector.
+/// The first vectors of a chunk, one in this number, decide whether the chunk gets a base vector.
 const SAMPLE: usize = 10;
 
 /// Returns the most frequent byte of each position, in a chunk of vectors of `vector_bytes` bytes.
@@ -26,7 +25,8 @@ pub fn base_vector(chunk: &[u8], vector_bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Returns the base vector of a chunk if it lowers the entropy of the sample, and `None` otherwise.
+/// Returns the base vector of a chunk, if the XOR with it lowers the entropy of the sample.
+/// Otherwise returns `None`.
 ///
 /// # Panics
 /// The function panics if `vector_bytes` is zero.

@@ -1,18 +1,18 @@
-//! The stores of an open cluster index: its heads in memory, and the places of its posting lists
+//! The stores of an open cluster index: its heads in memory, and the positions of its posting lists
 //! and vectors. In names of this module, *extent* means posting list.
 //!
 //! ```text
-//!                 a probe reads                       and then
-//!   replicated    the extent: vectors                 nothing
-//!   addressed     the extent: numbers                 each vector by itself
-//!   grouped       the extent: its group, and numbers  the numbered vectors outside probed groups
+//!                 a probe reads an extent with            and then
+//!   replicated    vectors                                 nothing
+//!   addressed     node numbers of members                 the vector of each number
+//!   grouped       a group, and node numbers of strays     strays that are in no probed group
 //! ```
 //!
 //! Changes after the build are in later files. If the members of a cluster changed, a later file
-//! has a new posting list for the cluster. If several files have one, the last file counts. New
-//! vectors are stored in these posting lists (replicated) or in a file of single vectors. In a
-//! grouped index, a new posting list has no group, so its members are read one by one. The members
-//! of the old group are still next to each other.
+//! has a new posting list for the cluster. If several files have a posting list of the cluster, the
+//! last file counts. New vectors are stored in these posting lists (replicated) or in a file of
+//! single vectors. In a grouped index, a new posting list has no group, so its members are read one
+//! by one. The members of the old group are still next to each other in the build's file.
 //!
 //! The byte tables are in [`stratann_layout::clusters`].
 
@@ -70,9 +70,9 @@ pub(crate) const GROUPED: Composition = composition(
 /// The most bytes in one read of several single vectors. One vector may be longer.
 const MOST_BYTES: usize = 64 << 10;
 /// If the gap between two vectors has at most this many bytes, one read covers both vectors. By the
-/// device models, a request to an SSD takes as much time as the transfer of this many bytes. A
-/// request over RDMA takes two thirds of that, and a request to CXL or NVM almost no time. But each
-/// request also costs CPU time, which limits searches on CXL and NVM.
+/// models of devices in `stratann-tier`, a request to an SSD takes as much time as the transfer of
+/// this many bytes. A request over RDMA takes two thirds of this time, and a request to CXL or NVM
+/// almost none. But each request also costs CPU time, which limits searches on CXL and NVM.
 const GAP: u64 = 1 << 10;
 
 /// A file that is read in units of bytes, and not of pages.
@@ -94,7 +94,7 @@ impl ByteFile {
     }
 
     /// Returns the offset and the length of the aligned read that covers some bytes, and the
-    /// position of these bytes in it.
+    /// position of these bytes in the read.
     pub(crate) fn reach(&self, offset: u64, bytes: usize) -> (u64, usize, usize) {
         let alignment = u64::from(self.tier.alignment().max(1));
         let start = offset - offset % alignment;
@@ -103,7 +103,7 @@ impl ByteFile {
     }
 }
 
-/// The place where a build stored its vectors.
+/// The location of a build's vectors.
 pub(crate) enum Vectors {
     /// Each vector, with its number, is in the posting lists of all its clusters.
     Replicated,
@@ -131,7 +131,7 @@ struct MemberFile {
     numbers: Range<u32>,
 }
 
-/// The place of a cluster's posting list.
+/// The position of a cluster's posting list.
 #[derive(Clone, Copy)]
 pub(crate) struct ExtentAt {
     /// The index of the posting list's file.
@@ -149,7 +149,7 @@ struct Packed {
     bytes: u32,
 }
 
-/// The place of a vector that is read without its posting list.
+/// The position of a vector that is read without its posting list.
 #[derive(Clone, Copy)]
 pub(crate) struct MemberAt {
     /// The index of the vector's file.
@@ -175,7 +175,7 @@ pub(crate) struct Run {
 
 impl Run {
     /// Returns the longest prefix of `places` that is worth one read, or `None` if `places` is
-    /// empty. The places must be in the order of node numbers.
+    /// empty. The positions must be in the order of node numbers.
     pub(crate) fn of(places: &[MemberAt]) -> Option<Run> {
         let begin = places.first()?;
         let (mut vectors, mut end) = (1, begin.offset + begin.bytes as u64);
@@ -197,7 +197,7 @@ impl Run {
 
 /// An open cluster index.
 pub(crate) struct ClusterStores {
-    /// The abilities of its stores.
+    /// The properties of its stores.
     pub(crate) composition: &'static Composition,
     /// All files that searches read: the posting lists of the build, then the vectors of the build
     /// if these are apart from posting lists, then the files written after the build.
@@ -205,7 +205,7 @@ pub(crate) struct ClusterStores {
     /// The shape of each file.
     shapes: Vec<ClusterShape>,
     kind: ExtentKind,
-    /// The place of the posting list of each cluster.
+    /// The position of the posting list of each cluster.
     places: Vec<Packed>,
     pub(crate) vectors: Vectors,
     /// The files of vectors that are in no group and are read without posting lists.
@@ -215,7 +215,8 @@ pub(crate) struct ClusterStores {
     pub(crate) heads: Navigation,
     /// The mean distance of a vector to the nearest head, as the build measured it.
     pub(crate) radius: f32,
-    /// The mean number of members of a cluster that are stored elsewhere, as the build left them.
+    /// The mean number of a cluster's members that are stored outside its posting list, after the
+    /// build.
     pub(crate) others: f64,
     /// The number of vectors of the build. The next field is the number of all vectors.
     built: u32,
@@ -224,8 +225,8 @@ pub(crate) struct ClusterStores {
     clusters_built: u32,
     /// The changes since the build.
     amended: Option<AmendedFile>,
-    /// A sample of clusters, with the places of their posting lists after the build. It is empty if
-    /// vectors are not in groups.
+    /// A sample of clusters, with the positions of their posting lists after the build. It is empty
+    /// if vectors are not in groups.
     built_sample: Vec<(u32, ExtentAt)>,
 }
 
@@ -291,8 +292,8 @@ impl ClusterStores {
         extents: FileKind,
         amended: AmendedFile,
     ) -> Result<(), Error> {
-        // Only replicated clusters are dissolved. In other layouts, the vectors of the build stay
-        // where the build put them, since no table records free node numbers.
+        // A rebalance dissolves clusters in the replicated layout alone. In other layouts, the
+        // vectors of the build stay at their offsets, and no table records free node numbers.
         if self.kind != ExtentKind::Replicated && amended.clusters < self.clusters_built {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
@@ -314,8 +315,8 @@ impl ClusterStores {
             self.files.push(ByteFile::open(volume, entry)?);
             self.shapes.push(shape);
             for (extent, offset) in segment.extents.iter().zip(segment.offsets(self.kind)) {
-                // If a cluster was dissolved after this file was written, its posting list belongs
-                // to no cluster.
+                // If a rebalance dissolved a cluster after this file was written, the posting list
+                // belongs to no cluster.
                 if let Some(place) = later.get_mut(extent.cluster as usize) {
                     *place = Some(Packed {
                         offset,
@@ -447,7 +448,8 @@ impl ClusterStores {
         let alignment = self.kind.alignment();
         let live = |cluster| (self.place(cluster).bytes as u64).next_multiple_of(alignment);
         let mut counts: u64 = (0..self.clusters()).map(live).sum();
-        // A block in each file covers the header, and the space after the last posting list.
+        // One block of each file counts for its header, and for the unused space after the last
+        // posting list.
         counts += (self.files.len() * BLOCK) as u64;
         counts += self
             .members
@@ -482,7 +484,7 @@ impl ClusterStores {
         }
     }
 
-    /// The place of a cluster's posting list.
+    /// The position of a cluster's posting list.
     pub(crate) fn place(&self, cluster: u32) -> ExtentAt {
         let place = &self.places[cluster as usize];
         ExtentAt {
@@ -511,8 +513,8 @@ impl ClusterStores {
         self.view_at(cluster, self.place(cluster), bytes, check)
     }
 
-    /// Does the same as [`view`](Self::view), for the posting list at the place `at`. It may be an
-    /// earlier posting list of the cluster.
+    /// Does the same as [`view`](Self::view), for the posting list at `at`, which may be an earlier
+    /// posting list of the cluster.
     fn view_at<'b>(
         &'b self,
         cluster: u32,
@@ -579,7 +581,8 @@ impl ClusterStores {
         Ok(())
     }
 
-    /// Decodes the numbers of the members whose vectors are not in the posting list. They ascend.
+    /// Decodes the numbers of the members whose vectors are not in the posting list. The numbers
+    /// ascend.
     ///
     /// # Errors
     /// The numbers do not decode.
@@ -621,8 +624,8 @@ impl ClusterStores {
         }
     }
 
-    /// The numbers of the vectors in the group that a cluster had after the build. The range is
-    /// empty if there was no group.
+    /// The numbers of the vectors in the group that a cluster had after the build. If the cluster
+    /// had no group, the range is empty.
     pub(crate) fn group(&self, cluster: u32) -> Range<u32> {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => groups.numbers(cluster),
@@ -630,8 +633,8 @@ impl ClusterStores {
         }
     }
 
-    /// The place of a vector, if it can be read without its posting list. The vector of the next
-    /// node is directly after it, unless that is in another group or file.
+    /// The position of a vector, if it can be read without its posting list. The vector of the next
+    /// node follows directly, unless it is in another group or file.
     pub(crate) fn member_place(&self, node: u32) -> Option<MemberAt> {
         match &self.vectors {
             Vectors::Grouped(groups) if node < self.built => {
@@ -641,7 +644,7 @@ impl ClusterStores {
         }
     }
 
-    /// Puts the places of `nodes` into `out`, up to the first vector that cannot be read without
+    /// Puts the positions of `nodes` into `out`, up to the first vector that cannot be read without
     /// its posting list. `nodes` must ascend.
     pub(crate) fn member_places(&self, nodes: &[u32], out: &mut Vec<MemberAt>) {
         out.clear();
@@ -661,7 +664,7 @@ impl ClusterStores {
         }
     }
 
-    /// The place of a vector of the build in its group.
+    /// The position of a vector of the build in its group.
     fn in_group(&self, groups: &Groups, node: u32, group: u32) -> MemberAt {
         let bytes = Members::new(self.shapes[0]).bytes();
         // The group is at the end of the posting list.
@@ -673,7 +676,7 @@ impl ClusterStores {
         }
     }
 
-    /// The place of a vector in a file of members.
+    /// The position of a vector in a file of members.
     fn in_file(&self, node: u32) -> Option<MemberAt> {
         let file = self.member_file(node)?;
         Some(MemberAt {
@@ -693,8 +696,8 @@ impl ClusterStores {
     }
 
     /// Returns all vectors that can be read without posting lists, in contiguous runs of at most
-    /// `most` bytes. A run has the numbers of its vectors, and the place of its first vector. The
-    /// result is empty if vectors are stored with each of their clusters.
+    /// `most` bytes. A run has the numbers of its vectors, and the position of its first vector.
+    /// The result is empty if vectors are stored with each of their clusters.
     pub(crate) fn member_runs(&self, most: usize) -> Vec<(Range<u32>, MemberAt)> {
         let mut ranges: Vec<Range<u32>> = Vec::new();
         if let Vectors::Grouped(_) = &self.vectors {
@@ -753,7 +756,7 @@ impl Groups {
         let mut first = 0u32;
         firsts.push(first);
         for &records in &table.records {
-            // All groups together have all vectors, and an index has fewer than 2^32 vectors.
+            // The sum is exact, since a build has fewer than 2^32 vectors.
             first = first.saturating_add(records);
             firsts.push(first);
         }
@@ -781,14 +784,14 @@ impl Groups {
     }
 }
 
-/// Returns the kind of the posting lists in a file of kind `kind`. No composition has a file of
-/// posting lists of another kind.
+/// Returns the kind of the posting lists in a file of kind `kind`. Compositions have only kinds of
+/// posting lists, so the default is never used.
 pub(crate) fn extent_kind(kind: FileKind) -> ExtentKind {
     ExtentKind::of(kind).unwrap_or(ExtentKind::Postings)
 }
 
-/// Returns the mean number of members of a cluster that are stored elsewhere. `members` counts a
-/// vector once for each of its clusters.
+/// Returns the mean number of a cluster's members that are stored outside its posting list.
+/// `members` counts a vector once for each of its clusters.
 fn others(kind: ExtentKind, members: u64, shape: ClusterShape) -> f64 {
     let with_their_cluster = match kind {
         ExtentKind::Replicated => members,
@@ -798,7 +801,7 @@ fn others(kind: ExtentKind, members: u64, shape: ClusterShape) -> f64 {
     members.saturating_sub(with_their_cluster) as f64 / f64::from(shape.clusters.max(1))
 }
 
-/// Returns the places of a build's posting lists.
+/// Returns the positions of a build's posting lists.
 fn places(table: &ClustersFile, kind: ExtentKind) -> Vec<Packed> {
     let offsets = table.offsets(kind).into_iter();
     offsets

@@ -2,10 +2,9 @@
 //! beside lists.
 //!
 //! Codes of two precisions ([`Codebook::low_codes`]) are split when they are loaded. The low parts,
-//! which are codes by themselves, are contiguous. The residual codes follow. So a search that needs
-//! only low parts, as PRESS mostly does, reads half the memory. Both parts together take the bytes
-//! of the high codes, plus two bytes for each node. These two bytes correct the sums from a query's
-//! table.
+//! which are the low codes, are contiguous. The residual codes follow. So a step of DistVS that
+//! needs only low codes reads half the memory. Both parts together take the bytes of the high
+//! codes, plus two bytes for each node. These two bytes correct the sums from a query's table.
 //!
 //! ```text
 //!   file     node 0: low, rest | node 1: low, rest | …          (rest: the residual code)
@@ -22,8 +21,8 @@ use super::composition::CodesAt;
 use crate::codebook::Codebook;
 use crate::{Error, Preset, stored};
 
-/// The least number of nodes beyond the checkpoint for which memory is reserved. In a larger index,
-/// the reserve is the number of its nodes.
+/// Memory is reserved for at least this many new nodes. If an index has more nodes than this, it
+/// reserves memory for as many new nodes as it has.
 const LEAST_ROOM: usize = 1 << 16;
 
 /// The codes of an open index.
@@ -121,7 +120,8 @@ impl Codes {
         })
     }
 
-    /// The split codes of all nodes. Only merges add vectors to such an index on storage.
+    /// The split codes of all nodes. No memory is reserved for new nodes, since only merges add
+    /// nodes to such an index.
     fn in_parts(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -335,7 +335,7 @@ impl CodeParts<'_> {
     /// Joins the nested codes of some nodes, one after the other.
     ///
     /// # Panics
-    /// If a node does not exist.
+    /// Panics if a node does not exist.
     pub(crate) fn join(self, nodes: &[u32], out: &mut Vec<u8>) {
         let (low, rest) = (self.low_bytes, self.rest_bytes);
         out.resize(nodes.len() * (low + rest), 0);
@@ -346,11 +346,11 @@ impl CodeParts<'_> {
         }
     }
 
-    /// Turns estimates by low codes into estimates by high codes. Both are in `scores`. `rest` is
-    /// the query's table of residual codes, and `sums` is scratch space.
+    /// Replaces the estimates by low codes in `scores` with estimates by high codes. `rest` is the
+    /// query's table of residual codes, and `sums` is scratch space.
     ///
     /// # Panics
-    /// If a node does not exist.
+    /// Panics if a node does not exist.
     pub(crate) fn go_on(
         self,
         rest: &DistanceTable,
@@ -369,7 +369,7 @@ impl CodeParts<'_> {
     /// Adds the corrections of some nodes to the sums from their nested codes.
     ///
     /// # Panics
-    /// If a node does not exist.
+    /// Panics if a node does not exist.
     pub(crate) fn correct(self, nodes: &[u32], scores: &mut [f32]) {
         let corrections = self.corrections.unwrap_or_default();
         for (&node, score) in nodes.iter().zip(scores) {

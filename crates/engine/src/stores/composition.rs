@@ -1,5 +1,5 @@
-//! The composition of a layout: its stores and their abilities. Code that depends on the layout
-//! uses the composition. Only a search uses the constants of the pages ([`NodePages`]) instead.
+//! The composition of a layout: its stores and their properties. Code that depends on the layout
+//! uses the composition. Searches alone use the constants of the pages ([`NodePages`]) instead.
 
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
@@ -18,9 +18,9 @@ pub(crate) struct Composition {
     pub(crate) lists: FileKind,
     /// The form of the records of lists.
     pub(crate) records: Records,
-    /// The place of vectors. The id of a vector is stored beside the vector.
+    /// The location of vectors. The id of a vector is stored beside the vector.
     pub(crate) vectors: VectorsAt,
-    /// The place of codes.
+    /// The location of codes.
     pub(crate) codes: CodesAt,
     /// The functions that open and write the stores.
     pub(crate) made: Made,
@@ -48,8 +48,8 @@ pub(crate) enum Made {
 pub(crate) type FixedFormatOf = fn(&Manifest) -> Result<Box<dyn FixedFormat>, Error>;
 
 /// A function that returns the bytes on storage of a record of fixed size, including its share of
-/// unused space. The arguments are the element type, the dimension, the degree, the bytes of a
-/// neighbour's code and the number of nodes.
+/// the page's unused space. The arguments are the element type, the dimension, the degree, the
+/// bytes of a neighbour's code and the number of nodes.
 pub(crate) type RecordBytes = fn(Element, usize, usize, usize, u64) -> f64;
 
 /// The form of the records on pages of lists.
@@ -61,7 +61,7 @@ pub(crate) enum Records {
         format: FixedFormatOf,
         /// Bytes of a record.
         bytes: RecordBytes,
-        /// The place where direct inserts write changed records.
+        /// The location to which direct inserts write changed records.
         rewritten: Rewritten,
     },
     /// Encoded records of different lengths. A directory maps nodes to pages, and the header of the
@@ -71,18 +71,18 @@ pub(crate) enum Records {
     Clustered,
 }
 
-/// The place where direct inserts write a changed record.
+/// The location to which direct inserts write a changed record.
 pub(crate) enum Rewritten {
-    /// On another page, together with other changed records. A table has the page of each node
+    /// Another page, together with other changed records. A table has the page of each node
     /// ([`RecordsMove`](super::RecordsMove)).
     Elsewhere,
-    /// In the same place. The whole page is rewritten ([`PagesStay`](super::PagesStay)).
+    /// The same page, which is rewritten as a whole ([`PagesStay`](super::PagesStay)).
     InPlace,
     /// Nowhere, since records never change ([`NothingChanges`](super::NothingChanges)).
     Nowhere,
 }
 
-/// The place of vectors.
+/// The location of vectors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VectorsAt {
     /// Vectors are in the records, beside the lists.
@@ -94,7 +94,7 @@ pub(crate) enum VectorsAt {
     Parts,
 }
 
-/// The place of codes.
+/// The location of codes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodesAt {
     /// Codes of all nodes are in memory.
@@ -138,7 +138,7 @@ impl Records {
 }
 
 impl VectorsAt {
-    /// The place of vectors in a layout with these pages.
+    /// The location of vectors in a layout with these pages.
     pub(crate) const fn of<N: NodePages>() -> Self {
         match (N::VECTORS, N::PARTS) {
             (true, false) => Self::Records,
@@ -149,7 +149,7 @@ impl VectorsAt {
 }
 
 impl CodesAt {
-    /// The place of codes in a layout with these pages.
+    /// The location of codes in a layout with these pages.
     pub(crate) const fn of<N: NodePages>() -> Self {
         match N::CODES {
             true => Self::Records,

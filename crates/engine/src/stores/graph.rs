@@ -17,7 +17,7 @@ use crate::{Error, stored};
 
 /// Topology and vectors of an open graph index.
 pub(crate) struct GraphStores {
-    /// The abilities of its stores.
+    /// The properties of its stores.
     pub(crate) composition: &'static Composition,
     /// The tier of the pages of lists.
     pub(crate) tier: Arc<dyn Tier>,
@@ -151,8 +151,8 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Applies the journal, in layouts with pages rewritten in place. Its pages replace the pages
-    /// in the file.
+    /// Applies the journal, in layouts with pages rewritten in place. The journal's pages replace
+    /// pages of the file.
     fn take_journal<N: NodePages>(
         &self,
         volume: &dyn Volume,
@@ -232,8 +232,8 @@ fn count(flags: &[bool]) -> u64 {
 }
 
 /// Returns a function that decides for each page, in order, whether it is among the hottest `share`
-/// of the pages in use. A page that was added after the build has no count, so it gets the mean
-/// count of the build's pages.
+/// of the pages in use. A page that was added after the build has no count of reads, so it gets the
+/// mean count of the build's pages.
 pub(super) fn hottest(
     heat: Option<&[u16]>,
     in_use: &[bool],

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   id ──> guess a block by the ids at both ends ──> read and verify it
-//!            ──> found in it, or a new end: guess again
+//!            ──> the block has the id, or is a new end: guess again
 //! ```
 //!
 //! Only the smallest and the largest id are in memory. If ids are row numbers, the file has only
@@ -25,7 +25,7 @@ use crate::{Error, stored};
 /// A look-up skips at most this many consecutive damaged blocks. If there are more, the ids after
 /// them count as unreadable.
 const MOST_DAMAGED: usize = 64;
-/// The first guesses of a look-up, up to this number, interpolate. After them, every second guess
+/// A look-up interpolates its first guesses, up to this number. Of the later guesses, every second
 /// is the middle of the range.
 const BY_IDS: u32 = 4;
 
@@ -45,7 +45,7 @@ pub(crate) struct IdTable {
 /// entry, `Err` has the number of the entry before which the id would be inserted.
 pub(crate) type Found = Result<(u64, u32), u64>;
 
-/// The last block that was read, kept for look-ups nearby.
+/// The last block that was read, cached for look-ups nearby.
 pub(crate) struct LastBlock {
     number: Option<u64>,
     bytes: [u8; BLOCK],
@@ -130,7 +130,7 @@ impl IdTable {
         &self.file
     }
 
-    /// The number of ids, and the places of their entries.
+    /// The number of ids, and the positions of their entries.
     pub(crate) fn entries(&self) -> IdsFile {
         self.entries
     }
@@ -140,7 +140,8 @@ impl IdTable {
         self.ends.1
     }
 
-    /// Returns the block with the number `block`. If it is not in `last`, it is read and verified.
+    /// Returns the block with the number `block`. If the block is not in `last`, it is read and
+    /// verified.
     pub(crate) fn block<'b>(
         &self,
         block: u64,

@@ -1,8 +1,8 @@
 //! The sources of a page's bytes. Every reader tries them in the same order.
 //!
 //! ```text
-//!   held        by the walk or the re-ranking, from a page before, as long as it is current
-//!   unwritten   dirty: not on storage yet; or written while a search may have its old version
+//!   held        the walk or the re-ranking of the query has the page, and it is still current
+//!   unwritten   dirty: not on storage yet, or written while a search may have the old version
 //!   resident    in memory since the index was opened
 //!   cached      a single record, stamped with the page that it was read from
 //!   being read  for another candidate of the same query

@@ -80,7 +80,7 @@ pub(crate) trait NodePages: Send + Sync {
         Some(self.page_of(node))
     }
 
-    /// The place of a page in the file: offset and length in bytes.
+    /// The position of a page in the file: offset and length in bytes.
     fn place(&self, page: u64) -> (u64, usize);
 
     /// Returns a view of a page on its bytes. `check` verifies the checksums of the page.
@@ -122,9 +122,9 @@ pub(crate) trait NodePages: Send + Sync {
         Ok(record.vector)
     }
 
-    /// Appends the leading part of the vector of a node that is on no page yet. It has the form in
-    /// which it will be stored. If vectors are not in [parts](NodePages::PARTS), the method appends
-    /// nothing.
+    /// Appends the leading part of the vector of a node that is on no page yet, in the form in
+    /// which pages will store it. If vectors are not in [parts](NodePages::PARTS), the method
+    /// appends nothing.
     fn leading_part(&self, _node: u32, _vector: &[u8], _out: &mut Vec<u8>) -> Result<(), Error> {
         Ok(())
     }

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! The format does not show which records are valid. A record that moved leaves its old bytes on
-//! its old page, and a segment that a merge kept has garbage records. Only tables say which records
-//! are valid. A traversal reads pages through [`NodePages`](super::NodePages) instead.
+//! its old page, and the file of a segment that a merge left unchanged has garbage records. Only
+//! tables say which records are valid. A traversal reads pages through
+//! [`NodePages`](super::NodePages) instead.
 
 use std::borrow::Cow;
 
@@ -24,7 +25,8 @@ pub(crate) trait PageFormat {
         0
     }
 
-    /// The format as a fixed one, if a node's page follows from its number.
+    /// Returns this format as a [`FixedFormat`], if the page of a node follows from the node's
+    /// number.
     fn as_fixed(&self) -> Option<&dyn FixedFormat> {
         None
     }
@@ -44,8 +46,8 @@ pub(crate) trait PageFormat {
     ///
     /// `bytes` may continue with following pages, which have the end of the last record. If that
     /// record is incomplete, only this record is refused. `nodes` is the number of nodes of the
-    /// index. On a fixed page, the number of records must fit it. If `nodes` is `None`, any number
-    /// of records is accepted.
+    /// index. On a fixed page, the number of records must fit this number. If `nodes` is `None`,
+    /// any number of records is accepted.
     fn read<'p>(
         &'p self,
         page: u64,

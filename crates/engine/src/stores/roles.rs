@@ -10,8 +10,9 @@ use std::sync::Arc;
 use stratann_layout::{FileKind, Role};
 use stratann_tier::{SplitVolume, Volume};
 
-/// Joins the volumes of an index into one: the index folder, and the volumes of some roles. One
-/// volume may serve several roles. The log and files without a role are always in the folder.
+/// Joins the volumes of an index, which are the index folder and the volumes of some roles, into a
+/// single volume. One volume may serve several roles. The log and files without a role are always
+/// in the folder.
 #[cfg_attr(
     not(test),
     expect(

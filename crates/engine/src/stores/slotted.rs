@@ -1,5 +1,5 @@
-//! Slotted pages: the common part of the pages of packed and layered indexes, of pages of lists,
-//! and of segments. A directory gives the page of a node.
+//! Slotted pages: the code that packed pages, layered pages, pages of lists, and segments have in
+//! common. A directory gives the page of a node.
 
 use std::borrow::Cow;
 
@@ -21,12 +21,12 @@ pub(crate) struct SlottedPages {
     pub(crate) directory: PageDirectory,
     /// The file's name in errors.
     pub(crate) file: String,
-    /// The placement, in the file of lists. It stays empty in a segment.
+    /// The placement of nodes, if this is the file of lists. In a segment, it stays empty.
     pub(crate) placement: Placed,
 }
 
 impl SlottedPages {
-    /// Opens the file of lists, which has this kind.
+    /// Opens the file of lists, which is of kind `kind`.
     pub(crate) fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -57,7 +57,7 @@ impl SlottedPages {
         }
     }
 
-    /// The place of a page in the file: offset and length in bytes.
+    /// The position of a page in the file: offset and length in bytes.
     #[inline]
     pub(crate) fn place(&self, page: u64) -> (u64, usize) {
         (self.shape.file_offset(page), self.shape.page_bytes())

@@ -517,8 +517,8 @@ proptest! {
         to in 0u32..1000,
         fates in prop::collection::vec(0u8..4, 1..500),
     ) {
-        // For each record, by page and slot, the list has whether the record dies in the first
-        // merge, in the second merge, or in neither.
+        // For each record, the list has its page, its slot, and the merge in which the record dies:
+        // the first, the second, or none.
         let mut records = Vec::new();
         for (page, count) in (0u32..).zip(file.counts(span.first)) {
             for slot in 0..count {

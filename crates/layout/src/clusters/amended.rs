@@ -3,9 +3,9 @@
 //!
 //! The files of the build stay unchanged. Each checkpoint that moves vectors into clusters adds a
 //! *segment*: a file of posting lists, of the same kind as the file of the build, with the changed
-//! clusters. If vectors are stored once, it also adds a file of [members](super::member) with the
-//! new vectors. This table describes all these files. If a cluster has several posting lists, the
-//! last one is current: the one of the latest segment, and within this segment the last.
+//! clusters. If vectors are stored once, the checkpoint also adds a file of
+//! [members](super::member) with the new vectors. This table describes all these files. If a
+//! cluster has several posting lists, the current one is the last one in the latest segment.
 //!
 //! The numbers of new vectors continue after the build's numbers. A file of members begins with
 //! vector `first` instead of 0. So `n - first` members come between the header and vector `n`.
@@ -38,7 +38,7 @@ pub const FORMAT_VERSION: u32 = 1;
 /// A segment of posting lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtentSegment {
-    /// The number in the role of its file.
+    /// The number of the file, which is a part of the file's role in the manifest.
     pub number: u32,
     /// The posting lists of the segment, in the order of the file.
     pub extents: Vec<AmendedExtent>,
@@ -58,7 +58,7 @@ pub struct AmendedExtent {
 /// A file of members that was written after the build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberSegment {
-    /// The number in the role of its file.
+    /// The number of the file, which is a part of the file's role in the manifest.
     pub number: u32,
     /// The number of the first vector in the file. The file ends before the first vector of the
     /// next file. The last file ends with the last vector of the index.
@@ -89,7 +89,7 @@ impl ExtentSegment {
         offsets
     }
 
-    /// The length in bytes of its file.
+    /// The length in bytes of the segment's file.
     pub fn file_length(&self, kind: ExtentKind) -> u64 {
         let end = self.offsets(kind).last().copied().unwrap_or(0);
         end.next_multiple_of(BLOCK as u64)
@@ -122,10 +122,10 @@ impl AmendedFile {
     /// `file` is the name in errors.
     ///
     /// # Errors
-    /// If the length does not match the counts, there is no cluster, a posting list is too short,
-    /// or the cluster of a posting list does not exist. Other errors: segments that are empty or do
-    /// not ascend, and files of members whose first vectors do not ascend from the end of the
-    /// build.
+    /// Fails if the length does not match the counts, there is no cluster, a posting list is too
+    /// short, or the cluster of a posting list does not exist. Other errors: segments that are
+    /// empty or do not ascend, and files of members whose first vectors do not ascend from the end
+    /// of the build.
     pub fn decode(
         payload: &[u8],
         (built, vectors): (u32, u32),

@@ -110,7 +110,7 @@ impl ExtentBuilder {
     /// Empties the posting list. `others` is the code of the numbers of other members.
     ///
     /// # Panics
-    /// If `others` is not empty in a replicated file, which has no place for it.
+    /// Panics if `others` is not empty in a replicated file, which does not store `others`.
     pub fn start(&mut self, others: &[u8]) {
         assert!(
             others.is_empty() || self.kind != ExtentKind::Replicated,
@@ -123,12 +123,12 @@ impl ExtentBuilder {
         (self.records, self.own) = (0, 0);
     }
 
-    /// Appends vector `node`. `own` is whether no other cluster is nearer to the vector. The caller
+    /// Appends vector `node`. `own` says that no other cluster is nearer to the vector. The caller
     /// must append such vectors first. In a group, vectors come in the order of their numbers, and
     /// `own` is true for all of them.
     ///
     /// # Panics
-    /// If the file has postings only, or the vector has the wrong length.
+    /// Panics if the file has postings only, or the vector has the wrong length.
     pub fn push(&mut self, node: u32, id: u64, vector: &[u8], own: bool) {
         assert_eq!(
             vector.len(),
@@ -202,7 +202,7 @@ impl<'a> ExtentView<'a> {
     /// verified.
     ///
     /// # Errors
-    /// If the checksum is wrong, or the length does not match the counts.
+    /// Fails if the checksum is wrong, or the length does not match the counts.
     pub fn new(
         kind: ExtentKind,
         shape: &'a ClusterShape,
@@ -294,7 +294,7 @@ impl<'a> ExtentView<'a> {
     /// An entry of a replicated posting list: number, external id and vector.
     ///
     /// # Panics
-    /// If the slot does not exist, or the posting list is not replicated.
+    /// Panics if the slot does not exist, or the posting list is not replicated.
     pub fn entry(&self, slot: u32) -> (u32, u64, &'a [u8]) {
         assert!(
             slot < self.records && self.kind == ExtentKind::Replicated,
@@ -310,7 +310,7 @@ impl<'a> ExtentView<'a> {
     /// The stored bytes of a vector; in a group, the bytes of a [member](Members).
     ///
     /// # Panics
-    /// If the slot does not exist.
+    /// Panics if the slot does not exist.
     pub fn stored(&self, slot: u32) -> &'a [u8] {
         let at = self.at + slot as usize * self.stride;
         &self.bytes[at..at + self.stride]

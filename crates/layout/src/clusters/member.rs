@@ -68,7 +68,7 @@ impl Members {
     /// Appends vector `node`.
     ///
     /// # Panics
-    /// If the vector has the wrong length.
+    /// Panics if the vector has the wrong length.
     pub fn push(&self, node: u32, id: u64, vector: &[u8], out: &mut Vec<u8>) {
         assert_eq!(
             vector.len(),
@@ -87,7 +87,7 @@ impl Members {
     /// may take longer than the read.
     ///
     /// # Errors
-    /// If the checksum or the length is wrong.
+    /// Fails if the checksum or the length is wrong.
     pub fn read<'b>(
         &self,
         node: u32,

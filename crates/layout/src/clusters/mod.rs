@@ -70,7 +70,7 @@ pub struct ClusterShape {
 }
 
 impl ClusterShape {
-    /// The number of bytes of an external id, if all ids are below `next`. `are_numbers` is whether
+    /// The number of bytes of an external id, if all ids are below `next`. `are_numbers` says that
     /// the ids are the numbers of the vectors.
     pub fn id_bytes(next: u64, are_numbers: bool) -> usize {
         match (are_numbers, next) {
@@ -115,7 +115,7 @@ impl ClusterShape {
     /// Decodes the shape from a header.
     ///
     /// # Errors
-    /// If the file is of another kind, or a field is out of range.
+    /// Fails if the file is of another kind, or a field is out of range.
     pub fn from_header(
         header: &FileHeader,
         kind: FileKind,

@@ -47,8 +47,8 @@ impl ClustersFile {
     /// Decodes a payload of an index with `clusters` clusters. `file` is the name in errors.
     ///
     /// # Errors
-    /// If the number of clusters differs, a posting list is too short, or the payload has the wrong
-    /// length.
+    /// Fails if the number of clusters differs, a posting list is too short, or the payload has the
+    /// wrong length.
     pub fn decode(payload: &[u8], clusters: u64, file: &str) -> Result<ClustersFile, LayoutError> {
         let mut reader = PayloadReader::new(payload, file);
         let count = reader.u32("clusters")?;

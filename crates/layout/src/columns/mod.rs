@@ -1,6 +1,6 @@
-//! Columns: the attributes and payloads of vectors, in files of their own. A checkpoint's columns
-//! are *segments*. Each segment consists of two byte strings that never change after they are
-//! written.
+//! Columns: the attributes and payloads of vectors, in files of their own. The columns of a
+//! checkpoint consist of *segments*. Each segment consists of two byte strings that never change
+//! after they are written.
 //!
 //! ```text
 //!   rows-…-0000      the rows of some nodes, with the node and the external id of each   (rows)
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! If several segments have a row of a node, the row of the newest segment counts. The files `rows`
-//! and `columns` are read in parts, and never mapped. Each block has a checksum.
+//! and `columns` are read in parts, and never memory-mapped. Each block has a checksum.
 
 pub mod part;
 pub mod rows;

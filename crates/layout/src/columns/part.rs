@@ -1,9 +1,10 @@
 //! The index part of a segment of columns: the nodes of each value. It is derived from the
 //! segment's rows, and can be rebuilt from them.
 //!
-//! Payload of a [stream] of kind `Columns`, little-endian. Its fields are the positions of two
-//! parts in the payload, each an offset u64 and a length u32: the set of nodes with a row in the
-//! segment, and the directory. Sets of nodes are Roaring bitmaps in their portable format.
+//! Payload of a [stream] of kind `Columns`, little-endian. The fields of the header are the
+//! positions of two parts in the payload, each an offset u64 and a length u32: the set of nodes
+//! with a row in the segment, and the directory. Sets of nodes are Roaring bitmaps in their
+//! portable format.
 //!
 //! ```text
 //! postings, groups, sets   in any order; the directory has their positions
@@ -110,7 +111,7 @@ impl PartFile {
     /// `file` is the name in errors.
     ///
     /// # Errors
-    /// If the header is damaged, or of another kind or version, or a part is not within the
+    /// Fails if the header is damaged, or of another kind or version, or a part is not within the
     /// payload.
     pub fn open(first: &[u8], file: &str) -> Result<(PartFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Columns, first, file)?;
@@ -165,7 +166,8 @@ pub struct Group {
     pub span: Span,
     /// The number of keys of the group.
     pub keys: u32,
-    /// The sum of the nodes over the keys of the group. A node with two of the keys counts twice.
+    /// The number of pairs of a node and one of its keys in the group. A node with two of the keys
+    /// counts twice.
     pub nodes: u64,
 }
 
@@ -213,8 +215,8 @@ pub fn encode_directory(columns: &[PartColumn]) -> Vec<u8> {
 /// Decodes a directory at the position `at.directory` of a file's payload.
 ///
 /// # Errors
-/// If columns or groups are out of order or repeated, a name is invalid, or a part is not within
-/// the payload.
+/// Fails if columns or groups are out of order or repeated, a name is invalid, or a part is not
+/// within the payload.
 pub fn decode_directory(
     bytes: &[u8],
     at: &PartFile,
@@ -429,7 +431,7 @@ pub fn encode_number(key: u64, node: u32) -> [u8; NUMBER] {
 /// Decodes the numbers of a group, each with its node.
 ///
 /// # Errors
-/// If the length is no multiple of a number's length, or the numbers do not ascend.
+/// Fails if the length is no multiple of a number's length, or the numbers do not ascend.
 pub fn numbers<'a>(
     bytes: &'a [u8],
     span: Span,

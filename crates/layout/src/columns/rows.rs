@@ -73,7 +73,7 @@ impl RowsFile {
     /// The file with this number of rows and of bytes.
     ///
     /// # Errors
-    /// If there are more rows than possible nodes, or 2^48 bytes or more.
+    /// Fails if there are more rows than possible nodes, or 2^48 bytes or more.
     pub fn new(rows: u64, bytes: u64) -> Result<RowsFile, LayoutError> {
         let refuse = |what, found, expected| LayoutError::Shape {
             what,
@@ -99,8 +99,8 @@ impl RowsFile {
     /// `file` is the name in errors.
     ///
     /// # Errors
-    /// If the header is damaged, or of another kind or version, or the length of the payload does
-    /// not match the rows.
+    /// Fails if the header is damaged, or of another kind or version, or the length of the payload
+    /// does not match the rows.
     pub fn open(first: &[u8], file: &str) -> Result<(RowsFile, FileHeader), LayoutError> {
         let reader = StreamReader::open(FileKind::Rows, first, file)?;
         let mut fields = reader.fields();
@@ -158,7 +158,7 @@ impl RowsFile {
     /// Decodes entry number `entry` from its bytes.
     ///
     /// # Errors
-    /// If the row of the entry is not within the first part, the rows.
+    /// Fails if the row of the entry is not within the first part, the rows.
     pub fn entry(&self, bytes: &[u8], entry: u64, file: &str) -> Result<RowEntry, LayoutError> {
         let mut offset = [0; 8];
         offset[..6].copy_from_slice(&bytes[12..18]);
@@ -183,7 +183,7 @@ impl RowsFile {
     /// Decodes the `n`-th id from its bytes: the id, and the number of its entry.
     ///
     /// # Errors
-    /// If there is no such entry.
+    /// Fails if there is no such entry.
     pub fn id(&self, bytes: &[u8], n: u64, file: &str) -> Result<(u64, u32), LayoutError> {
         let (id, entry) = (u64_at(bytes, 0), u32_at(bytes, 8));
         match u64::from(entry) < self.rows {

@@ -30,7 +30,7 @@ pub enum FileKind {
     Inline = 11,
     /// The entry points of an inline index and their codes, a byte string ([`crate::entries`]).
     Entries = 12,
-    /// Inserts and deletes in order ([`crate::log`]); one file for each number.
+    /// Inserts and deletes in order ([`crate::log`]); one or more files with consecutive numbers.
     Log = 13,
     /// The pages of rewritten nodes, and facts about vectors that were inserted after the build, a
     /// byte string ([`crate::placement`]).
@@ -41,8 +41,8 @@ pub enum FileKind {
     Journal = 16,
     /// The external id of each node, a byte string ([`crate::ids`]).
     Ids = 17,
-    /// Slotted pages of adjacency lists and the leading parts of vectors side by side; their
-    /// trailing parts are in files of kind [`Vectors`](FileKind::Vectors).
+    /// Slotted pages of adjacency lists and the leading parts of vectors side by side; the trailing
+    /// parts are in files of kind [`Vectors`](FileKind::Vectors).
     Layered = 18,
     /// Rows of a CSR graph: id, vector and adjacency list, one node after the other
     /// ([`crate::csr`]).

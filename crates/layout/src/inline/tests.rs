@@ -533,7 +533,7 @@ fn proposals_of_known_shapes() {
         proposed(Element::U8, 12, 4090, 1),
         [(4096, 1, 1, 6), (4086, 1, 1, 5)]
     );
-    // If there is no room for one more byte for each neighbour either, there is no proposal.
+    // If there is not even space for one more byte for each neighbour, there is no proposal.
     assert_eq!(proposed(Element::U8, 4096, 23, 173), []);
 }
 

@@ -8,11 +8,11 @@ use super::{ALIGNMENT, KIND, LENGTH, LogShape, PAYLOAD, RESERVED};
 use super::{RecordPlace, SEQUENCE, record_bytes, whole_record};
 use crate::block::{u32_at, u64_at};
 
-/// The limit of a search: for each byte of the file, it computes checksums of at most this many
-/// bytes. Some bytes only look like records.
+/// The limit of a search: for each byte of the file, the search computes checksums of at most this
+/// many bytes. Without a limit, bytes that only look like records could make it slow.
 const EFFORT: u64 = 8;
 
-/// A position of a log without a record, and a search for the next record after it.
+/// A position of a log without a record, and the state of a search for the next record after it.
 #[derive(Debug, Clone)]
 pub struct Gap {
     shape: LogShape,

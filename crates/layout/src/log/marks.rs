@@ -28,7 +28,7 @@ pub const MARK_BYTES: usize = 32;
 /// Encodes the mark at [`MARKS`]`[slot]` for a log that is durable up to `place`.
 ///
 /// # Panics
-/// If `slot` is not 0 or 1.
+/// Panics if `slot` is not 0 or 1.
 pub fn encode_mark(place: RecordPlace, slot: usize) -> [u8; MARK_BYTES] {
     let mut mark = [0; MARK_BYTES];
     mark[8..16].copy_from_slice(&place.log.to_le_bytes());
@@ -39,8 +39,8 @@ pub fn encode_mark(place: RecordPlace, slot: usize) -> [u8; MARK_BYTES] {
     mark
 }
 
-/// Reads the marks of log `number` from `front`, its first bytes. Returns the newer one; `None` if
-/// neither is whole.
+/// Reads the marks of log `number` from `front`, its first bytes. Returns the newer whole mark;
+/// `None` if neither mark is whole.
 pub fn read_marks(front: &[u8], number: u64) -> Option<RecordPlace> {
     let whole = MARKS.into_iter().filter_map(|at| {
         let start = usize::try_from(at).ok()?;

@@ -1,4 +1,4 @@
-//! Tests of records, marks and headers: round trips, and the rejection of damaged ones.
+//! Tests of records, marks and headers: round trips, and the rejection of damaged bytes.
 
 use super::marks::{MARK_BYTES, read_marks};
 use super::*;
@@ -441,7 +441,7 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
             assert_eq!(found, Some(missing(behind)), "{first} to {behind}");
         }
     }
-    // No record follows the last one, but a record is found where the last one began.
+    // The search finds no record after the last record, but a record where the last record begins.
     let mut gap = Gap::behind(shape(), missing(19), len);
     assert_eq!(gap.search(&whole[starts[19] + 8..], true), None);
     let mut gap = Gap::before_any(shape(), missing(19), len);
@@ -461,8 +461,8 @@ fn behind_a_damaged_record_the_next_whole_one_is_found() {
 
 #[test]
 fn bytes_that_only_look_like_records_do_not_hold_up_a_search() {
-    // At each multiple of 8 a possible record with a possible sequence number begins: the length
-    // and [1, 0, 0, 0].
+    // From each multiple of 8 on, the bytes look like a record: the length and [1, 0, 0, 0] repeat,
+    // which also gives a possible sequence number.
     let shape = LogShape::new(Element::U8, 60_000).unwrap();
     let mut bytes = Vec::new();
     for _ in 0..200_000 {

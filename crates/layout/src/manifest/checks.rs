@@ -245,8 +245,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Checks that each name is a name in this directory, so that a manifest cannot refer to files
-    /// elsewhere.
+    /// Checks that each name is the name of a file in the index directory, so that a manifest
+    /// cannot refer to files elsewhere.
     pub(super) fn check_names(&self, at: u64, file: &str) -> Result<(), LayoutError> {
         // Names are compared by sets, since comparing a million names pairwise would be too slow.
         let (mut names, mut roles) = (HashSet::new(), HashSet::new());

@@ -109,7 +109,8 @@ pub struct HotShare {
 }
 
 /// Facts about an index into which vectors were inserted after the build. In a graph, direct
-/// inserts rewrote records of other nodes. In a cluster index, the vectors are in clusters.
+/// inserts rewrote records of other nodes. In a cluster index, rebalances moved the inserted
+/// vectors into clusters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlacementFacts {
     /// The number of nodes, with the nodes of the build. In a cluster index, the number of vector

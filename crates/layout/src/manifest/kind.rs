@@ -1,10 +1,9 @@
 //! Kinds of indexes, and those facts of the manifest that apply to one kind only.
 //!
-//! Every kind has files, segments, codes, ids, the log and direct inserts. The search structure
-//! differs: a graph has an entry and edges. The facts of a graph are top-level keys, as in the
-//! first manifests, when all indexes were graphs. A manifest of another kind has reader feature bit
-//! [`KIND`] and the key `kind`. A cluster index has the kind `cluster`, and its facts under the key
-//! `cluster`.
+//! Every kind has files, ids and the log. The search structure differs: a graph has an entry and
+//! edges. The facts of a graph are top-level keys, as in the first manifests, when all indexes were
+//! graphs. A manifest of another kind has reader feature bit [`KIND`] and the key `kind`. A cluster
+//! index has the kind `cluster`, and its facts under the key `cluster`.
 //!
 //! A new kind needs a variant here with its facts and its name, and an arm in each match of
 //! [`IndexKind`].
@@ -117,8 +116,8 @@ impl IndexKind {
     pub fn navigation_nodes(&self) -> u64 {
         match self {
             Self::Graph(facts) => facts.navigation.as_ref().map_or(0, |graph| graph.nodes),
-            // A cluster index cannot be searched without the navigation graph over its heads, so
-            // that graph does not count.
+            // The graph over the heads is a part of every cluster index, and not optional, so it
+            // does not count.
             Self::Cluster(_) => 0,
         }
     }

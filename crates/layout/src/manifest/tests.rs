@@ -617,7 +617,7 @@ fn a_drift_stands_in_the_placement_where_a_writer_must_know_of_it() {
     );
     let back = Manifest::decode(text.as_bytes(), "m").unwrap();
     assert_eq!(back, manifest);
-    // A manifest without this note equals a manifest of an earlier version.
+    // A manifest without drift equals a manifest of an earlier version.
     manifest.note_drift(None);
     assert_eq!(manifest.encode(), without);
 

@@ -59,8 +59,8 @@ pub(super) fn later_keys() -> impl Iterator<Item = (&'static str, u32)> {
 /// Orders the keys of an indented body as in [`KEYS`], and omits keys that `version` does not have.
 /// The text of each value is unchanged.
 pub(super) fn in_order(version: u32, body: &str) -> String {
-    // A line with an indentation of two spaces begins or ends a key. No JSON string contains a line
-    // break.
+    // A line with an indentation of two spaces begins a key, or ends the value of a key. No JSON
+    // string contains a line break.
     let mut found: Vec<(&str, &str)> = Vec::new();
     let mut rest = body.trim_start_matches("{\n").trim_end_matches("\n}");
     while let Some(key) = rest

@@ -159,7 +159,7 @@ impl SlottedBuilder {
     /// [`SlottedBuilder::push_node`].
     ///
     /// # Panics
-    /// If the file has kind `Vectors`, which has no relocated pages.
+    /// Panics if the file has kind `Vectors`, which has no relocated pages.
     pub fn start_relocated(&mut self) {
         let kind = self.shape.kind;
         assert!(self.shape.relocates(), "a relocated page in {kind}");
@@ -179,8 +179,8 @@ impl SlottedBuilder {
     }
 
     /// Appends a node if it fits: external id, encoded list, encoded vector. Returns `false`, and
-    /// changes nothing, if it does not fit. An empty page accepts any record that is at most as
-    /// large as the shape's largest.
+    /// changes nothing, if it does not fit. An empty page accepts any record up to the largest
+    /// record of the shape.
     ///
     /// If records [span pages](SlottedShape::runs_on), a record also fits if enough of its first
     /// bytes fit. Its remaining bytes go to the next page, see [`SlottedBuilder::goes_on`].
@@ -188,8 +188,8 @@ impl SlottedBuilder {
     /// In a file of kind `Adjacency` the id is not stored.
     ///
     /// # Panics
-    /// If there is a vector in a file of kind `Adjacency` or a list in one of kind `Vectors`, or if
-    /// the page was started as a relocated one.
+    /// Panics if there is a vector in a file of kind `Adjacency` or a list in one of kind
+    /// `Vectors`, or if the page was started as a relocated one.
     pub fn push(&mut self, id: u64, list: &[u8], vector: &[u8]) -> bool {
         assert!(
             !self.relocated,
@@ -201,8 +201,8 @@ impl SlottedBuilder {
     /// Appends node `node` to a relocated page, if it fits, like [`SlottedBuilder::push`].
     ///
     /// # Panics
-    /// If the page was not started as a relocated one, the node is on it already, or there is a
-    /// vector in a file of kind `Adjacency`.
+    /// Panics if the page was not started as a relocated one, the node is on it already, or there
+    /// is a vector in a file of kind `Adjacency`.
     pub fn push_node(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
         assert!(
             self.relocated,
@@ -287,7 +287,7 @@ impl SlottedBuilder {
     /// another number.
     ///
     /// # Panics
-    /// If the page is empty. No file has an empty page, relocated or not.
+    /// Panics if the page is empty. No file has an empty page, relocated or not.
     pub fn finish(&mut self, page: u64) -> &[u8] {
         assert!(!self.is_empty(), "a page has one record or more");
         let (shape, extent, out) = (&self.shape, self.extent.or_none(), &mut self.page);

@@ -50,8 +50,8 @@
 //! In files of kind `Vectors` of version 2, a page is one block. If a record does not fit the free
 //! end of a page, the record *spans* pages: it continues on as many following pages as it needs. A
 //! free end of fewer than 256 bytes stays empty, since it is not worth the read of a second block.
-//! `k` in the header is the most pages that a record may span. Such a page differs from the table
-//! above in these fields:
+//! `k` in the header is the most pages that a record may span. A page of such a file differs from
+//! the table above in these fields:
 //!
 //! ```text
 //! offset    size  contents (page)
@@ -66,7 +66,7 @@
 //! So the position of a page's first own record does not depend on the page before it. The page
 //! also shows whether its last record continues, and over how many pages: each later page takes
 //! 4,064 bytes of the record, except the last one. A table in memory has the same facts
-//! ([`crate::RunsOn`]). By this table, a search reads all pages of a record with one read.
+//! ([`crate::RunsOn`]). With this table, a search reads all pages of a record with one read.
 //!
 //! An intact page may be older than the page before it, since a device may lose one of two writes.
 //! The checksum of the page before reveals that. So no record is composed of two versions.
@@ -156,8 +156,8 @@ impl Holds {
 pub struct SlottedFacts {
     /// The node of the file's first record.
     pub first: u32,
-    /// Records in the file: nodes `first..first + nodes`. For a segment of vectors that a merge
-    /// kept, these are the numbers at the time of writing ([`crate::chunks`]).
+    /// Records in the file: nodes `first..first + nodes`. For a segment of vectors whose file a
+    /// merge left unchanged, these are the numbers at the time of writing ([`crate::chunks`]).
     pub nodes: u64,
     /// Pages of the file.
     pub pages: u64,

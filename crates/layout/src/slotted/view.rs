@@ -404,9 +404,9 @@ impl<'a> SlottedView<'a> {
         Ok(self.vectors.of(slot))
     }
 
-    /// The vector of the record in slot `slot`. If it continues in `rest`, the pages after this
-    /// one, it is composed in `scratch`. With `verify`, the checksums of those pages are checked
-    /// too.
+    /// The vector of the record in slot `slot`. If the vector continues in `rest`, the pages after
+    /// this one, it is composed in `scratch`. With `verify`, the checksums of those pages are
+    /// checked too.
     ///
     /// Returns an error if the slot does not exist, or the record is incomplete: `rest` is too
     /// short, or has other bytes.

@@ -6,7 +6,7 @@ use super::body::{LANES, Lanes, padded};
 
 pub(crate) struct Avx2;
 
-/// The tree of sums from 8 lanes down.
+/// The sum of 8 lanes, by the last steps of the tree in [`super::body`].
 ///
 /// # Safety
 ///
@@ -286,7 +286,7 @@ impl Lanes for Avx2 {
     }
 }
 
-/// `sums` plus the squares of the differences of 32 `i8`, from -127 to 127. The sum of two such
+/// `sums` plus the squares of 32 differences of `i8`, each from -127 to 127. The sum of two such
 /// squares fits 16 bits.
 ///
 /// # Safety

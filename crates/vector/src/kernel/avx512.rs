@@ -1,5 +1,5 @@
-//! The primitives for AVX-512 (F, BW, DQ, VL): one register of 16 floats or 32 words. Loads mask
-//! their tails.
+//! The primitives for AVX-512 (F, BW, DQ, VL): one register of 16 floats or 32 words. Loads of
+//! fewer elements use a mask.
 
 use std::arch::x86_64::*;
 

@@ -12,13 +12,14 @@
 //!   result = tree: 16 -> 8 -> 4 -> 2 -> 1 lanes, lower half + upper half
 //! ```
 //!
-//! Products are rounded before they are added. There is no fused multiply-add, because a plain
-//! processor would have to emulate it. A sum is never -0.0, because it starts from +0.0, so the
-//! zeros of a masked tail change nothing. Sums of integers are exact in any order.
+//! Products are rounded before they are added. There is no fused multiply-add, because a processor
+//! without such an instruction would have to emulate it. A sum is never -0.0, because it starts
+//! from +0.0, so the zeros of a masked tail change nothing. Sums of integers are exact in any
+//! order.
 //!
-//! Sums in f32 overflow or underflow if elements are very large or very small. In two cases that
-//! would make a distance meaningless: the cosine of two directions, and infinities that cancel each
-//! other. Then a separate cold function sums again in f64, element after element. So **no distance
+//! Sums in f32 overflow or underflow if elements are very large or very small. In two cases the
+//! distance would be meaningless: a cosine, and a sum in which infinities cancel each other. In
+//! these cases, a separate cold function sums again in f64, element after element. So **no distance
 //! of finite rows is NaN**, and cosine is right for all finite rows. If a distance exceeds the
 //! range of f32, it is infinite.
 //!
@@ -36,16 +37,16 @@ pub(crate) const LANES: usize = 16;
 /// Elements of a [`Lanes::W`].
 const WIDE: usize = 32;
 
-/// Elements whose narrow squares are summed in one step.
+/// The number of elements whose squares [`Lanes::narrow_squares`] sums in one step.
 const NARROW_BLOCK: usize = 64;
 
-/// Integer elements whose sum fits 32 bits: 16384 * 255^2 < 2^31.
+/// The most integer elements whose sum of squares fits 32 bits: 16384 * 255^2 < 2^31.
 const EXACT_RUN: usize = 16 * 1024;
 
 /// The number of rows that a gather prefetches ahead, and the most bytes of each row. The first
 /// lines of a long row suffice, since the processor's own prefetcher then continues. (Between 8 and
 /// 16 rows, and between 192 and 4096 bytes, times differ by no more than the noise of a shared
-/// machine. With 4 rows it is slower.)
+/// machine. With 4 rows, a gather is slower.)
 pub(crate) const ROWS_AHEAD: usize = 8;
 const BYTES_AHEAD: usize = 512;
 
@@ -235,7 +236,7 @@ impl IntegerRow for I8Row {
 
 /// The term that is summed over the elements of two rows. Safety as for [`Lanes`].
 pub(crate) trait Term {
-    /// The factor, 1 or -1, from the sum to the distance.
+    /// The factor, 1 or -1, that turns the sum into the distance.
     const SIGN: i8;
     /// Whether terms can have both signs, so that overflowed terms may cancel each other to NaN.
     const CANCELS: bool;
@@ -329,8 +330,8 @@ impl<R: FloatRow, T: Term> Measure for Float<R, T> {
                 sums[3] = L::add(sums[3], Self::term::<L>(a, b, i + 3 * LANES));
                 i += 4 * LANES;
             }
-            // The compiler unrolls this loop. If the index were not constant, it would move the
-            // sums to memory.
+            // The compiler unrolls this loop. If the index were not constant, the compiler would
+            // move the sums to memory.
             for sum in &mut sums {
                 if i + LANES <= dim {
                     *sum = L::add(*sum, Self::term::<L>(a, b, i));
@@ -358,8 +359,8 @@ struct WideSums {
     bb: f64,
 }
 
-/// Sums the rows whose sums in f32 overflow or underflow. It adds element after element, in the
-/// same way on every instruction set.
+/// Computes the sums that overflow or underflow in f32. It adds element after element, in the same
+/// way on every instruction set.
 ///
 /// # Safety
 ///
@@ -395,7 +396,7 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     unsafe fn distance<L: Lanes>(a: *const u8, b: *const u8, dim: usize) -> f32 {
         // SAFETY: every load is of elements below `dim`, as above.
         unsafe {
-            // Two accumulators for each sum, not four: six of them and the operands fit the
+            // Two accumulators for each sum, not four: six accumulators and the operands fit the
             // registers of AVX2.
             let (mut ab, mut aa, mut bb) =
                 ([L::splat(0.0); 2], [L::splat(0.0); 2], [L::splat(0.0); 2]);
@@ -444,10 +445,10 @@ impl<R: FloatRow> Measure for FloatCosine<R> {
     }
 }
 
-/// The squared lengths that f32 sums accurately. Within this range no square has overflowed.
-/// Squares that lost bits (below 2^-126) or became 0 (below 2^-149) are too small to matter, in any
-/// number of dimensions. By the inequality of Cauchy and Schwarz, the same holds for the products
-/// of two such rows.
+/// The squared lengths that are accurate if they are summed in f32. Within this range no square has
+/// overflowed. Squares that lost bits (below 2^-126) or became 0 (below 2^-149) are too small to
+/// matter, in any number of dimensions. By the inequality of Cauchy and Schwarz, the same holds for
+/// the products of two such rows.
 const EXACT_SQUARES: RangeInclusive<f32> = 1e-27..=1e38;
 
 /// `1 - ab / sqrt(aa * bb)`. A zero vector is at distance 1 from every vector.

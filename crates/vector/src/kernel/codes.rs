@@ -7,7 +7,7 @@
 
 use super::body::{LANES, Lanes, ROWS_AHEAD, prefetch_row};
 
-/// The number of points of each sum of [`approach`].
+/// The number of points in each block that [`approach`] sums.
 pub(crate) const BLOCK: usize = 1024;
 
 /// Sums table entries. `out[i]` is the sum over `j < code_bytes` of `table[j * 256 + code[j]]`,
@@ -89,7 +89,7 @@ macro_rules! by_width {
     };
 }
 
-/// A width that is known at compile time, or not.
+/// A width, which may be known at compile time.
 trait Width {
     fn of(book: Codebook) -> usize;
 }
@@ -154,9 +154,9 @@ pub(crate) struct Points {
     pub(crate) count: usize,
 }
 
-/// Finds the nearest centroid of each point. If several are equally near, it takes the lowest. The
-/// centroid's number is written to `codes[i * code_stride]`. Its squared distance is written to
-/// `distances[i]`, unless `distances` is null.
+/// Finds the nearest centroid of each point. If several are equally near, it takes the one with the
+/// lowest number. The centroid's number is written to `codes[i * code_stride]`. Its squared
+/// distance is written to `distances[i]`, unless `distances` is null.
 ///
 /// # Safety
 ///
@@ -247,9 +247,9 @@ pub(crate) unsafe fn negated_products<L: Lanes>(book: Codebook, point: *const f3
     })
 }
 
-/// Lowers `least[i]` to the squared distance between point `i` and `centre` if that is smaller, and
-/// sums `least` over blocks of [`BLOCK`]. Component `j` of point `i` is at `transposed[j * count +
-/// i]`.
+/// Lowers `least[i]` to the squared distance between point `i` and `centre` if the distance is
+/// smaller, and sums `least` over blocks of [`BLOCK`] points. Component `j` of point `i` is at
+/// `transposed[j * count + i]`.
 ///
 /// # Safety
 ///

@@ -1,5 +1,5 @@
-//! Distance kernels. There is one [`Kernel`] for each metric, element type and instruction set. It
-//! is chosen before a loop and called through a pointer.
+//! Distance kernels. There is one [`Kernel`] for each metric, element type and instruction set. A
+//! caller chooses a kernel before a loop, and calls it through a pointer.
 //!
 //! | module | contents |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `codes` | the same for product quantisation |
 //! | `plain`, `avx2`, `avx512`, `neon` | the primitives of one instruction set |
 //!
-//! A new instruction set is one file and one line in [`Routines::of`].
+//! A new instruction set needs a file, and a line in [`Routines::of`].
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -41,7 +41,8 @@ struct Shapes {
 const METRICS: usize = Metric::ALL.len();
 
 /// All functions of one instruction set. They are unsafe to call: the processor must have the set,
-/// and the pointers must satisfy the functions of the same names in [`body`] and [`codes`].
+/// and the pointers must meet the conditions of the functions of the same names in [`body`] and
+/// [`codes`].
 pub(crate) struct Routines {
     /// Indexed by the code of the element type, then by the code of the metric.
     shapes: [[Shapes; METRICS]; Element::ALL.len()],
@@ -158,7 +159,8 @@ impl Routines {
     ///
     /// # Panics
     ///
-    /// If the processor does not have the set. To call such functions would be undefined behaviour.
+    /// Panics if the processor does not have the set. To call such functions would be undefined
+    /// behaviour.
     pub(crate) fn of(isa: InstructionSet) -> &'static Routines {
         assert!(
             InstructionSet::available().contains(&isa),
@@ -199,7 +201,7 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If `dim` is 0.
+    /// Panics if `dim` is 0.
     pub fn new(metric: Metric, element: Element, dim: usize) -> Kernel {
         Kernel::with_isa(metric, element, dim, InstructionSet::current())
     }
@@ -208,7 +210,7 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If `dim` is 0, or the processor does not have the instruction set.
+    /// Panics if `dim` is 0, or the processor does not have the instruction set.
     pub fn with_isa(metric: Metric, element: Element, dim: usize, isa: InstructionSet) -> Kernel {
         assert!(dim > 0, "the dimension is 0");
         let shapes =
@@ -227,11 +229,11 @@ impl Kernel {
     pub const NARROW_LARGEST: i8 = 63;
 
     /// A kernel for squared Euclidean distances between rows of `i8` from -63 to 63. It is faster
-    /// than the kernel for all `i8`. For rows with other elements the results are meaningless.
+    /// than a kernel for any `i8`. For rows with other elements the results are meaningless.
     ///
     /// # Panics
     ///
-    /// If `dim` is 0.
+    /// Panics if `dim` is 0.
     pub fn narrow(dim: usize) -> Kernel {
         Kernel::narrow_with_isa(dim, InstructionSet::current())
     }
@@ -240,7 +242,7 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If `dim` is 0, or the processor does not have the instruction set.
+    /// Panics if `dim` is 0, or the processor does not have the instruction set.
     pub fn narrow_with_isa(dim: usize, isa: InstructionSet) -> Kernel {
         Kernel {
             shapes: Routines::of(isa).narrow,
@@ -278,7 +280,7 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If a row's length is not [`Kernel::row_bytes`]; that is a programming error.
+    /// Panics if a row's length is not [`Kernel::row_bytes`]; that is a programming error.
     #[inline]
     pub fn distance(&self, a: &[u8], b: &[u8]) -> f32 {
         assert!(
@@ -297,8 +299,8 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If the query's length is not [`Kernel::row_bytes`], an id is not below the number of whole
-    /// rows, or `out` and `ids` differ in length.
+    /// Panics if the query's length is not [`Kernel::row_bytes`], an id is not below the number of
+    /// whole rows, or `out` and `ids` differ in length.
     #[inline]
     pub fn distances(&self, query: &[u8], rows: &[u8], ids: &[u32], out: &mut [f32]) {
         assert_eq!(
@@ -331,7 +333,8 @@ impl Kernel {
     ///
     /// # Panics
     ///
-    /// If the query's length is not [`Kernel::row_bytes`], or `rows` is not `out.len()` rows long.
+    /// Panics if the query's length is not [`Kernel::row_bytes`], or `rows` is not `out.len()` rows
+    /// long.
     #[inline]
     pub fn distances_dense(&self, query: &[u8], rows: &[u8], out: &mut [f32]) {
         assert_eq!(

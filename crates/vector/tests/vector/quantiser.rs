@@ -135,8 +135,8 @@ fn what_weighs_more_is_told_apart_better() {
     let mut weights = vec![1.0; 1500];
     weights.resize(3000, 1e4);
     let weighted = errors(Some(weights));
-    // With weights, half of all centroids serve the narrow half of the vectors, instead of a few.
-    // Fewer centroids remain for the wide half, and its error grows by a small factor.
+    // With weights, half of all centroids, and not only a few, serve the narrow half of the
+    // vectors. Fewer centroids remain for the wide half, and its error grows by a small factor.
     assert!(weighted.1 < plain.1 / 4.0, "{plain:?} {weighted:?}");
     assert!(weighted.0 < 4.0 * plain.0, "{plain:?} {weighted:?}");
 }
@@ -417,8 +417,8 @@ fn parts_make_the_same_quantiser() {
     let again = ProductQuantizer::from_parts(10, 3, centroids.clone()).unwrap();
     assert_eq!(again.centroids(), centroids);
     assert_eq!(again.memory_bytes(), 4 * 256 * 10);
-    // Chunks of 4, 3 and 3 elements, each `[256][width]`: the decoded values are the centroids at
-    // the code's places.
+    // Chunks of 4, 3 and 3 elements, each `[256][width]`: the decoded values are the centroids that
+    // the code's bytes number.
     let (code, mut decoded) = ([7, 200, 31], [0.0; 10]);
     again.decode(&code, &mut decoded);
     let chunk = |from: usize, width: usize, at: usize| &centroids[from + at * width..][..width];

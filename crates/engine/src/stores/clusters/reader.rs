@@ -42,8 +42,8 @@ impl<'a> ClusterReader<'a> {
         self.extent_at(cluster, self.stores.place(cluster))
     }
 
-    /// Does the same as [`extent`](Self::extent), for the posting list at a given place. It may be
-    /// an earlier posting list of the cluster.
+    /// Does the same as [`extent`](Self::extent), for the posting list at `at`, which may be an
+    /// earlier posting list of the cluster.
     ///
     /// # Errors
     /// The posting list cannot be read, or is damaged.
@@ -57,8 +57,8 @@ impl<'a> ClusterReader<'a> {
         self.stores.view_at(cluster, at, &self.buffer, true)
     }
 
-    /// Calls `each` with the vectors that have this cluster as their own cluster. It does so only
-    /// if vectors are stored with each of their clusters. In other layouts, it does nothing.
+    /// In the replicated layout, calls `each` with the vectors whose own cluster is `cluster`. In
+    /// other layouts, does nothing.
     ///
     /// # Errors
     /// The vectors cannot be read or are damaged, or `each` fails.

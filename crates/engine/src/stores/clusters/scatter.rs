@@ -1,13 +1,14 @@
-//! Scatter: the number of reads for a probed cluster, divided by the number of reads for it after
-//! the build. It is measured if vectors are in groups.
+//! Scatter: the mean number of reads for a probe of a cluster, divided by the mean number after the
+//! build. It is measured if vectors are in groups.
 //!
 //! ```text
-//!   as built    its group with the numbers of the others, then the others, near ones in one read
-//!   rewritten   the numbers of all its members,           then all of these, near ones in one read
+//!   cluster     the first read has                     further reads have
+//!   as built    its group, and the numbers of strays   the strays, near ones in one read
+//!   rewritten   the numbers of all its members         the members, near ones in one read
 //! ```
 //!
 //! If the members of a cluster changed after the build, its posting list has no group, and vectors
-//! of different checkpoints are in different places. So probes need more and more reads, although
+//! of different checkpoints are far from each other. So probes need more and more reads, although
 //! the files do not become larger than after a build.
 //!
 //! Reads are counted on a sample of clusters. The files of the build stay until the index is
@@ -24,7 +25,8 @@ use crate::filter::NodeSet;
 /// The most clusters in a sample.
 const SAMPLE: u32 = 64;
 
-/// The number of vectors in a stretch of a set, and the most stretches in a sample.
+/// A sample of a set has at most `STRETCHES` stretches, each with `STRETCH` consecutive nodes of
+/// the set.
 const STRETCH: usize = 128;
 const STRETCHES: u64 = 16;
 
@@ -35,8 +37,8 @@ fn even(clusters: u32) -> impl Iterator<Item = u32> {
 }
 
 impl ClusterStores {
-    /// Returns a sample of clusters, with the current places of their posting lists. It is empty if
-    /// vectors are not in groups.
+    /// Returns a sample of clusters, with the current positions of their posting lists. It is empty
+    /// if vectors are not in groups.
     pub(super) fn sample(&self) -> Vec<(u32, ExtentAt)> {
         let at = |cluster| (cluster, self.place(cluster));
         match self.kind {
@@ -45,9 +47,9 @@ impl ClusterStores {
         }
     }
 
-    /// Returns the mean number of reads for a cluster, divided by the mean number of reads after
-    /// the build, on samples. Each cluster is counted as if it were read alone. Returns `None` if
-    /// the index is unchanged since the build, or if vectors are not in groups.
+    /// Estimates the scatter by samples of clusters: the mean number of reads now, divided by the
+    /// mean number after the build. Each cluster is counted as if it were read alone. Returns
+    /// `None` if the index is unchanged since the build, or if vectors are not in groups.
     ///
     /// # Errors
     /// A cluster of the sample cannot be read, or is damaged.
@@ -61,9 +63,9 @@ impl ClusterStores {
         Ok(Some(now / built))
     }
 
-    /// Returns the approximate number of reads that take as long as reading each vector of a set by
-    /// itself. Vectors that are stored near each other share a read, which counts once for each
-    /// block of its bytes. Stretches of a large set are a sample of the set.
+    /// Estimates the number of reads that return all vectors of a set without posting lists.
+    /// Vectors that are stored near each other share a read, which counts once for each block of
+    /// its bytes. In a large set, a sample of stretches is counted.
     pub(crate) fn reads_of(&self, nodes: &NodeSet) -> f64 {
         let all = nodes.len();
         let (stretches, stretch) = match all <= STRETCHES * STRETCH as u64 {
@@ -73,7 +75,7 @@ impl ClusterStores {
         let (mut numbers, mut places) = (Vec::with_capacity(stretch), Vec::new());
         let (mut counted, mut reads) = (0, 0);
         for n in 0..stretches {
-            // A set has at most 2^32 nodes, so the product fits.
+            // A set has at most 2^32 nodes, so the product fits a `u64`.
             let Some(first) = nodes.nth(n * all / stretches) else {
                 break;
             };

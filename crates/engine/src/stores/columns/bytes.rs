@@ -54,7 +54,7 @@ pub(super) struct StreamFile {
     pub(super) file: String,
 }
 
-/// The bytes that were last read from a payload, kept for reads nearby.
+/// The bytes that were last read from a payload, cached for reads nearby.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     /// The offset of these bytes in the payload.
@@ -94,7 +94,8 @@ impl StreamFile {
         Ok((StreamFile { reader, file }, found))
     }
 
-    /// Reads a part of the payload. According to the header of the file, the part must exist.
+    /// Reads a part of the payload. According to the header of the file, the payload must have this
+    /// part.
     ///
     /// # Errors
     /// The part cannot be read, or is damaged.

@@ -11,8 +11,8 @@
 //! A segment is two files that never change ([`stratann_layout::columns`]). The first file has
 //! rows, which are found by node and by id. The second file is an index part. It maps values to
 //! nodes, and is made from the rows. Each checkpoint with new rows writes a segment. Earlier
-//! segments that are small in comparison are merged into the new segment. So the number of segments
-//! is logarithmic in the number of rows. A merge of the index writes a single segment.
+//! segments that are small beside the new segment are merged into it. So the number of segments is
+//! logarithmic in the number of rows. A merge of the index writes a single segment.
 //!
 //! For each segment, its directory, the first keys of its groups of keys, and the set of its nodes
 //! are in memory ([`Columns::memory_bytes`]). The matches of recent filters are cached
@@ -308,7 +308,7 @@ impl Columns {
         Ok(declared)
     }
 
-    /// Adds all columns of `schema`: the columns of the index that this index replaces.
+    /// Adds all columns of `schema`, the schema of the index that this index replaces.
     ///
     /// # Errors
     /// Fails as [`declare`](Columns::declare) does.
@@ -335,7 +335,7 @@ impl Columns {
     }
 
     /// Removes the row of a node whose insert failed. The node must not have got another row since
-    /// then.
+    /// the insert.
     pub(crate) fn take_back(&self, node: u32) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).take_back(node);
@@ -376,9 +376,9 @@ impl Columns {
     }
 
     /// Writes a segment of the rows that are only in memory, and of the rows in `more`, whose nodes
-    /// are about to be added. Merges earlier segments that are small in comparison into it. Leaves
-    /// out rows for which `is_dead` is true. Returns `None` if there are no rows. Rows that are
-    /// added during the call may be included.
+    /// are about to be added. Merges small earlier segments into the new segment. Leaves out rows
+    /// for which `is_dead` is true. Returns `None` if there are no rows. Rows that are added during
+    /// the call may be included.
     ///
     /// # Errors
     /// The segment cannot be written, or its rows cannot be read.
@@ -430,8 +430,8 @@ impl Columns {
         }))
     }
 
-    /// Uses a written segment from now on. A checkpoint must have committed it. No row may change
-    /// between [`write_new`](Columns::write_new) and this call.
+    /// Uses a written segment from now on. A checkpoint must have committed the segment. No row may
+    /// change between [`write_new`](Columns::write_new) and this call.
     pub(crate) fn committed(&self, written: Written) {
         let mut held = self.held.write();
         held.segments = written.segments;
@@ -464,7 +464,7 @@ pub(crate) fn name_segment(manifest: &mut Manifest, files: &[FileEntry; 2], gone
     manifest.writer_features |= stratann_layout::manifest::COLUMNS;
 }
 
-/// The bytes that were last read from each segment, kept for reads nearby.
+/// The bytes that were last read from each segment, cached for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct Windows {
     each: Vec<RowWindows>,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{BESIDE_ROW, Found, RowBytes};
 
 /// The new rows, by node. If an id has several nodes, its last node counts. Searches that began
-/// before the last row was added may still use the other nodes.
+/// before the id's last row was added may still use its other nodes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewRows {
     by_node: BTreeMap<u32, (u64, RowBytes)>,

@@ -20,7 +20,7 @@ const AT_ONCE: usize = 1 << 16;
 fn add_all(nodes: &mut Vec<u32>, out: &mut RoaringBitmap) {
     nodes.sort_unstable();
     // A node may be in the list twice, because it has two values, or because the part is damaged.
-    // It counts once.
+    // Each node counts once.
     nodes.dedup();
     if let Ok(set) = RoaringBitmap::from_sorted_iter(nodes.drain(..)) {
         *out |= set;
@@ -97,7 +97,7 @@ impl PartReader {
         found.ok().map(|at| &self.columns[at])
     }
 
-    /// Reads the set of nodes at a place in the file.
+    /// Reads the set of nodes at a position in the file.
     fn set(&self, span: Span) -> Result<RoaringBitmap, Error> {
         let bytes = self.bytes.read(span.bytes())?;
         let mut rest = &bytes[..];

@@ -20,9 +20,9 @@ use super::write::Stream;
 use crate::Error;
 use crate::sorter::{Sorted, Sorter};
 
-/// `GROUPS` is the approximate number of groups in all columns of a segment. The next two constants
-/// are the most and the least groups of one column. The first key of each group is in memory while
-/// the segment is open.
+/// `GROUPS` is the approximate number of groups of keys in all columns of a segment. The next two
+/// constants are the most and the least groups of one column. The first key of each group is in
+/// memory while the segment is open.
 const GROUPS: usize = 16 << 10;
 const MOST_GROUPS: usize = 1 << 10;
 const LEAST_GROUPS: usize = 16;
@@ -119,7 +119,7 @@ pub(super) struct PartWriter<'a> {
     group_bytes: Vec<usize>,
     directory: Vec<PartColumn>,
     /// The nodes that have a value in the current column. After the first key of the column,
-    /// `exists_at` has the place of the written set of these nodes.
+    /// `exists_at` has the position of the written set of these nodes.
     exists: RoaringBitmap,
     values: u64,
     exists_at: Option<Span>,

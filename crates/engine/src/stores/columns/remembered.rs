@@ -72,8 +72,8 @@ impl Remembered {
         }
     }
 
-    /// Returns the cached nodes of a condition. If it is not cached, returns the nodes that `look`
-    /// finds, and caches them.
+    /// Returns the cached nodes of a condition. If the condition is not cached, returns the nodes
+    /// that `look` finds, and caches them.
     ///
     /// # Errors
     /// `look` fails. Nothing is cached then.

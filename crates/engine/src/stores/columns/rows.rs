@@ -12,7 +12,7 @@ const AHEAD: u64 = 256 << 10;
 /// The number of entries in a block, and the number of ids in a block.
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 const IDS: u64 = (PAYLOAD / ID_ENTRY) as u64;
-/// The first guesses of a look-up, up to this number, interpolate. After them, every second guess
+/// A look-up interpolates its first guesses, up to this number. Of the later guesses, every second
 /// is the middle of the range.
 const BY_ENDS: u32 = 4;
 
@@ -30,7 +30,7 @@ pub(crate) struct RowsReader {
     ids: (u64, u64),
 }
 
-/// The bytes that were last read from each part of a file, kept for reads nearby.
+/// The bytes that were last read from each part of a file, cached for reads nearby.
 #[derive(Debug, Default)]
 pub(crate) struct RowWindows {
     entries: Window,

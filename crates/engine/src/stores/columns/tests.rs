@@ -51,7 +51,7 @@ fn any_row(numbers: &mut Numbers) -> Row {
             Value::Float(numbers.next(1_000) as f64 / 7.0 - 60.0),
         );
         let long = numbers.next(9) > 7;
-        // These keys have a common prefix that is longer than the part in the directory.
+        // These keys have a common prefix that is longer than the part of a key in the directory.
         let name = format!(
             "{}{}",
             if long { "x".repeat(50) } else { String::new() },
@@ -426,7 +426,7 @@ fn an_index_has_the_rows_that_it_was_built_with_in_any_layout() {
     }
 }
 
-/// Damages a block of the first file of a kind, and returns its number of blocks.
+/// Damages a block of the first file of a kind, and returns the file's number of blocks.
 fn damage(path: &Path, kind: &str, block: u64) -> u64 {
     let mut entries = path.read_dir().unwrap().map(Result::unwrap);
     let is_it = |name: &str| name.starts_with(kind);

@@ -155,8 +155,8 @@ impl View {
         stored
     }
 
-    /// Returns the nodes whose newest row in segments matches an atom. Nodes with new rows are left
-    /// out.
+    /// Returns the nodes whose newest row in segments matches an atom, which is one condition of a
+    /// filter. Nodes with new rows are left out.
     fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
         let asked = Asked::of(atom);
         let mut masked: RoaringBitmap = self.new.nodes().collect();
@@ -273,8 +273,8 @@ pub(super) fn each_newest(
             .iter()
             .try_for_each(|found| each(found.node, found.id, &found.row));
     }
-    // The places of rows. A place has the node, the number of the segment, and the position in the
-    // segment. The new rows count as one more segment after all others.
+    // For each row its node, the number of its segment, and its position in the segment. The new
+    // rows count as one more segment after all others.
     let mut newest: HashMap<u64, u32> = HashMap::new();
     let mut nodes: Vec<(u32, usize, u64)> = Vec::new();
     let mut add = |node: u32, id: u64, source: usize, at: u64| {

@@ -71,7 +71,7 @@ impl Stream {
         Ok(stream.push(bytes, &mut |blocks| file.write(blocks))?)
     }
 
-    /// Appends a part of the payload, and returns its place.
+    /// Appends a part of the payload, and returns its position.
     pub(super) fn part(&mut self, bytes: &[u8]) -> Result<Span, Error> {
         let length = u32::try_from(bytes.len()).map_err(|_| {
             Error::call(
@@ -178,8 +178,8 @@ impl<'a> SegmentWriter<'a> {
         self.stream.push(row)
     }
 
-    /// Writes the tables after the rows, and the index part. Then opens both files, since this must
-    /// not fail after the checkpoint is committed.
+    /// Writes the tables after the rows, and the index part. Then opens both files, since opening
+    /// must not fail after the checkpoint is committed.
     ///
     /// # Errors
     /// The files cannot be written or opened again, or the segment has more columns than allowed.

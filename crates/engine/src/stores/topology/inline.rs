@@ -1,8 +1,8 @@
 //! Inline pages: like coupled pages, but with the codes of the neighbours beside each list (AiSAQ
 //! §3.1).
 //!
-//! In this layout, no codes and no other data that grows with the index is in memory. So it has no
-//! table of pages. The page of a node follows from its number even after inserts, and pages are
+//! An inline index has no data in memory that grows with the index, so neither codes nor a table of
+//! pages. The page of a node follows from the node's number even after inserts, and pages are
 //! rewritten in place.
 
 use stratann_layout::{

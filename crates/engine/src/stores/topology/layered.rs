@@ -2,8 +2,8 @@
 //!
 //! The leading part is exact enough for ranking. A page has space for several times as many nodes
 //! as a page with whole vectors. The trailing part is in a segment. Both parts together give the
-//! exact vector. At its end, a search reads the trailing parts of only the few nodes that are in
-//! doubt.
+//! exact vector. At its end, a search reads the trailing parts of only the few nodes whose rank is
+//! still in doubt.
 //!
 //! ```text
 //!   layered-…        slotted pages: | list, leading part, id | ..   in the order of nodes

@@ -128,8 +128,8 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 ///   vectors-…-0000   segments of vectors ([`crate::stores::vectors::write`])
 /// ```
 ///
-/// A merge may keep the files of some segments. These segments come first. For them, only the chunk
-/// files are written.
+/// A merge may keep the files of some segments. These segments come first. For these segments, the
+/// merge writes only the files of chunks.
 impl NodeWriter for DecoupledFormat {
     fn write(
         &self,

@@ -3,7 +3,7 @@
 //!
 //! - [`coupled`], [`csr`], [`inline`], [`packed`], [`layered`], [`lists`]: each has the pages of
 //!   one layout, with the code that opens them and the code that writes them in a build
-//! - [`placement`], [`pending`], [`counts`]: for an index that takes direct inserts: the places of
+//! - [`placement`], [`pending`], [`counts`]: for an index that takes direct inserts: the pages of
 //!   nodes, the pending changes, and the number of links to each new node
 //!
 //! A new layout of pages needs a file in this folder, and an entry in each list of this file: the
@@ -41,7 +41,7 @@ use super::{Composition, NodePages, clusters};
 use crate::Error;
 use crate::plan::PageFile;
 
-/// The layout of an index: the way in which it stores the list and the vector of a node.
+/// The layout of an index: the form in which it stores the list and the vector of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
@@ -121,7 +121,7 @@ impl Layout {
         Self::Grouped,
     ];
 
-    /// The composition of this layout: its stores, with their abilities.
+    /// The composition of this layout: its stores, with their properties.
     pub(crate) fn composition(self) -> &'static Composition {
         match self {
             Self::Coupled => &coupled::COMPOSITION,

@@ -1,9 +1,9 @@
-//! Pending changes, which wait until their page is written. A pending change adds or removes a
-//! neighbour of a list, or is a node that is on no page yet.
+//! Pending changes, which wait until their page is written. A pending change adds a neighbour to a
+//! list, removes a neighbour, or is the record of a node that is on no page yet.
 //!
 //! ```text
 //!   page 17    node 4: + 9001          a new node asked 4 to link back
-//!              node 7: + 9001 - 12     the same of 7, whose list was full: 12 leaves it
+//!              node 7: + 9001 - 12     it asked 7 too, whose list was full: 12 leaves the list
 //!              record of node 9001     the new node itself
 //! ```
 //!
@@ -14,7 +14,8 @@
 //! bytes.
 //!
 //! Pending changes can be computed again from the vectors in the log, so their loss costs only
-//! time. Each search applies them to the lists that it reads, so searches see the changes at once.
+//! time. Each search applies the pending changes to the lists that it reads, so searches see the
+//! changes at once.
 //!
 //! If codes are beside lists (`inline`), a search needs the code of an added neighbour too. So the
 //! codes of neighbours to add are also in memory, and a list and its codes are updated together. In
@@ -357,7 +358,7 @@ impl Pending {
 
     /// Ends the write of a page whose taken changes are on other pages from now on. `leave` runs
     /// under the page's lock. It gets the changes that were added after the changes were taken, and
-    /// moves the nodes off the page. Returns these later changes.
+    /// moves the nodes off the page. The method returns these later changes.
     pub(crate) fn settle(
         &self,
         page: u32,

@@ -257,15 +257,15 @@ pub(crate) const NOWHERE: u32 = u32::MAX;
 /// so the node may be a result.
 const ON_ITS_WAY: u32 = u32::MAX - 1;
 
-/// The current place of a node.
+/// The current location of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     /// The node is on this page, or waits to be written to it.
     On(u64),
     /// The node is moving from one page to another.
     Moves,
-    /// The node has no page, since its insert is not finished or was given up. The insert was not
-    /// acknowledged.
+    /// The node has no page, since its insert is not finished or was given up. In both cases, the
+    /// insert was not acknowledged.
     NotYet,
 }
 
@@ -387,7 +387,7 @@ impl Placement {
         }
     }
 
-    /// The place of a node in the table.
+    /// The location of a node, by the table.
     pub(crate) fn standing(&self, node: u32) -> Standing {
         match self.page_of.get(node) {
             ON_ITS_WAY => Standing::Moves,
@@ -416,7 +416,7 @@ impl Placement {
         NOWHERE
     }
 
-    /// Records that the record of a node is on `page` from now on. This page is in
+    /// Notes that the record of a node is on `page` from now on. This page is in
     /// [`unwritten`](Placement::unwritten). During a move, `page` is [`NOWHERE`] for a short time.
     pub(crate) fn relocate(&self, node: u32, page: u32) {
         // The node is removed from the cache before its new page is stored. The node may have been

@@ -372,8 +372,8 @@ mod tests {
             self.added.append(node, u64::from(node) + 1000, &vector);
         }
 
-        /// Checks that a node's vector is readable, and spans only its own pages. Returns whether
-        /// it is in memory.
+        /// Checks that a node's vector is readable, and spans no page too many. Returns whether the
+        /// vector is in memory.
         fn find(&self, node: u32, length: usize) -> bool {
             let (page, pages) = self.added.place_of(node);
             let unwritten = self.added.unwritten(page, pages);

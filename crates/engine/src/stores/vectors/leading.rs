@@ -3,9 +3,9 @@
 //! in order.
 //!
 //! ```text
-//!   nodes ascend, and so do the pages of the build:  a window of them, read at once
-//!   a node that moved or was inserted since:         a single page, or its dirty version in memory
-//!   a node whose record waits for its page:          encoded as it will be stored there
+//!   nodes on pages of the build:                 a window of these pages, read at once
+//!   a node that moved or was inserted later:     a single page, or its dirty version in memory
+//!   a node whose record waits for its page:      encoded as the page will store it
 //! ```
 
 use stratann_layout::BLOCK;
@@ -111,9 +111,9 @@ impl LeadingParts {
         Ok((record.id, record.vector))
     }
 
-    /// Reads a page from storage. If a node has moved to the page, it is read alone. Otherwise it
-    /// is read together with the next pages, as a window. Returns whether the page must still be
-    /// verified, and whether it is in the window.
+    /// Reads a page from storage. If a node has moved to the page, the page is read alone.
+    /// Otherwise the page is read together with the next pages, as a window. Returns whether the
+    /// page must still be verified, and whether it is in the window.
     fn read<N: NodePages>(
         &mut self,
         file: &LeadingFile<'_>,

@@ -14,7 +14,7 @@ pub(crate) enum VectorModel {
 }
 
 impl VectorModel {
-    /// Parses the model. `vectors` is the place of the vectors.
+    /// Parses the model. `vectors` says where the vectors are stored.
     pub(crate) fn from_bytes(bytes: &[u8], vectors: VectorsAt) -> Result<Self, CodecError> {
         Ok(match vectors {
             VectorsAt::Records | VectorsAt::Segments => {
@@ -51,7 +51,7 @@ impl VectorModel {
         }
     }
 
-    /// Whether vectors may be coded against the base of their chunk.
+    /// Whether vectors may be coded as differences from the base of their chunk.
     pub(crate) fn has_bases(&self) -> bool {
         match self {
             Self::Whole(model) => model.codec() == VectorCodec::Huffman,

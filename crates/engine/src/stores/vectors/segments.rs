@@ -1,17 +1,18 @@
 //! Segments of compressed vectors. A search in the decoupled layout reads them for re-ranking
 //! (DecoupleVS §3.3).
 //!
-//! The number of a node, divided by the vectors of a segment or of a chunk, gives the segment and
-//! the chunk of the node. The directory of the segment has the page of the node. The directory is
-//! made from the boundaries in the chunk metadata. The record of a vector has the id of the node.
-//! Vectors inserted after the build are on pages at the end of the last segment.
+//! The number of a node, divided by the number of vectors in a segment or a chunk, gives the
+//! segment or the chunk of the node. The directory of the segment has the page of the node. The
+//! directory is made from the boundaries in the chunk metadata. The record of a vector has the id
+//! of the node. Vectors inserted after the build are on pages at the end of the last segment.
 //!
 //! If a merge [kept](Kept) the file of a segment, the segment has fewer nodes than records, and its
 //! pages have older node numbers. A table of the first node of each segment then gives the segment
-//! of a node. The slot of a node is found by a count of the slots of its page that are not garbage.
+//! of a node. To find the slot of a node, the code counts the slots of the page that are not
+//! garbage.
 //!
 //! A record that does not fit the remaining space of its page continues on the next page. So the
-//! place of a vector is an [`Extent`]: the page on which it starts, and the pages on which it
+//! position of a vector is an [`Extent`]: the page on which it starts, and the pages on which it
 //! continues. One read returns all these pages.
 
 use std::ops::Range;
@@ -64,8 +65,7 @@ pub(crate) struct Kept {
 /// The segments of an index.
 pub(crate) struct Segments {
     segments: Vec<Segment>,
-    /// The number of vectors in each segment except the last. It is not used if `firsts` is not
-    /// empty.
+    /// The number of vectors in each segment except the last. It is used if `firsts` is empty.
     capacity: u32,
     /// The first node of each segment, if segments have different sizes. Otherwise the list is
     /// empty.
@@ -188,7 +188,7 @@ impl Segments {
             .flatten()
     }
 
-    /// The place of a node's vector.
+    /// The position of a node's vector.
     #[inline]
     pub(crate) fn place_of(&self, node: u32) -> Extent {
         let last = self.segments.len() - 1;
@@ -336,8 +336,8 @@ impl Segment {
             model: model(&file, VectorModel::from_bytes(&chunks.model, vectors))?,
             chunk_vectors: chunks.chunk_vectors,
             first: span.first,
-            // Both numbers are from the manifest. An earlier check ensures that its node numbers
-            // fit a `u32`.
+            // Both numbers are from the manifest. An earlier check ensures that the manifest's node
+            // numbers fit a `u32`.
             end: span.first + span.nodes as u32,
             name: entry.name.clone(),
             resident: Resident::default(),
@@ -364,7 +364,8 @@ impl Segment {
         (shape.page_bytes() + vector).min(shape.page_bytes() * shape.pages_per_record())
     }
 
-    /// The page on which a node of the build starts, and the number of pages that its vector spans.
+    /// The page on which the vector of a node of the build starts, and the number of pages that the
+    /// vector spans.
     #[inline]
     fn place_of(&self, node: u32) -> (u64, u32) {
         let page = self.pages.page_of(node);
@@ -395,7 +396,7 @@ impl Segment {
         directory.is_last(node) && !self.kept.as_ref().is_some_and(dead_behind)
     }
 
-    /// The place of pages in the file: offset and length in bytes.
+    /// The position of pages in the file: offset and length in bytes.
     #[inline]
     pub(crate) fn span(&self, place: Extent) -> (u64, usize) {
         let (offset, size) = self.pages.place(place.page);
@@ -468,7 +469,7 @@ impl Segment {
         }
     }
 
-    /// The nodes that start on page `number` of the segment, in slot order.
+    /// The nodes whose vectors start on page `number` of the segment, in slot order.
     pub(crate) fn nodes(&self, number: u64, page: &VectorPage<'_>) -> Range<u32> {
         let (first, garbage) = match &self.kept {
             None => (page.view.first(), 0),

@@ -158,7 +158,7 @@ fn nothing_is_wasted_but_heads_and_ends_that_are_not_worth_it() {
     let written = write(0, &vectors([1281; 300]));
     assert!(written.runs.is_empty());
     assert_eq!(written.count(), 100);
-    // So do short records.
+    // Short records stay on one page too.
     let written = write(0, &vectors((0..2000).map(|at| 80 + at % 40)));
     assert!(written.runs.is_empty());
 }
