@@ -202,6 +202,25 @@ def in_turn(jobs):
         raise errors[0]
 
 
+def beside(*series):
+    """Runs several series of jobs (`in_turn`) at the same time."""
+    errors = []
+
+    def work(jobs):
+        try:
+            in_turn(jobs)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(jobs,), daemon=True) for jobs in series]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
 def free_memory():
     """Bytes of memory that are free on this machine, and in the container, if there is one."""
     table = dict(re.findall(r"^(\w+): +(\d+) kB$", pathlib.Path("/proc/meminfo").read_text(), re.MULTILINE))
@@ -269,6 +288,8 @@ class Program:
 
     def __init__(self, label, path, cwd):
         self.label, self.path, self.cwd = label, pathlib.Path(path), pathlib.Path(cwd)
+        # Two processes of one program may share files in `target`, so they run one after the other.
+        self.turn = threading.Lock()
 
     def tests(self):
         """The names of its tests; `None` if the program cannot list them."""
@@ -284,10 +305,7 @@ class Program:
         return run([self.path, *arguments], self.cwd, variables, each_line)
 
     def jobs(self, report, names, memory):
-        """Jobs for `in_turn` that run the named tests: those of `ON_DISK` on a disk, and the others in `memory`.
-
-        Only the last one sets its event early, since two processes of one program may share files in `target`.
-        """
+        """Two lists of jobs for `in_turn`: for the named tests of `ON_DISK`, and for the others, in `memory`."""
         on_disk_always = ON_DISK.get(self.label, [])
         for module in on_disk_always:
             if not any(name.startswith(module) for name in names):
@@ -295,13 +313,16 @@ class Program:
         modules = tuple(on_disk_always) if memory else ()
         on_disk = [name for name in names if name.startswith(modules)]
         others = [name for name in names if not name.startswith(modules)]
-        if on_disk:
-            yield lambda almost: self.test(report, on_disk, {}, ", on a disk", (), None if others else almost)
-        if others:
-            yield lambda almost: self.test(report, others, memory, "", (), almost)
+        # Of the tests on a disk, many wait for syncs. One program of them at a time is enough for the disk.
+        waiting = [lambda almost: self.test(report, on_disk, {}, ", on a disk", (), None)] if on_disk else []
+        return waiting, [lambda almost: self.test(report, others, memory, "", (), almost)] if others else []
 
     def test(self, report, names, environment, how, options, almost):
         """Runs the named tests, and sets the event `almost`, if given, when fewer are left than there are cores."""
+        with self.turn:
+            self.test_in_turn(report, names, environment, how, options, almost)
+
+    def test_in_turn(self, report, names, environment, how, options, almost):
         began = time.monotonic()
         print(f"\n--- {self.label}: {len(names)} tests{how}", flush=True)
         left = len(names)
@@ -387,8 +408,9 @@ def rust(report, release, memory):
     if programs is None:
         report.failed.append(("the tests do not compile", "the errors of the compiler are above"))
         return
-    jobs, timed = [], []
-    for program in programs:
+    on_disk, others, timed = [], [], []
+    # The tests on a disk run beside the other tests. So first come the programs without tests on a disk.
+    for program in sorted(programs, key=lambda program: program.label in ON_DISK):
         if program.path.name.startswith(tuple(f"{name}-" for name in WITHOUT_A_LIST)):
             program.test_whole(report, memory)
             continue
@@ -399,9 +421,10 @@ def rust(report, release, memory):
         timed_names = [name for name in names if "by_the_clock::" in name]
         if timed_names:
             timed.append((program, timed_names))
-        if others := [name for name in names if "by_the_clock::" not in name]:
-            jobs.extend(program.jobs(report, others, memory))
-    in_turn(jobs)
+        if untimed := [name for name in names if "by_the_clock::" not in name]:
+            for jobs, more in zip((on_disk, others), program.jobs(report, untimed, memory)):
+                jobs.extend(more)
+    beside(on_disk, others)
     report.settle()
     if report.passed < TESTS_AT_LEAST:
         report.failed.append(("the tests of Rust", f"only {report.passed} passed, so some were not run (TESTS_AT_LEAST)"))
@@ -546,7 +569,7 @@ def self_test():
         names = [name for name in program.tests() if "by_the_clock::" not in name]
         assert sorted(names) == ["bad", "dies", "dies_of_many", "good", "in_memory", "on_disk::stays", "skips", "unsteady"], names
         report = Report()
-        in_turn(program.jobs(report, names, memory))
+        beside(*program.jobs(report, names, memory))
         timed, options = ["by_the_clock::alone", "by_the_clock::noisy"], ["--test-threads=1"]
         program.test(report, timed, {}, ", one at a time", options, None)
         report.settle()
@@ -558,7 +581,7 @@ def self_test():
 
         os.environ["SAMPLE_DIES"] = "1"
         report = Report()
-        in_turn(program.jobs(report, names, memory))
+        beside(*program.jobs(report, names, memory))
         report.settle()
         assert "sample dies" in [name for name, _ in report.failed], report.failed
         assert "sample (the whole program)" not in [name for name, _ in report.failed + report.unsteady]
@@ -569,7 +592,7 @@ def self_test():
         os.environ.pop("SAMPLE_DIES")
         os.environ["SAMPLE_DIES_OF_MANY"] = "1"
         report = Report()
-        in_turn(program.jobs(report, names, memory))
+        beside(*program.jobs(report, names, memory))
         report.settle()
         assert "sample (the whole program)" in [name for name, _ in report.failed], report.failed
 
@@ -591,9 +614,11 @@ def self_test():
             events.append("second")
 
         in_turn([first, second, lambda almost: events.append("third")])
-        assert sorted(events[:2]) == ["first", "second"] and events[2] == "third", events
+        other = threading.Event()
+        beside([lambda almost: other.wait(60) or events.append("lost")], [lambda almost: other.set()])
+        assert sorted(events[:2]) == ["first", "second"] and events[2:] == ["third"], events
         try:
-            in_turn([lambda almost: 1 / 0])
+            beside([], [lambda almost: 1 / 0])
             raise AssertionError("an error in a job is lost")
         except ZeroDivisionError:
             pass

@@ -439,9 +439,9 @@ impl ProductQuantizer {
             let book = &self.transposed[first * CENTROIDS..(first + width) * CENTROIDS];
             for (&id, row) in ids.iter().zip(rows.chunks_exact_mut(self.dim * 4)) {
                 let centroid = usize::from(codes[id as usize * self.code_bytes + chunk]);
-                let bytes = row[4 * first..4 * (first + width)].chunks_exact_mut(4);
-                for (bytes, component) in bytes.zip(book.chunks_exact(CENTROIDS)) {
-                    bytes.copy_from_slice(&component[centroid].to_le_bytes());
+                let part = row[4 * first..4 * (first + width)].as_chunks_mut::<4>().0;
+                for (component, bytes) in part.iter_mut().enumerate() {
+                    *bytes = book[component * CENTROIDS + centroid].to_le_bytes();
                 }
             }
         }

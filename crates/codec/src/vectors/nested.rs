@@ -376,9 +376,9 @@ impl NestedModel {
         Ok(Self::is_near(leading))
     }
 
-    /// Writes to `out` what [`decode_leading`](Self::decode_leading) makes of the leading part of
-    /// `vector`. No part is encoded, unless elements are too far from the median. `out` must have
-    /// the vector's length.
+    /// Rounds `vector` as coding and [`decode_leading`](Self::decode_leading) do, and writes it to
+    /// `out`, which must have the same length. No part is encoded, unless elements are too far
+    /// from the median.
     pub fn round(&self, vector: &[u8], out: &mut [u8]) -> Result<(), CodecError> {
         self.check(vector.len())?;
         self.check(out.len())?;
