@@ -4,7 +4,7 @@
 //! ```text
 //!   thread A ─┐ watch(fd)                         ┌─ thread A's answers
 //!   thread B ─┴──────────> list ── poll(2) ── ready ─┴─ thread B's answers
-//!                  rings the signal, which is watched with the others
+//!                  raises the signal, which poll(2) watches too
 //! ```
 //!
 //! A watch ends with its first report, or when it is withdrawn. If poll(2) reports a withdrawn
@@ -93,7 +93,7 @@ impl Poller {
         number
     }
 
-    /// Withdraws a watch. The result is `false` if it was reported already.
+    /// Withdraws a watch. The result is `false` if the watch was reported already.
     pub(crate) fn unwatch(&self, number: u64) -> bool {
         let mut state = self.shared.lock();
         let at = state.watches.iter().position(|w| w.number == number);

@@ -265,7 +265,7 @@ impl Server {
         patience: Duration,
     ) -> Server {
         let mut hasher = blake3::Hasher::new();
-        // The text ends unambiguously before the secret and TLS are added.
+        // The zero byte ends the text, before the secret and TLS are added.
         let what = format!("{name:?} {way:?} {patience:?} {}\0", secret.is_some());
         hasher.update(what.as_bytes());
         if let Some(secret) = &secret {
