@@ -30,8 +30,8 @@ impl SimVolume {
     pub fn crash_image(&self, seed: u64, mode: Crash) -> SimVolume {
         let state = self.lock_state();
         let mut disks = Vec::with_capacity(state.disks.len());
-        // The image starts from the durable bytes and the unsynced changes, so it does not need the
-        // current bytes.
+        // The image is made from the durable bytes and the unsynced changes, without the current
+        // bytes.
         let left = |inode: &Inode| Inode {
             disk: inode.disk,
             durable: inode.durable.clone(),
@@ -122,7 +122,8 @@ fn crash(inodes: &mut [Inode], disk: usize, mode: Crash, random: &mut Random) {
     }
 }
 
-/// Applies a write up to some sector. The length of the file may survive without its bytes.
+/// Applies a write up to some sector. The new length of the file may survive although the bytes do
+/// not.
 fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     let Change::Write { offset, bytes: new } = change else {
         return;
