@@ -118,8 +118,8 @@ pub enum Due {
     /// The dead bytes in the files of clusters, as a share of these files. In a graph: the pages
     /// beyond the number that a build would need, as a share of all pages.
     Garbage(f64),
-    /// The reads of a probe of a cluster, as a multiple of the reads after the build. They have
-    /// grown because some vectors of the cluster's group are stored apart.
+    /// The reads of a probe of a cluster, as a multiple of the reads after the build. The number
+    /// has grown because some vectors of the cluster's group are stored apart.
     Scattered(f64),
     /// The number of vectors, as a multiple of the number at the last build or merge, which made
     /// the codes and the measurements of the index.
@@ -409,8 +409,8 @@ impl LiveIndex {
     }
 
     /// Merges in the background whenever a merge is due, until the returned value or the index is
-    /// dropped. The drop of the returned value interrupts a running merge. An interrupted merge
-    /// leaves the index unchanged.
+    /// dropped. If the returned value is dropped, a running merge is interrupted, and leaves the
+    /// index unchanged.
     ///
     /// # Errors
     /// The thread cannot be started.
