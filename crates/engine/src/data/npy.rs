@@ -17,8 +17,8 @@
 //! nearest `float32`. If a finite element is too large for `float32`, the read fails.
 //!
 //! In the order of Fortran, the elements of a column are stored one after the other. So a read of a
-//! few rows needs one read for each column. If an array has another dtype, the error has the call
-//! that converts the array.
+//! few rows needs one read for each column. If an array has another dtype, the error names the
+//! numpy call that converts the array.
 
 use super::error::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};

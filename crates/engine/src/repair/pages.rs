@@ -499,8 +499,8 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reads all pages of a file, and passes the pages that can be read to `each`. `each` checks
-    /// them.
+    /// Reads all pages of a file, and passes the pages that can be read to `each`. `each` must
+    /// check the content.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,

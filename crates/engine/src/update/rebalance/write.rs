@@ -227,8 +227,8 @@ impl Writing<'_> {
         Ok((amended, vec![file]))
     }
 
-    /// Removes each segment of which at most half of the bytes are live, or which has at most as
-    /// many live bytes as the rebalance writes. Adds the clusters of their live posting lists to
+    /// Removes each segment whose live bytes are at most half of all its bytes, or at most as many
+    /// as the rebalance writes. Adds the clusters of the live posting lists in removed segments to
     /// `wanted`.
     fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
         let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
