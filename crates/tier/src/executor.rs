@@ -120,9 +120,9 @@ impl Thread {
         Sleep::until(&self.reactor, due, Precision::Plain)
     }
 
-    /// Leaves the calling task, which waits for its turn, out of this thread's count of tasks,
-    /// until the returned value is dropped. The count decides how the thread waits for reads, so a
-    /// task that waits without reads must not be in it.
+    /// Until the returned value is dropped, this thread's count of tasks does not include the
+    /// calling task, which waits for its turn. The count decides how the thread waits for reads, so
+    /// a task that waits without reads must not be in it.
     pub fn set_aside(&self) -> Aside {
         let tasks = &self.reactor.tasks;
         tasks.set(tasks.get().saturating_sub(1));

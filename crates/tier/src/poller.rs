@@ -139,7 +139,7 @@ fn work(shared: &Shared) {
             }
         }
         // SAFETY: `polled` is a vector of that many descriptions, and the kernel writes only their
-        // events. If a descriptor was closed meanwhile, that is reported as an event.
+        // events. If a descriptor was closed meanwhile, the kernel reports an event for it.
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
         if ready < 0 {
             let error = io::Error::last_os_error();

@@ -27,8 +27,8 @@ use crate::error::TierError;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// Maps the name of a file to the number of its volume among the others. `None` means the primary
-/// volume, and so does a number out of range.
+/// Maps the name of a file to the number of its volume among the volumes other than the primary
+/// volume. `None` or a number out of range means the primary volume.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
 /// The name of the file that has a volume's mark. [`Volume::list`] omits it.

@@ -55,9 +55,9 @@ const SIZE_ONCE: usize = 32;
 const REPLICAS: usize = 8;
 /// The largest number of clusters of a vector that a caller may set.
 const MOST_REPLICAS: usize = 64;
-/// A vector joins each cluster whose head is not much farther away than the nearest head. The
-/// squared distance may exceed the squared distance to the nearest head by at most this multiple of
-/// the latter (10 in SPANN §4.1).
+/// A vector joins each cluster whose head is not much farther away than the nearest head. Its
+/// squared distance may exceed the nearest head's squared distance by at most this multiple of the
+/// nearest head's squared distance (10 in SPANN §4.1).
 const CLOSURE: f32 = 10.0;
 /// The number of clusters that each query of the log is assumed to probe.
 const LOGGED_PROBES: usize = 32;

@@ -11,7 +11,7 @@ use crate::progress::Silent;
 
 const DIM: usize = 12;
 
-/// Rows in groups of equal size, which are far from each other.
+/// Rows in groups of equal size. The groups are far from each other.
 fn heaps(heaps: usize, each: usize) -> Matrix {
     let mut random = Random::new(7);
     let mut bytes = Vec::new();

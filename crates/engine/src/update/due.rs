@@ -80,8 +80,8 @@ pub struct MergeWhen {
     /// The number of vectors, as a multiple of the number at the last build or merge. The limit
     /// applies if the last build or merge had fewer vectors than a codebook is trained on.
     pub grown: f64,
-    /// The number of vectors inserted since the last build or merge that are unlike the vectors
-    /// that the codes were trained on, as a share of all vectors. Searches often miss such vectors.
+    /// The share of all vectors that were inserted since the last build or merge, and are unlike
+    /// the vectors on which the codes were trained. Searches often miss such vectors.
     pub drifted: f64,
     /// The minimum number of changed vectors for a merge. Some rules have a lower minimum, which
     /// applies if this value is higher. For `drifted`, 256 inserted vectors suffice. For `deleted`,
@@ -124,8 +124,8 @@ pub enum Due {
     /// The number of vectors, as a multiple of the number at the last build or merge, which made
     /// the codes and the measurements of the index.
     Grown(f64),
-    /// The vectors that were inserted since the last build or merge and are unlike the vectors that
-    /// the codes were trained on, as a share of all vectors.
+    /// The share of all vectors that were inserted since the last build or merge, and are unlike
+    /// the vectors on which the codes were trained.
     Drifted(f64),
 }
 

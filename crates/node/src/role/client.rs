@@ -324,8 +324,7 @@ impl ClientState {
     }
 
     /// Withdraws a change: if storage has not begun to make the change, it must not make the
-    /// change. Returns the number of the withdrawal, which is a request and also asks for the
-    /// outcome.
+    /// change. The withdrawal is a request that also asks for the outcome. Returns its number.
     ///
     /// If the change was made, the request ends with [`Outcome::Changed`]. Otherwise it ends with
     /// the change's possible effects ([`Failure::doubt`]). Returns `None` if storage cannot have

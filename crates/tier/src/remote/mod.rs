@@ -137,7 +137,7 @@ pub struct Server {
 enum Way {
     /// TCP, at one of these addresses. They are tried in turn.
     Tcp(Vec<SocketAddr>),
-    /// A ring; this is the server's socket for rings.
+    /// A ring, at this path of the server's socket for rings.
     Ring(PathBuf),
     /// TCP, with UCX beside it for reads of files. The protocols of DistVS use UCX after the
     /// greetings.

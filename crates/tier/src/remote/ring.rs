@@ -26,11 +26,11 @@
 //! | 4096 | 1 MiB | the ring to the server |
 //! | 4096 + 1 MiB | 1 MiB | the ring to the client |
 //!
-//! **Setup.** The client connects to the server's Unix socket and sends sixteen bytes and three
-//! descriptors: the memory (sealed, so that neither side can truncate it), its own eventfd, and the
-//! server's. Both sides ask the kernel for the user of the other side, and refuse another user. The
-//! socket stays open, and its end is the end of the connection, however a process ends. The rings
-//! carry the same bytes as TCP would.
+//! **Setup.** The client connects to the server's Unix socket. It sends sixteen bytes and three
+//! descriptors: the memory, the client's eventfd and the server's eventfd. The memory is sealed, so
+//! that neither side can truncate it. Both sides ask the kernel for the user of the other side, and
+//! refuse another user. The socket stays open, and its end is the end of the connection, however a
+//! process ends. The rings carry the same bytes as TCP would.
 //!
 //! Values in the memory are not trusted: an impossible head or tail is an error of the connection.
 

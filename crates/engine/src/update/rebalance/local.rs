@@ -57,8 +57,8 @@ const NEAREST: usize = 16;
 /// For indexes that do not store the own clusters of vectors: the number of members at which a
 /// cluster is examined, as a percentage of the mean number of members.
 const LOOK_AT: u64 = 150;
-/// If a cluster has less than the limit divided by `SMALL_PART`, it is merged. If a half of a split
-/// has less, this half counts as almost empty.
+/// A cluster is merged if its size is below the limit divided by `SMALL_PART`. A half of a split
+/// counts as almost empty if it has less than one in `SMALL_PART` of the cluster's members.
 const SMALL_PART: usize = 8;
 
 /// A new vector.
