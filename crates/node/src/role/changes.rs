@@ -43,8 +43,8 @@
 //!   connection ends. Storage still makes the changes that it received before that.
 //!
 //! Not guaranteed: if storage makes a change and is killed before it answers, the next run makes
-//! the change again if its client still waits. The client is told that this may have happened
-//! ([`Outcome::Changed`](super::Outcome::Changed)).
+//! the change again if its client still waits. The reply tells the client that this may have
+//! happened ([`Outcome::Changed`](super::Outcome::Changed)).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};

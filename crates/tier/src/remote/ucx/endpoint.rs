@@ -41,8 +41,8 @@ extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
 }
 
 impl Endpoint {
-    /// Connects to another worker. If the transport can notice when the other side is gone, UCX is
-    /// told to do so.
+    /// Connects to another worker. If the transport can notice the end of the other side, UCX
+    /// watches for it.
     pub(super) fn new(worker: &Worker, address: &[u8]) -> Result<Endpoint, String> {
         let functions = worker.functions();
         let (address, failed) = (padded(address), Arc::new(AtomicI8::new(api::OK)));

@@ -292,7 +292,7 @@ impl Inside {
     fn next(&self) -> io::Result<Option<Came>> {
         let functions = self.worker.functions();
         let mut len = 0;
-        // SAFETY: the endpoint is this worker's, which lives; a number to write to.
+        // SAFETY: the endpoint belongs to this worker, which lives, and `len` may be written to.
         let start = unsafe { (functions.ucp_stream_recv_data_nb)(self.endpoint.raw(), &mut len) };
         if let Some(status) = api::error_of(start) {
             return Err(broken(format!("UCX: {}", functions.text(status))));
