@@ -92,7 +92,7 @@ fn receive(stream: &mut Stream, mut out: &mut [u8], until: Instant) -> io::Resul
 
 /// Greets a client, before a deadline.
 ///
-/// `ucx` is whether the connection may continue through UCX, which needs a secret. If the
+/// `ucx` says whether the connection may continue through UCX. UCX needs a secret. If the
 /// connection continues through UCX, the result contains the seal for UCX. `admit` is called for a
 /// client that knows the secret, and returns whether the server has room for the client.
 pub(crate) fn greet(

@@ -11,7 +11,7 @@ use crate::role::{
 };
 use crate::wire::{Changed, Collection, MOST_NODES, Ranked};
 
-/// A message can contain the missing and the offered nodes of one step of the engine.
+/// A message has room for all missing and offered nodes of one step of the engine.
 const _: () = assert!(press::MOST_OF_STEP <= MOST_NODES);
 
 fn half(error: Error) -> HalfError {
@@ -268,8 +268,7 @@ impl Ranker for Full {
         }
         let deleted = match deletes.is_empty() {
             true => 0,
-            // Only ids that are in the index count as deleted. The upserts are durable at this
-            // point.
+            // Only ids that exist count as deleted. The upserts are durable at this point.
             false => {
                 (self.delete(deletes)).map_err(|error| NotChanged::Failed(error.to_string()))?
             }
@@ -297,7 +296,7 @@ mod tests {
 
     use crate::role::{ComputeOptions, Going, Narrowing};
 
-    /// The roles do not know the engine, but have the same defaults.
+    /// The roles do not depend on the engine, but must have the same defaults.
     #[test]
     fn roles_narrow_as_the_engine_does() {
         let (own, engine) = (Narrowing::default(), Press::TUNED);
@@ -305,13 +304,13 @@ mod tests {
         assert_eq!(own, (engine.low, engine.ratio, engine.seeds));
     }
 
-    /// Compute servers renew a state several times in the time after which storage would give it
-    /// up.
+    /// Compute servers name a state several times within the time after which storage would release
+    /// it.
     #[test]
     fn compute_servers_vouch_for_states_in_time() {
         assert!(3 * ComputeOptions::default().vouch < Full::KEPT);
-        // Storage expects a lost connection again for as long as storage keeps the state that this
-        // connection may use.
+        // Storage expects the client of a lost connection back for as long as storage keeps the
+        // state that this client may use.
         assert_eq!(Going::BACK, Full::KEPT);
     }
 }

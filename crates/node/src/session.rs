@@ -19,8 +19,8 @@ use crate::stream::Stream;
 
 /// When this many bytes of replies are collected, they are sent.
 const COLLECTED: usize = 256 << 10;
-/// The largest number of files that a client may have open, and the largest number that it may
-/// write at once.
+/// The largest number of files that a client may have open, and the largest number of files that it
+/// may write at once.
 const MOST_OPEN: usize = 1 << 16;
 const MOST_BEGUN: usize = 16;
 
@@ -30,7 +30,7 @@ pub(crate) struct Session<'a> {
     stream: Stream,
     /// Files that the client has opened. The session keeps them until the client disconnects.
     open: HashMap<u64, Arc<Stored>>,
-    /// The open files that the client may read without a request to the server.
+    /// The open files that the client may read through UCX, without a request to the server.
     reached: HashMap<u64, Arc<Stored>>,
     begun: HashMap<u64, Begun>,
     next_begun: u64,
@@ -237,8 +237,8 @@ impl<'a> Session<'a> {
                 let reach = self.store.reach(&file)?;
                 self.keep(&file)?;
                 (answer.file, answer.offset) = (file.id(), file.len());
-                // A client may have written the same file again, at another address. Reads of the
-                // old address may still be in flight, so the old file stays for a while.
+                // The client may have written the same file again, at another address. Its reads of
+                // the old address may still be in flight, so the old file stays for a while.
                 let before = self.reached.insert(file.id(), file);
                 self.store.retire(before.into_iter());
                 answer.append(&reach, out);

@@ -200,7 +200,7 @@ impl Drop for Unfinished {
 }
 
 impl Begun {
-    /// Appends bytes, which must begin at `offset`, the length written so far.
+    /// Appends bytes. `offset` must be the length written so far.
     ///
     /// # Errors
     /// `offset` differs from that length, or the bytes exceed the announced length.

@@ -1,5 +1,5 @@
-//! A memory server of files and its clients. The tests check it as a tier, and with all faults
-//! between client and server.
+//! A memory server of files and its clients. The tests check such a server as a tier, and with all
+//! faults between client and server.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -37,13 +37,13 @@ const SHORT: Duration = Duration::from_millis(500);
 const LONG: Duration = Duration::from_secs(60);
 const STALL: Duration = Duration::from_secs(600);
 
-/// A client's description of a server on loopback that replies.
+/// A client's handle to a server on loopback that replies.
 fn known(address: impl ToString, secret: Option<Secret>) -> Server {
     let server = Server::new(&address.to_string(), secret, None).unwrap();
     server.with_patience(PATIENCE)
 }
 
-/// A client's description of a server that does not reply. Clients give up after half a second.
+/// A client's handle to a server that does not reply. Clients give up after half a second.
 fn stalling(address: impl ToString) -> Server {
     let server = Server::new(&address.to_string(), None, None).unwrap();
     server.with_patience(SHORT)
@@ -1137,7 +1137,7 @@ fn all_addresses_of_a_name_are_tried() {
     );
 }
 
-/// A server whose commits need this long.
+/// A server whose commits take the time `takes`.
 fn slow_commits(takes: Duration) -> String {
     fake(move |mut stream| {
         welcome(&mut stream);
@@ -1289,8 +1289,7 @@ fn a_state_that_is_known_everywhere_has_one_copy_of_each_file() {
     assert_eq!(running.store().free(), 64 * MIB - 3_000_000);
     let place = second.place("pages-1");
     assert!(place.contains("/me.here.1.pages-1 (a copy of "), "{place}");
-    // Another state counts as another index. The same holds for a state under a name that only one
-    // machine knows.
+    // Another state counts as another index. So does a state whose name only one machine knows.
     let other = opened(there, "2", true);
     assert_eq!(other.read("pages-1").unwrap(), there.2);
     let place = other.place("pages-1");

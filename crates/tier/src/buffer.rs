@@ -10,9 +10,9 @@
 //!
 //! All pooled buffers are aligned to 4 KiB, as `O_DIRECT` demands, and always initialised.
 //!
-//! **A fork while a device writes into a buffer** could lose the written bytes. After a fork both
-//! processes share their memory pages. If one process writes to a page, it gets a copy of the page,
-//! and the device continues to write to the page of the other process.
+//! **If a process forks while a device writes into a buffer**, the written bytes could be lost.
+//! After a fork both processes share their memory pages. If one process then writes to a page, it
+//! gets a copy of the page, and the device continues to write to the page of the other process.
 //!
 //! So device buffers are separate mappings that a fork does not share: a child reads zeros there
 //! (`MADV_WIPEONFORK`, Linux 4.14). If the kernel refuses the advice, the mappings work without it.
@@ -35,9 +35,9 @@ const CHUNK: usize = 64;
 /// The maximum number of buffers in the arena (4 MiB). Buffers beyond the arena are freed when
 /// dropped.
 const ARENA: usize = 1024;
-/// The maximum number of blocks in all larger buffers that are kept for reuse (1 MiB).
+/// The maximum number of blocks in all larger buffers that the pool keeps for reuse (1 MiB).
 const KEPT: usize = 256;
-/// A buffer of more blocks than this is never kept.
+/// A buffer of more blocks than this is not kept.
 const LARGEST_KEPT: usize = 64;
 
 /// The buffer pool of one thread. A clone is a handle to the same pool.
@@ -51,7 +51,7 @@ struct Shelves {
 
 #[derive(Default)]
 struct Inner {
-    /// Chunks of the arena. They are freed with the pool.
+    /// The chunks of the arena, which are freed with the pool.
     chunks: Vec<NonNull<u8>>,
     /// The free buffers of the arena.
     free: Vec<NonNull<u8>>,
@@ -80,7 +80,7 @@ fn layout(blocks: usize) -> Layout {
 
 fn allocate(blocks: usize) -> NonNull<u8> {
     let layout = layout(blocks);
-    // SAFETY: the layout's size is not zero, since callers ask for at least one block.
+    // SAFETY: the layout's size is not zero, because callers ask for at least one block.
     let pointer = unsafe { alloc_zeroed(layout) };
     NonNull::new(pointer).unwrap_or_else(|| handle_alloc_error(layout))
 }
@@ -88,8 +88,7 @@ fn allocate(blocks: usize) -> NonNull<u8> {
 /// # Safety
 /// `pointer` must come from [`allocate`] with the same `blocks`, and must not be used afterwards.
 unsafe fn free(pointer: NonNull<u8>, blocks: usize) {
-    // SAFETY: the caller gives a pointer that `allocate` made with this very layout, and gives it
-    // up.
+    // SAFETY: `allocate` made the pointer with this very layout, and the caller no longer uses it.
     unsafe { dealloc(pointer.as_ptr(), layout(blocks)) }
 }
 
@@ -120,8 +119,8 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
         return Err(refused());
     }
     // SAFETY: the mapping was just made, has this length, and is not used yet. The advice changes
-    // the mapping in a forked process and nothing here. If the kernel refuses it, the mapping works
-    // without it.
+    // the mapping in a forked process, and nothing in this process. If the kernel refuses the
+    // advice, the mapping works without it.
     unsafe { libc::madvise(start, bytes, libc::MADV_WIPEONFORK) };
     NonNull::new(start.cast()).ok_or_else(refused)
 }
@@ -129,8 +128,7 @@ fn map(blocks: usize) -> Result<NonNull<u8>, TierError> {
 /// # Safety
 /// `pointer` must come from [`map`] with the same `blocks`, and must not be used afterwards.
 unsafe fn unmap(pointer: NonNull<u8>, blocks: usize) {
-    // SAFETY: the caller gives up a mapping of this very length, which a forked process has as
-    // well.
+    // SAFETY: the caller gives up a mapping of this very length, which a forked process also has.
     unsafe { libc::munmap(pointer.as_ptr().cast(), blocks * BLOCK) };
 }
 
@@ -153,7 +151,8 @@ pub(crate) fn would_map(bytes: usize) -> bool {
 }
 
 impl BufferPool {
-    /// Takes a buffer of `len` bytes, aligned to 4 KiB. It may contain the bytes of an earlier use.
+    /// Takes a buffer of `len` bytes, aligned to 4 KiB. The buffer may contain the bytes of an
+    /// earlier use.
     ///
     /// # Errors
     /// The call fails if the system refuses the memory.
@@ -214,13 +213,13 @@ impl Drop for Inner {
 enum Owner {
     /// The pool: the block is a buffer of its arena.
     Arena(Rc<Shelves>),
-    /// The pool: the block is a larger buffer that returns to it. The number is its size in blocks.
+    /// The pool, to which this larger buffer returns. The number is its size in blocks.
     Kept(Rc<Shelves>, u32),
     /// The block itself: a mapping. The number is its size in blocks.
     Mapped(u32),
     /// The block itself: an allocation. The number is its size in blocks.
     Own(u32),
-    /// Another owner, whose memory the keeper keeps alive.
+    /// Another owner; the keeper keeps its memory alive.
     Shared { _keeper: Rc<dyn Any> },
 }
 
@@ -360,8 +359,8 @@ impl fmt::Debug for Block {
 
 /// A large region of zeroed bytes, on huge pages if the kernel grants them.
 ///
-/// It is for tables that are read at random, such as the codes of all vectors. With 4 KiB pages
-/// every access would miss the TLB. The system allocates a page when it is first written.
+/// The region is for tables that are read at random, such as the codes of all vectors. With pages
+/// of 4 KiB, every access would miss the TLB. The system allocates a page when it is first written.
 pub struct HugeBytes {
     pointer: NonNull<u8>,
     len: usize,
@@ -378,9 +377,10 @@ impl HugeBytes {
         HugeBytes::with_room(len, len)
     }
 
-    /// Creates a region of `len` zero bytes. The first `used` bytes will be written soon, and the
-    /// remaining bytes perhaps never. The system allocates a whole huge page at the first write to
-    /// it. So the remaining bytes get pages of 4 KiB, and only the written pages take memory.
+    /// Creates a region of `len` zero bytes. The caller will write the first `used` bytes soon, and
+    /// the remaining bytes perhaps never. The system allocates a whole huge page at the first write
+    /// to it. So only the first bytes get huge pages, and the remaining bytes take memory page by
+    /// page, as they are written.
     pub(crate) fn with_room(used: usize, len: usize) -> Result<HugeBytes, TierError> {
         let refused = || TierError::NoMemory {
             what: "codes, pages or copies of an index".into(),
@@ -425,8 +425,8 @@ impl HugeBytes {
         let mapped = total - slack;
         let (head, tail) = (aligned - start, start + total - (aligned + mapped));
         // SAFETY: head and tail are page-aligned parts of the mapping just made, and no code uses
-        // them. The rest, [aligned, aligned + mapped), stays. The advice is for a part of that, and
-        // changes no contents.
+        // them. The rest, [aligned, aligned + mapped), stays. The advice is for a part of this
+        // range, and changes no contents.
         unsafe {
             if head > 0 {
                 libc::munmap(start as *mut _, head);

@@ -1,7 +1,7 @@
 //! The errors of places for bytes. Most texts tell the user how to act.
 //!
-//! A variant names the place (a file's path, or the name of a region of memory) and the failure.
-//! Where they are known, it also names the offset in the place, and the remedy. [`TierError::io`]
+//! A variant names the place (a file's path, or the name of a region of memory) and the failure. If
+//! the offset in the place and the remedy are known, the variant also names them. [`TierError::io`]
 //! turns an error of the operating system into the variant that knows its remedy.
 
 use std::io;

@@ -32,14 +32,14 @@ pub type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
 /// The context of one thread, through which its tasks read. It is neither `Send` nor `Sync`.
 ///
-/// A [`WorkerPool`](crate::WorkerPool) gives one to each of its workers. [`Thread::local`] makes
-/// one for the calling thread.
+/// A [`WorkerPool`](crate::WorkerPool) gives a context to each of its workers. [`Thread::local`]
+/// makes a context for the calling thread.
 #[derive(Debug)]
 pub struct Thread {
     reactor: Rc<Reactor>,
     io: Arc<Io>,
-    /// Makes the type neither `Send` nor `Sync`. The `Rc` has the same effect. The field records
-    /// the reason: a ring can be used only by the thread that created it.
+    /// Makes the type neither `Send` nor `Sync`. The `Rc` alone would do so, but this field records
+    /// the reason: only the thread that created a ring can use it.
     _stays: PhantomData<*const ()>,
 }
 
@@ -79,8 +79,8 @@ impl Thread {
 
     /// Runs tasks until all have ended.
     ///
-    /// If another thread wakes a task, the task runs in this thread's next round: at once, or when
-    /// one of the reads in flight completes. If a task panics, the other tasks are dropped, and the
+    /// A task that another thread wakes runs in this thread's next round: at once, or when one of
+    /// the reads in flight completes. If a task panics, the other tasks are dropped, and the
     /// context can still be used.
     pub fn run_all<'a>(&self, tasks: Vec<Task<'a>>) {
         let parking = Arc::new(Parking::of(thread::current()));
@@ -114,14 +114,14 @@ impl Thread {
             .expect("run_all returns when the task has finished")
     }
 
-    /// Sleeps until `due` while other tasks run. If the future is dropped early, it wakes no thread
-    /// and keeps none awake.
+    /// Sleeps until `due` while other tasks run. If the future is dropped early, it wakes no
+    /// thread, and keeps no thread awake.
     pub fn sleep_until(&self, due: Instant) -> Sleep {
         Sleep::until(&self.reactor, due, Precision::Plain)
     }
 
-    /// Excludes the calling task, which waits for its turn, from this thread's count of tasks,
-    /// until the returned value is dropped. How a thread waits for reads depends on this count, so
+    /// Until the returned value is dropped, this thread's count of tasks does not include the
+    /// calling task, which waits for its turn. The count decides how the thread waits for reads, so
     /// a task that waits without reads must not be in it.
     pub fn set_aside(&self) -> Aside {
         let tasks = &self.reactor.tasks;
@@ -263,7 +263,7 @@ impl<'a> Group<'a> {
 
 impl Drop for Group<'_> {
     fn drop(&mut self) {
-        // The drop of a task that was set aside counts the task again. So all tasks are dropped
+        // When a task that was set aside is dropped, it counts again. So all tasks are dropped
         // before their number is subtracted.
         self.tasks.clear();
         let tasks = self.reactor.tasks.get();

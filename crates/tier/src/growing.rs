@@ -32,8 +32,8 @@ use crate::error::TierError;
 /// # Ok::<(), TierError>(())
 /// ```
 pub struct GrowingBytes {
-    /// The region is not dereferenced after readers exist, since a dereference would give access to
-    /// bytes that an append may be writing.
+    /// Once readers exist, the region is not dereferenced, because a dereference would give access
+    /// to bytes that an append may be writing.
     room: HugeBytes,
     /// The published length. It grows while the lock `appending` is held, up to the capacity.
     len: AtomicUsize,

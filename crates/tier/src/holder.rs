@@ -21,7 +21,7 @@ use std::io::{self, Read, Write};
 
 /// At most this number of bytes of a lock file are read.
 const MOST: u64 = 1024;
-/// The remedy in messages if the lock file has no remedy.
+/// The remedy that messages name if the lock file has none.
 const REMEDY: &str =
     "Close that handle (in Python index.close(), or the end of its with block), or wait";
 

@@ -1,9 +1,10 @@
 //! The process in which a value was created.
 //!
-//! A forked process has all memory of its parent and none of its threads. If a parent's thread held
-//! a lock, the lock stays locked in the child, and a thread that waits for it never returns. A file
-//! that the parent writes is the same file in the child. So a value that has threads or owns files
-//! records its process. In another process, it uses neither its threads nor its files.
+//! A forked process has all memory of its parent and none of its threads. If a thread of the parent
+//! had a lock at the fork, the lock stays locked in the child, and a thread that waits for it never
+//! returns. A file that the parent writes is the same file in the child. So a value that has
+//! threads or owns files records its process. In another process, it uses neither its threads nor
+//! its files.
 
 /// The process in which a value was created.
 ///

@@ -1,18 +1,18 @@
 //! The lock file of a directory.
 //!
-//! The lock is taken with `flock`. It ends with the process, so a crash leaves no lock. It belongs
-//! to one open of the file, so a process may open the lock file any number of times. Three cases
-//! need more than `flock`:
+//! The lock is taken with `flock`. The lock ends with the process, so a crash leaves no lock. Each
+//! lock belongs to one opening of the file, so a process may open the lock file any number of
+//! times. Three cases need more than `flock`:
 //!
-//! - **A forked process inherits the lock**, and would keep it unknowingly until it ends. So in the
-//!   child of every `fork` the descriptors of all locks are closed (`pthread_atfork`). This does
-//!   not release the parent's lock. (Locks of `fcntl` are not inherited, but they end when *any*
+//! - **A forked process inherits the lock**, and would keep it until its own end. So in the child
+//!   of every `fork` the descriptors of all locks are closed (`pthread_atfork`). This does not
+//!   release the parent's lock. (Locks of `fcntl` are not inherited, but they end when *any*
 //!   descriptor of the file is closed. The open-file locks of `fcntl` are inherited, as `flock`
 //!   locks are.) A program that this process starts gets no lock, since the descriptors are closed
 //!   on `exec`.
-//! - **Another file may have the name when the lock is taken**: a failed build removes the lock
-//!   file before it unlocks, and a user may remove it. So the name is looked up again after
-//!   locking, and before every write.
+//! - **When the lock is taken, another file may have the lock file's name**: a failed build removes
+//!   the lock file before it unlocks, and a user may remove it. So the name is looked up again
+//!   after locking, and before every write.
 //! - **Some file systems have no locks** (some kinds of NFS, FUSE and virtual machines). There
 //!   locking fails, unless the user declares with [`LOCK`] that only one process writes. Then the
 //!   lock applies within this process only.
@@ -40,7 +40,8 @@ struct Descriptors {
     held: UnsafeCell<Vec<(RawFd, Identity)>>,
 }
 
-// SAFETY: `held` is accessed only between `enter` and `leave`, where one thread at a time is.
+// SAFETY: `held` is accessed only between `enter` and `leave`, and only one thread at a time is
+// there.
 unsafe impl Sync for Descriptors {}
 
 static DESCRIPTORS: Descriptors = Descriptors {
@@ -72,9 +73,9 @@ extern "C" fn in_child() {
     // SAFETY: `before_fork` has entered, in the thread that forked, which is the only one here.
     let held = unsafe { &mut *DESCRIPTORS.held.get() };
     for &(fd, _) in held.iter() {
-        // SAFETY: the descriptor is a copy of one that a `HeldLock` of the parent owns. In this
-        // process that `HeldLock` recognises by `process` that it is foreign, and does not touch
-        // the descriptor. `close` is allowed between fork and exec.
+        // SAFETY: the descriptor is a copy of one that a `HeldLock` of the parent owns. By its
+        // field `process`, this `HeldLock` recognises that it belongs to the parent, and does not
+        // touch the descriptor. `close` is allowed between fork and exec.
         unsafe { libc::close(fd) };
     }
     held.clear();
@@ -91,14 +92,14 @@ pub(crate) struct HeldLock {
 impl HeldLock {
     /// Opens a file and locks it; `None` if it is locked already. No fork happens between the two
     /// steps. On a file system without locks, this returns an error that [`is_without_locks`]
-    /// recognises. If [`LOCK`] is set to `none`, it takes a lock within this process instead.
+    /// recognises. If [`LOCK`] is set to `none`, the lock applies within this process instead.
     pub(crate) fn take<E: From<std::io::Error>>(
         open: impl FnOnce() -> Result<File, E>,
     ) -> Result<Option<HeldLock>, E> {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
-            // SAFETY: the three are functions without captures that live as long as the program.
-            // They do only what is allowed around a fork: they wait and close descriptors, and free
+            // SAFETY: the three functions capture nothing, and live as long as the program. They do
+            // only what is allowed around a fork: they wait and close descriptors, and free
             // nothing. If memory is too low to register them, locks work without them.
             let refused =
                 unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };

@@ -164,7 +164,7 @@ impl<R: Region> Source for Slices<R> {
 
     fn fetch(&self, request: Request) -> Result<Block, TierError> {
         let keeper: Rc<dyn Any> = self.region.clone();
-        // The range is checked again, since memory safety depends on it.
+        // The range is checked again, because memory safety depends on this check.
         check(&self.name, self.len as u64, 1, request)?;
         // SAFETY: offset + len <= self.len, so that the slice lies in the region; the region's
         // contract keeps it valid and unchanged while the keeper lives.

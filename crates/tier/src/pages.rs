@@ -6,9 +6,9 @@
 //!                                                    set_len, sync ────────────────┘
 //! ```
 //!
-//! Such pages are written once and read directly. So in the page cache, they would only evict other
-//! pages. The kernel keeps both paths coherent: before a direct write, it writes back the dirty
-//! bytes of that range in the page cache, and drops them.
+//! Such blocks are written once, and later read without the page cache. So in the page cache they
+//! would only displace other data. The kernel keeps both paths coherent: before a direct write, it
+//! writes back the dirty bytes of that range in the page cache, and drops them.
 
 use std::fs::File;
 use std::io;
@@ -117,7 +117,7 @@ impl VolumeFile for PagesFile {
     }
 
     /// One sync covers the writes of both descriptors: fsync applies to the file, its length and
-    /// the device's cache, not to a descriptor.
+    /// the device's cache, and not to one descriptor.
     fn sync(&mut self) -> Result<(), TierError> {
         self.plain.sync()
     }
@@ -229,7 +229,7 @@ mod tests {
                 }
                 assert_eq!(file.len(), right.len() as u64, "round {round}");
                 // The file is synced only now and then, so that the page cache has dirty pages,
-                // clean pages, and none.
+                // clean pages, and no pages of it.
                 if random.chance(0.3) {
                     assert!(volume.read("x").unwrap() == right, "round {round}");
                 }
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_is_refused_later_goes_through_the_page_cache() {
-        // To this file, the kernel refuses writes of any bytes except numbers, with EINVAL.
+        // The kernel refuses every write to this file that is no number, with EINVAL.
         let refuses = || OpenOptions::new().write(true).open("/proc/self/clear_refs");
         for root in places() {
             let Ok(refuses) = refuses() else { return };

@@ -80,8 +80,8 @@ impl Parking {
     /// each [`wake`](Parking::wake).
     pub(crate) fn park(&self, until: Option<Instant>, awake: impl Fn() -> bool) {
         self.state.store(PARKED, Ordering::SeqCst);
-        // All accesses are SeqCst or under one lock. So either the waker sees this thread's new
-        // state after its own change, or `awake` sees that change.
+        // All accesses are SeqCst or under one lock. So either the waker, after its own change,
+        // sees this thread's new state, or `awake` sees that change.
         while !awake() {
             match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 None => thread::park(),
@@ -92,8 +92,8 @@ impl Parking {
         self.state.store(AWAKE, Ordering::SeqCst);
     }
 
-    /// Calls `wait`, unless `awake` returns true. If another thread calls [`wake`](Parking::wake),
-    /// it ends the wait by `signal`.
+    /// Calls `wait`, unless `awake` returns true. A call of [`wake`](Parking::wake) by another
+    /// thread ends the wait by `signal`.
     pub(crate) fn wait(
         &self,
         signal: &Arc<dyn Signal>,

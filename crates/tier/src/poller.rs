@@ -4,7 +4,7 @@
 //! ```text
 //!   thread A ─┐ watch(fd)                         ┌─ thread A's answers
 //!   thread B ─┴──────────> list ── poll(2) ── ready ─┴─ thread B's answers
-//!                  rings the signal, which is watched with the others
+//!                  raises the signal, which poll(2) watches too
 //! ```
 //!
 //! A watch ends with its first report, or when it is withdrawn. If poll(2) reports a withdrawn
@@ -93,7 +93,7 @@ impl Poller {
         number
     }
 
-    /// Withdraws a watch. The result is `false` if it was reported already.
+    /// Withdraws a watch. The result is `false` if the watch was reported already.
     pub(crate) fn unwatch(&self, number: u64) -> bool {
         let mut state = self.shared.lock();
         let at = state.watches.iter().position(|w| w.number == number);
@@ -139,7 +139,7 @@ fn work(shared: &Shared) {
             }
         }
         // SAFETY: `polled` is a vector of that many descriptions, and the kernel writes only their
-        // events. If a descriptor was closed meanwhile, that is reported as an event.
+        // events. If a descriptor was closed meanwhile, the kernel reports an event for it.
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
         if ready < 0 {
             let error = io::Error::last_os_error();

@@ -47,7 +47,7 @@ struct Answers {
 #[derive(Default)]
 struct Ready {
     events: Vec<Event>,
-    /// Whether the signal was raised: a thread that waits for answers must check again.
+    /// Whether the signal was raised. If so, a thread that waits for answers must check again.
     rung: bool,
 }
 

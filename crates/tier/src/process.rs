@@ -37,9 +37,9 @@ fn status_kib(key: &str) -> u64 {
 ///
 /// The kernel maps sixteen pages around each page of code that runs, and keeps them while there is
 /// enough memory. So the code that has parsed arguments and opened an index still counts as this
-/// process's memory, in addition to the code that searches. That code takes two megabytes, a fifth
-/// of a budget of ten megabytes for the whole process. If `/proc` is not mounted, the call does
-/// nothing.
+/// process's memory, in addition to the code that searches. The code that no longer runs takes two
+/// megabytes, a fifth of a budget of ten megabytes for the whole process. If `/proc` is not
+/// mounted, the call does nothing.
 pub fn release_code_pages() {
     let Ok(smaps) = fs::read_to_string("/proc/self/smaps") else {
         return;

@@ -28,7 +28,8 @@ use crate::timers::Timers;
 use crate::uring::{Driver, Event, Ring};
 
 /// If at least this number of reads are at the device, a hint to start queued reads is not worth a
-/// system call. The hint is ignored, unless the thread has one task, or [`BATCH`] reads are queued.
+/// system call. So such a hint is ignored, unless the thread has one task, or [`BATCH`] reads are
+/// queued.
 const BUSY: usize = 16;
 /// If at least this number of reads are queued, a hint starts them.
 const BATCH: usize = 8;
@@ -337,7 +338,7 @@ impl Reactor {
 
     /// Does one round while no task is ready: sleeps until a completion arrives, a timer ends, or
     /// the thread is woken and `awake` returns true. A thread that waits only for reads is not
-    /// woken, since a read completes soon.
+    /// woken, because a read completes soon.
     pub(crate) fn wait(&self, parking: &Parking, awake: impl Fn() -> bool) {
         if self.stay_awake(&awake) {
             return;
@@ -386,8 +387,8 @@ impl Reactor {
         signal
     }
 
-    /// Waits until the kernel has released all sockets for which no task waits any more. The kernel
-    /// keeps such a socket open until then.
+    /// Waits until the kernel has released all sockets for which no task waits any more. Until
+    /// then, the kernel keeps these sockets open.
     pub(crate) fn settle(&self) {
         while self.waits.borrow().given_up() > 0 {
             self.with_driver(|driver| driver.wait(1, None));

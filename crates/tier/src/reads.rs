@@ -65,8 +65,8 @@ impl OpenFile {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The length of the file. It is looked up again only if a read would end beyond the known
-    /// length, because inserts extend a file of pages.
+    /// The length of the file. Inserts extend a file of pages. So if a read would end beyond the
+    /// known length, the length is looked up again.
     pub(crate) fn len_for(&self, request: Request) -> u64 {
         let known = self.known.load(Ordering::Relaxed);
         let end = request.offset.saturating_add(request.len.into());

@@ -1,11 +1,12 @@
-//! Handles memory that the system refuses: with an error where code can return one, and with a
-//! message of its own where the process aborts.
+//! If the system refuses memory, code that can return an error returns one. Where the process must
+//! abort, this module prints a message.
 //!
-//! The engine requests memory that grows with a collection before the work that needs it
-//! ([`ask_for_memory`]). A refusal is then an error. The standard library and other crates make
-//! small allocations everywhere. If such an allocation is refused, the standard library aborts the
-//! process. A program that has this module's allocator and calls [`explain_aborts`] then ends as
-//! after any other failure: with a line that begins with `error:`, and exit status 1.
+//! Before work whose memory grows with a collection, the engine asks the system for that memory
+//! ([`ask_for_memory`]). If the system refuses, the engine returns an error. The standard library
+//! and other crates make small allocations everywhere. If such an allocation is refused, the
+//! standard library aborts the process. If a program has this module's allocator and has called
+//! [`explain_aborts`], it then ends as after any other failure: with a line that begins with
+//! `error:`, and exit status 1.
 //!
 //! ```text
 //!   RecordingAllocator ── refused? ──> the thread remembers how many bytes were refused
@@ -13,12 +14,12 @@
 //!   standard library aborts: SIGABRT ──> the handler of `explain_aborts` reads it, says so, exits
 //! ```
 //!
-//! Under a limit of address space, the memory that the allocator reserves matters too
+//! If the process has a limit of address space, the memory that the allocator reserves counts too
 //! ([`share_arenas_under_a_limit`]).
 //!
-//! No cleanup is done on this path, as if the process were killed. A committed index is complete,
-//! and its next change or build removes unfinished files. If a process has not called
-//! [`explain_aborts`], such as the Python interpreter, it aborts as usual.
+//! The process ends without cleanup, as if it were killed. A committed index is complete, and its
+//! next change or build removes unfinished files. A process that has not called [`explain_aborts`],
+//! such as the Python interpreter, aborts as usual.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -35,8 +36,8 @@ use crate::error::TierError;
 
 /// Requests `bytes` bytes from the system in one mapping and returns them at once, to find out
 /// whether work that needs them may begin. No byte is touched, so the call takes microseconds and
-/// no RAM. The error names the purpose of the bytes, `what`. It advises the user to raise the limit
-/// of the process, or to act as `instead` says, an imperative.
+/// no RAM. The error names the purpose of the bytes (`what`). It advises the user to raise the
+/// limit of the process, or to follow `instead`, an imperative.
 ///
 /// # Errors
 /// The call returns [`TierError::NoMemory`] if the system refused the memory.

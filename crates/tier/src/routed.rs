@@ -7,9 +7,9 @@
 //! ```
 //!
 //! The parts of a [`SplitVolume`](crate::SplitVolume) have different files. All routes of a
-//! [`RoutedVolume`] lead to the same files. A write by any route is in the volume itself. Listing,
-//! syncing and locking use only the volume itself. So the volume is complete without the other
-//! routes.
+//! [`RoutedVolume`] lead to the same files. A write by any route changes the volume itself.
+//! Listing, syncing and locking use only the volume itself. So the volume is complete without the
+//! other routes.
 
 use std::fmt;
 use std::sync::Arc;

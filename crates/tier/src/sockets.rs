@@ -6,10 +6,10 @@
 //!                            <── woken ── its only report: the result as of poll(2), or an error
 //! ```
 //!
-//! A slot belongs to its wait until the driver has reported it. If the future is dropped before,
-//! the slot is marked as given up. The driver then stops watching, so that it reports the slot
-//! soon. So a report never arrives at a slot that was reused. The kernel writes to no memory of a
-//! wait.
+//! A slot belongs to one wait until the driver has reported the slot. If the future is dropped
+//! earlier, the slot is marked as given up. The driver then stops watching, so that it reports the
+//! slot soon. So a report never arrives at a slot that was reused. The kernel writes to no memory
+//! of a wait.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -28,7 +28,7 @@ impl Thread {
     /// does not block. The descriptor may also be a pipe, an `eventfd`, or anything that poll(2)
     /// can watch. Meanwhile the task sleeps, and the thread runs other tasks.
     ///
-    /// If a socket fails, or its peer has closed it, it counts as readable: the read reports the
+    /// A socket that failed, or that its peer has closed, counts as readable: the read reports the
     /// error. Any number of tasks may wait for one socket.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ pub(crate) struct Waits {
     free: Vec<u32>,
     /// The number of slots that are not reported yet.
     unreported: usize,
-    /// The number of these slots that were given up.
+    /// The number of unreported slots that were given up.
     given_up: usize,
 }
 
@@ -215,7 +215,7 @@ impl Waits {
         }
     }
 
-    /// Marks a slot as given up. The result is `true` if it is not reported yet.
+    /// Marks a slot as given up. The result is `true` if the slot is not reported yet.
     fn give_up(&mut self, slot: u32) -> bool {
         match self.slots[slot as usize] {
             Slot::Waiting(_) => {

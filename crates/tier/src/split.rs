@@ -11,11 +11,12 @@
 //! that a durable manifest names. Files that the manifest no longer names are removed afterwards,
 //! as on one volume. If a crash undoes a removal, the file stays, and no manifest names it.
 //!
-//! **A volume belongs to one index.** The first lock of a composite writes a mark into each of its
-//! volumes: random digits, and whether the volume is the primary volume or another one. At that
-//! time the other volumes must be empty. Later they must have the digits of the primary volume. So
-//! if no manifest names a file, the file is certainly a leftover of this index. (A copy of the
-//! primary volume includes the mark, so two copies of one index share the other volumes.)
+//! **A volume belongs to one index.** When several volumes are first locked as one, the lock writes
+//! a mark into each of them: random digits, and whether the volume is the primary volume or another
+//! one. At that time the other volumes must be empty. Later they must have the digits of the
+//! primary volume. So if no manifest names a file, the file is certainly a leftover of this index.
+//! (A copy of the primary volume includes the mark, so two copies of one index share the other
+//! volumes.)
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -26,8 +27,8 @@ use crate::error::TierError;
 use crate::tier::Tier;
 use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader};
 
-/// Maps the name of a file to the number of its volume among the others. `None` means the primary
-/// volume, and so does a number out of range.
+/// Maps the name of a file to the number of its volume among the volumes other than the primary
+/// volume. `None` or a number out of range means the primary volume.
 pub type Route = dyn Fn(&str) -> Option<usize> + Send + Sync;
 
 /// The name of the file that has a volume's mark. [`Volume::list`] omits it.
@@ -81,7 +82,7 @@ impl SplitVolume {
         let marks = marks.collect::<Result<Vec<_>, _>>()?;
         let known = home.as_ref().map(|mark| mark.digits.clone());
         // The primary volume is marked first. If it has files and no mark, its mark may be lost.
-        // Then the digits are those in a mark of another volume.
+        // Then the digits come from the mark of another volume.
         let lost = match known.is_none() && !self.home.list()?.is_empty() {
             true => marks.iter().flatten().find(|mark| !mark.home),
             false => None,
@@ -225,8 +226,8 @@ impl Volume for SplitVolume {
         self.volume(name).remove(name)
     }
 
-    /// Lists the files of all volumes. A file is omitted if its name leads to another volume, since
-    /// it cannot be opened.
+    /// Lists the files of all volumes. A file is omitted if its name leads to another volume than
+    /// the one that has it, because such a file cannot be opened.
     fn list(&self) -> Result<Vec<String>, TierError> {
         let mut names = Vec::new();
         let others = self.others.iter().enumerate();

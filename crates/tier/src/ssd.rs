@@ -26,8 +26,8 @@ use crate::tier::{Completion, ReadQueue, Request, Tier, check};
 /// A file that is read with `O_DIRECT` in multiples of 4 KiB, or through the page cache if the file
 /// system refuses `O_DIRECT`.
 ///
-/// It needs only permission to read the file. If the file ends within a block of 4 KiB, its bytes
-/// in that block cannot be read. The files of an index end with a whole block.
+/// Only permission to read the file is needed. If the file ends within a block of 4 KiB, the bytes
+/// in that block cannot be read. So the files of an index end with a whole block.
 #[derive(Clone)]
 pub struct FileTier {
     place: Arc<OpenFile>,
@@ -35,7 +35,7 @@ pub struct FileTier {
     open: Arc<Opening>,
 }
 
-/// Opens a certain file for reading, with additional flags.
+/// A function that opens one file for reading, with additional flags.
 pub(crate) type Opening = dyn Fn(OFlags) -> io::Result<File> + Send + Sync;
 
 impl fmt::Debug for FileTier {
@@ -131,7 +131,7 @@ fn says_direct(file: &File) -> Option<bool> {
     if done != 0 {
         return None;
     }
-    // SAFETY: all fields are integers, for which zeros are valid, and so are the bytes that the
+    // SAFETY: all fields are integers. Zeros are valid integers, and so are the bytes that the
     // kernel wrote.
     let facts = unsafe { facts.assume_init() };
     if facts.stx_mask & libc::STATX_DIOALIGN == 0 {

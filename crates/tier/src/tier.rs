@@ -61,9 +61,10 @@ pub trait Tier: Send + Sync + Debug {
         self.granularity()
     }
 
-    /// Makes all later reads use the file that has the tier's name now, also the reads of open
-    /// queues. This file must have the same bytes. For example, it may be the copy by which
-    /// [`own`](fn@crate::own) replaced the file. If a tier reads no file, the call does nothing.
+    /// Makes all later reads use the file that now has the tier's name, also the later reads of
+    /// open queues. This file must have the same bytes. This file may be, for example, the copy by
+    /// which [`own`](fn@crate::own) replaced the first file. If a tier reads no file, the call does
+    /// nothing.
     ///
     /// # Errors
     /// The call fails if the file cannot be opened. Reads then continue from the old file.
@@ -88,9 +89,9 @@ pub trait ReadQueue {
     /// the device.
     fn submit(&mut self, request: Request) -> Result<(), TierError>;
 
-    /// A hint: the queued reads should start now, since the caller is about to compute. If a thread
-    /// has enough reads at the device, it may ignore the hint and start these reads together with
-    /// others. If the task awaits, reads start without the hint.
+    /// A hint: the queued reads should start now, because the caller is about to compute. A thread
+    /// that has enough reads at the device may ignore the hint, and start these reads together with
+    /// others. When the task awaits a completion, reads start without the hint.
     fn flush(&mut self);
 
     /// The number of submitted reads whose completion has not been taken.
@@ -100,9 +101,9 @@ pub trait ReadQueue {
     fn try_next(&mut self) -> Option<Completion>;
 
     /// A hint: the task needs this number of completions before it continues. Without the hint, the
-    /// task needs one. A thread without other tasks then sleeps once, until all of them have
-    /// arrived. If the task needs one completion, the thread stays awake for a while, since the
-    /// completion arrives soon.
+    /// task needs one completion. A thread without other tasks then sleeps once, until all these
+    /// completions have arrived. If the task needs one completion, the thread stays awake for a
+    /// while, because the completion arrives soon.
     fn need(&mut self, completions: usize) {
         let _ = completions;
     }

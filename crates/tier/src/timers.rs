@@ -106,8 +106,8 @@ impl Timers {
         }
     }
 
-    /// Removes a timer, if it has not ended. Returns its waker, which is foreign code: the caller
-    /// must drop it when nothing is borrowed.
+    /// Removes a timer, if it has not ended. Returns its waker. A waker is foreign code, so the
+    /// caller must drop it while no `RefCell` is borrowed.
     pub(crate) fn forget(&mut self, timer: Timer, precision: Precision) -> Option<Waker> {
         self.of(precision).remove(&timer)
     }

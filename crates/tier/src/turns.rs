@@ -14,9 +14,9 @@ thread_local! {
 }
 
 /// Defers `then` until this worker of a [`WorkerPool`](crate::WorkerPool) has reported all work
-/// that ended in its round ([`Work::ended`](crate::Work::ended)). The delay is short, since the
-/// worker waits for no read before that. On any other thread, and at any other time, `then` runs at
-/// once.
+/// that ended in its round ([`Work::ended`](crate::Work::ended)). The delay is short, because the
+/// worker waits for no read before that. On any other thread, and outside such reports, `then` runs
+/// at once.
 pub fn after_turn(then: impl FnOnce() + 'static) {
     let now = WAITS.with_borrow_mut(|waits| match waits {
         Some(waits) => {

@@ -22,7 +22,7 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use crate::parking::{EventSignal, Signal};
 use crate::reads::RawRead;
 
-/// The number of entries of the submission queue. When the queue is full, its entries are passed to
+/// The number of entries of the submission queue. If the queue is full, its entries are passed to
 /// the kernel.
 const ENTRIES: u32 = 256;
 /// The number of entries of the completion queue, and the maximum number of reads in flight.
@@ -40,8 +40,8 @@ pub(crate) enum Event {
 
 /// Performs the reads of a thread and watches its sockets. Only that thread uses it.
 pub(crate) trait Driver {
-    /// Queues a read. The result is `false`, and no read is queued, if the limit of reads in flight
-    /// is reached.
+    /// Queues a read. If the limit of reads in flight is reached, the result is `false`, and no
+    /// read is queued.
     ///
     /// # Safety
     /// The read's file and buffer must stay valid, and the buffer untouched, until
@@ -63,12 +63,11 @@ pub(crate) trait Driver {
     fn stirs(&mut self) -> bool;
     /// The number of entries that are queued and not started.
     fn queued(&self) -> usize;
-    /// Watches a descriptor for events of poll(2), until [`pop`](Driver::pop) has returned the
-    /// slot, which it does once. The watch does not read or write the descriptor. So the number of
-    /// the descriptor may be reused.
+    /// Watches a descriptor for events of poll(2). [`pop`](Driver::pop) returns the slot once, and
+    /// the watch ends. The watch neither reads nor writes the descriptor, so its number may be
+    /// reused. So the number of the descriptor may be reused.
     fn watch(&mut self, slot: u32, fd: RawFd, events: i16) -> io::Result<()>;
-    /// Stops watching a slot. If [`pop`](Driver::pop) has not returned the slot yet, it returns it
-    /// soon.
+    /// Stops watching a slot. If [`pop`](Driver::pop) has not returned the slot yet, it soon does.
     fn unwatch(&mut self, slot: u32) -> io::Result<()>;
     /// A signal that any thread can raise, to end the next [`wait`](Driver::wait).
     fn signal(&mut self) -> io::Result<Arc<dyn Signal>>;
@@ -149,9 +148,9 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Makes the kernel perform an entry without effect. A sandbox may allow a ring to be created,
-    /// but refuse to enter it. Without this test, a read through such a ring would fail as if the
-    /// file could not be read.
+    /// Makes the kernel perform an entry without effect. A sandbox may allow a process to create a
+    /// ring, and then refuse its use. Without this test, a read through such a ring would fail as
+    /// if the file could not be read.
     fn try_out(&mut self) -> io::Result<()> {
         self.add(opcode::Nop::new().build().user_data(NOTHING))?;
         while self.ring.completion().next().is_none() {
@@ -188,8 +187,9 @@ impl Ring {
     }
 }
 
-/// Ignores the error of a call of the kernel that was interrupted, or for which the kernel had no
-/// resources. The call is repeated later.
+/// Ignores the error of a system call that was interrupted, reached its timeout, or found the
+/// kernel without resources. The reads stay queued or in flight, and a later call submits or
+/// collects them.
 fn tolerate(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
@@ -209,7 +209,7 @@ impl Driver for Ring {
             .offset(read.offset)
             .build()
             .user_data(READ | u64::from(read.slot));
-        // SAFETY: the caller keeps file and buffer valid until the slot has been popped.
+        // SAFETY: the caller keeps the file and the buffer valid until the slot has been popped.
         if unsafe { self.ring.submission().push(&entry) }.is_err() {
             self.start()?;
             // SAFETY: as above.
@@ -255,7 +255,8 @@ impl Driver for Ring {
         }
         let start = Instant::now();
         loop {
-            // The kernel signals work in shared memory, so this check needs no system call.
+            // The kernel announces completions in shared memory, so this check needs no system
+            // call.
             if self.stirs() {
                 self.start()?;
             }
@@ -287,7 +288,7 @@ impl Driver for Ring {
                     self.hears = false;
                     self.signal.iter().for_each(|signal| signal.clear());
                 }
-                // The cancelled watch is reported by its own entry.
+                // A cancelled watch has an entry of its own, which reports it.
                 _ => {}
             }
         }
@@ -310,8 +311,8 @@ impl Driver for Ring {
     }
 
     fn unwatch(&mut self, slot: u32) -> io::Result<()> {
-        // `POLL_REMOVE` is not used: if it finds that the socket has an event, it does not remove
-        // the watch, which may then wait for ever. `AsyncCancel` ends the watch.
+        // `POLL_REMOVE` is not used: if it finds an event of the socket, it does not remove the
+        // watch, which may then wait for ever. `AsyncCancel` ends the watch.
         let entry = opcode::AsyncCancel::new(SOCKET | u64::from(slot)).build();
         self.add(entry.user_data(UNWATCH))
     }

@@ -31,8 +31,8 @@ pub trait Volume: Send + Sync + Debug {
     /// truncated.
     fn create(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
-    /// Opens an existing file for writing. It must be a regular file of this volume alone. A link
-    /// to another place, or a file with other names, is refused with [`TierError::NotPlain`].
+    /// Opens an existing file for writing. The file must be regular, and have no other names. A
+    /// symbolic link, or a file with hard links, is refused with [`TierError::NotPlain`].
     fn open(&self, name: &str) -> Result<Box<dyn VolumeFile>, TierError>;
 
     /// Opens an existing file for writing single blocks. If the file system allows it, the page
@@ -87,10 +87,10 @@ pub trait Volume: Send + Sync + Debug {
     fn sync(&self) -> Result<(), TierError>;
 
     /// Reserves `bytes` bytes of storage in an empty file of this name, as blocks beyond its end.
-    /// If the file is opened later, writes below that length need no free space, even if the file
-    /// was renamed before. If an empty file of this name has such a reservation already, it keeps
-    /// the reservation. If a file of this name is not empty, a new file replaces it. The result is
-    /// `false`, and nothing is reserved, if the file system does not support reservations.
+    /// Later writes below that offset need no free space, even if the file was renamed. If an empty
+    /// file of this name has such a reservation already, it keeps the reservation. If a file of
+    /// this name is not empty, a new file replaces it. The result is `false`, and nothing is
+    /// reserved, if the file system does not support reservations.
     ///
     /// # Errors
     /// The call returns [`TierError::NoSpace`] if there is too little free space. An earlier

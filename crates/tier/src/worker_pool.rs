@@ -1,10 +1,10 @@
 //! A pool of persistent worker threads. It runs work that it borrows while the caller waits, or
 //! work that it owns.
 //!
-//! A ring belongs to one thread for its lifetime. So threads are kept, and work is passed to them.
-//! [`WorkerPool::run`] calls a closure on several workers and returns when all calls have returned,
-//! like `std::thread::scope`. [`WorkerPool::submit`] returns at once: the pool then owns the work
-//! and reports its end.
+//! A ring belongs to one thread for its lifetime. So the pool keeps its threads, and passes work to
+//! them. [`WorkerPool::run`] calls a closure on several workers and returns when all calls have
+//! returned, like `std::thread::scope`. [`WorkerPool::submit`] returns at once: the pool then owns
+//! the work and reports its end.
 //!
 //! ```text
 //!   host thread ── run_tasks(2, job) ──> shares 0 and 1 ─┐
@@ -15,9 +15,9 @@
 //!           after the last task of submitted work: work.ended(), on this worker
 //! ```
 //!
-//! Any number of runs may be active at once. If a worker is idle, a share goes to an idle worker.
-//! Otherwise the first worker that checks the queue takes the share. A busy worker checks the queue
-//! once in each round in which its own tasks wait for reads. No worker takes two shares of one run.
+//! Any number of runs may be active at once. An idle worker, if there is one, gets the next share.
+//! Otherwise the first worker that checks the queue takes it. A busy worker checks the queue once
+//! in each round in which its own tasks wait for reads. No worker takes two shares of one run.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -73,7 +73,7 @@ struct RunState {
     /// The workers that have taken a share.
     by: Vec<usize>,
     panic: Option<Panic>,
-    /// The work of a run that was submitted. It is `None` after the work has ended.
+    /// The work of a run that was submitted. `None` after the work has ended.
     work: Option<Arc<dyn Work>>,
 }
 
@@ -110,8 +110,8 @@ impl Run {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts down after the tasks of a share have ended. The last share reports the end of the
-    /// run.
+    /// Subtracts one from `left` after the tasks of a share have ended. The last share reports the
+    /// end of the run.
     fn finish(&self, panic: Option<Panic>) {
         let mut state = self.lock();
         if let Some(panic) = panic {
@@ -139,7 +139,7 @@ struct Share {
     index: usize,
 }
 
-/// The state of a worker, as far as other threads need it.
+/// The part of a worker's state that other threads need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doing {
     /// The worker has tasks.
@@ -268,7 +268,7 @@ impl Shared {
     }
 
     /// Sleeps until there is a share for this worker, which has no tasks. The result is `None` if
-    /// the pool ends and no share is left that the worker may run.
+    /// the pool ends and no share is left that this worker may run.
     fn rest(&self, me: usize, parking: &Parking) -> Option<Share> {
         let share = Cell::new(None);
         parking.park(None, || {
@@ -288,8 +288,8 @@ impl Shared {
     }
 }
 
-/// The maximum number of shares that a worker takes in one round. The reads of these shares are
-/// passed to the kernel together, and the ends of these shares are reported together.
+/// The maximum number of shares that a worker takes in one round. The kernel gets the reads of
+/// these shares together, and the ends of these shares are reported together.
 const TAKEN: usize = 8;
 
 /// Worker threads. Each has a context of its own: ring, executor, buffers.
@@ -321,7 +321,7 @@ impl WorkerPool {
     fn build(threads: usize, io: IoMode, forbid_ring: bool) -> Result<WorkerPool, TierError> {
         let io = Io::new(io, forbid_ring, threads)?;
         let shared = Arc::new(Shared::default());
-        // From here on, dropping the pool ends the workers that were started.
+        // From here on, a drop of the pool ends the workers that were started.
         let mut workers = WorkerPool {
             shared,
             io,
@@ -378,9 +378,9 @@ impl WorkerPool {
     ///
     /// # Panics
     /// If a job or a task panics, this call panics with the same payload, after the other shares of
-    /// this run have ended. Other runs and the pool continue. The call also panics if the caller is
-    /// a job of this pool, since the job would wait for itself. It also panics in a process that
-    /// was forked from the pool's process.
+    /// this run have ended. Other runs and the pool continue. The call also panics if a job of this
+    /// pool makes it, because the job would wait for itself. And it panics in a process that was
+    /// forked from the pool's process.
     pub fn run_tasks<'a>(
         &self,
         threads: usize,
@@ -419,9 +419,9 @@ impl WorkerPool {
     /// Runs the tasks of `work` on workers, like [`run_tasks`](WorkerPool::run_tasks), but returns
     /// at once. [`Work::ended`] reports the end. Returns the number of workers that take part.
     ///
-    /// The pool may be dropped before the work has ended. Its workers end when all submitted work
-    /// has ended. The drop waits for that end, unless the dropping thread is a worker of the same
-    /// pool. If a task panics, `ended` gets the panic. Other work and the pool continue.
+    /// The pool may be dropped before the work has ended. The workers end when all submitted work
+    /// has ended. The drop waits for this, unless a worker of the pool itself drops the pool. If a
+    /// task panics, `ended` gets the panic. Other work and the pool continue.
     ///
     /// # Panics
     /// The call panics in a process that was forked from the pool's process.
@@ -452,8 +452,8 @@ pub fn is_worker() -> bool {
     EMPLOYER.with(Cell::get) != 0
 }
 
-/// A share that a worker has taken. When the member is dropped, for whatever reason, its tasks are
-/// dropped and the share counts down.
+/// A share that a worker has taken. When the member is dropped, for any reason, its tasks are
+/// dropped and the share counts as ended.
 struct Member {
     run: Arc<Run>,
     /// The lifetimes were erased: see `WorkerPool::run_tasks`.
@@ -506,8 +506,8 @@ fn work(shared: &Arc<Shared>, io: &Arc<Io>, me: usize) {
             serve(shared, &thread, &parking, me, &mut members);
         }));
         let Err(panic) = served else { return };
-        // The context itself panicked, not a task. All runs with tasks on this worker get the
-        // panic. Then the drop of the context waits for its reads, and the loop creates a new
+        // The context itself panicked, and no task. All runs with tasks on this worker get the
+        // panic. Then the context is dropped, which waits for its reads, and the loop creates a new
         // context.
         let mut panic = Some(panic);
         for member in &mut members {
@@ -560,10 +560,10 @@ fn serve(
         for member in members.iter_mut() {
             member.guard(|group| group.iter_mut().for_each(Group::poll));
         }
-        // The state is set before the callers learn of the end, since their next request may be
-        // assigned to this worker. For submitted work, the state is not set: this worker reports
-        // its end itself. The report may take long, and may even wait for a share that would be
-        // assigned to this worker.
+        // The state is set before the callers learn of the end, because their next request may be
+        // assigned to this worker. For submitted work, the state is not set, because this worker
+        // itself reports the end. The report may take long, and may even wait for a share that
+        // would be assigned to this worker.
         if (members.iter()).all(|member| member.is_done() && member.run.job.is_some()) {
             shared.lock().set(me, Doing::Called);
         }
@@ -604,10 +604,10 @@ impl Drop for WorkerPool {
             }
         }
         if self.employs_me() {
-            return; // A worker cannot wait for itself. It ends when its work ends.
+            return; // A worker cannot wait for itself. It ends after its work.
         }
         for worker in self.workers.drain(..) {
-            // Panics of jobs were caught and passed on, so nothing is left to report.
+            // Panics of jobs were caught and passed on, so `join` has nothing to report.
             let _ = worker.join();
         }
     }

@@ -1,6 +1,6 @@
 //! Tests of a forked process: which resources of its parent it can use. This program has a single
-//! test, so that no other thread runs at the time of the fork. A child inherits all locks that
-//! other threads had, and none of the threads.
+//! test, so no other thread runs at the time of the fork. A child inherits all locks of other
+//! threads, and none of the threads.
 
 use std::fs;
 
@@ -34,8 +34,8 @@ fn it_does_not_share_what_a_device_writes_to() {
         };
         queue.submit(request).unwrap();
         let block = thread.block_on(next(queue.as_mut())).result.unwrap();
-        // A device that is still writing must write to the parent's page, whichever process touches
-        // the page first. So the child has a page of its own, and sees zeros.
+        // If a device is still writing, it must write to the parent's page, whichever process
+        // touches the page first. So the child has a page of its own, and sees zeros.
         assert!(forked(300, || block.iter().all(|&byte| byte == 0)), "{len}");
         assert!(block.iter().all(|&byte| byte == 7));
     }
@@ -61,7 +61,7 @@ fn it_has_no_lock_and_writes_nothing() {
             && is_forked(file.sync())
             && is_forked(volume.open_pages("log-000001").map(drop))
     }));
-    // A child that continues to run, such as a worker of a server, must not keep the lock.
+    // A child that runs on, such as a worker of a server, must not keep the lock.
     let mut ends = [0; 2];
     // SAFETY: the array has room for the two descriptors that the kernel writes.
     assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);

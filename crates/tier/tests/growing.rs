@@ -1,4 +1,4 @@
-//! Tests of the memory that reserved bytes need. Their process runs no other tests, since they
+//! Tests of the memory that reserved bytes need. Their process runs no other tests, because they
 //! measure the memory of the process.
 
 use stratann_tier::{GrowingBytes, TierError, rss_bytes};

@@ -8,7 +8,7 @@
 //! The files depend on rows, options and seed, but not on the number of threads. If the source of
 //! the rows has no random access, the rows are first copied to a scratch file. For each row, the
 //! build keeps only the row's number, the row's clusters and their distances in memory. If a cap on
-//! memory is too low, the error has the memory that the build needs.
+//! memory is too low, the error names the memory that the build needs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,16 +48,16 @@ const MEMBER: u64 = 16;
 /// The number of vectors in each cluster, if searches read whole clusters from an SSD. Together
 /// with their replicas, small vectors fill a block or two.
 const SIZE_REPLICATED: usize = 12;
-/// The number of vectors in each cluster, if vectors are stored once. It is larger than with
-/// replicas, since the heads and the links of their graph take memory.
+/// The number of vectors in each cluster, if vectors are stored once. Without replicas clusters are
+/// larger, because the heads and the links of their graph take memory.
 const SIZE_ONCE: usize = 32;
 /// The largest number of clusters of a vector, if the caller does not set it (SPANN §4.1).
 const REPLICAS: usize = 8;
 /// The largest number of clusters of a vector that a caller may set.
 const MOST_REPLICAS: usize = 64;
-/// A vector joins a cluster if its distance to the head of the cluster is not much larger than the
-/// distance to its nearest head. The squared distance may be larger by this multiple of the squared
-/// distance to the nearest head (10 in SPANN §4.1).
+/// A vector joins each cluster whose head is not much farther away than the nearest head. Its
+/// squared distance may exceed the nearest head's squared distance by at most this multiple of the
+/// nearest head's squared distance (10 in SPANN §4.1).
 const CLOSURE: f32 = 10.0;
 /// The number of clusters that each query of the log is assumed to probe.
 const LOGGED_PROBES: usize = 32;
@@ -288,7 +288,7 @@ pub(super) struct ClusterBuild<'a> {
 struct Clustered {
     memberships: Memberships,
     heads: NavigationFile,
-    /// The cluster of each row in whose group the row is stored. Empty if there are no groups.
+    /// For each row, the cluster in whose group the row is stored. Empty if there are no groups.
     groups: Vec<u32>,
     /// The row of each vector, by the number of the vector.
     order: Vec<u32>,
@@ -574,8 +574,8 @@ impl ClusterBuild<'_> {
                 Metric::L2 => mean as f32,
                 // Vectors have length 1. So the squared distance is twice the cosine distance.
                 Metric::Cosine => (mean / 2.0) as f32,
-                // Under this metric, the distances of the clustering are not distances of the
-                // metric.
+                // Under the inner product, the clustering uses distances that are not distances of
+                // the metric.
                 Metric::InnerProduct => 0.0,
             },
             memberships,

@@ -54,7 +54,7 @@ struct Share {
     /// For each node, the end of its list, the end of the leading part after the list, and the end
     /// of the vector after that part.
     ends: Vec<[usize; 3]>,
-    /// The current trailing part.
+    /// The trailing part of the vector that is being encoded.
     trailing: Vec<u8>,
     gaps: u64,
     /// The list that is being encoded, ascending.

@@ -34,7 +34,7 @@
 //! crashes leaves no index that opens. If a build replaces an existing index, the existing index
 //! stays intact until the new one is complete. A build that fails or is interrupted removes its
 //! files. After a crash, the next build in the same directory removes them. If the options ask for
-//! savepoints ([`savepoint`](crate::savepoint)), these files stay.
+//! savepoints ([`savepoint`](crate::savepoint)), a failed build leaves its savepoints.
 
 mod absent;
 mod again;
@@ -725,7 +725,7 @@ impl Build<'_> {
         };
         begin_state(&mut manifest)?;
         let parts = graph.stats.parts;
-        // The codes need the memory of the graph.
+        // The codes of the open index need the memory that the graph takes.
         drop(graph);
         self.stage("measuring", |build| build.measure(&mut manifest, &queries))?;
         let takes_place = ready.is_none();

@@ -91,9 +91,9 @@ pub struct BuildOptions {
     /// The least time between two savepoints of the graph, in seconds of work. It applies with
     /// `resume`. With 0, the build writes a savepoint whenever possible, at any cost.
     pub savepoint_seconds: f64,
-    /// The tiers to which the build copies files for searches after the commit. Then the first
-    /// process that opens the index with the same places finds the copies. The copies do not count
-    /// as memory of the build.
+    /// After the commit, the build copies files for searches to these tiers. So the first process
+    /// that opens the index with the same places finds the copies. The copies do not count as
+    /// memory of the build.
     pub places: Places,
 }
 

@@ -28,8 +28,8 @@ const RULE: Rule = Rule {
     saturate: false,
 };
 
-/// The number of rows for which walks are tried. Walks are tried for as many heads. The list size
-/// of these walks is about the list size of searches that probe few clusters.
+/// The number of rows for which walks are tried. Walks are also tried for the same number of heads.
+/// The list size of these walks is about the list size of searches that probe few clusters.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
 /// The graph is rebuilt if more than one in this many walks misses the nearest head.
@@ -273,8 +273,8 @@ impl AmendedHeads {
         self.links[cluster as usize] = chosen;
     }
 
-    /// Makes every head reachable: the nearest reachable head is linked to each head without
-    /// incoming links.
+    /// Makes every head reachable from the entry: a reachable head near each unreachable head gets
+    /// a link to it.
     pub(crate) fn connect(&mut self) {
         let mut reached = vec![false; self.links.len()];
         let mut next = vec![self.entry];

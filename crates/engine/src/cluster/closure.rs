@@ -1,11 +1,11 @@
 //! Closure: decides which clusters a row joins (SPANN §3.2).
 //!
-//! A query near the boundary of two clusters may have neighbours in both clusters. So that the
-//! query need not probe both, a row joins all clusters whose heads are not much farther than its
-//! nearest head, at most `replicas`, the nearest first. The rule of relative neighbourhoods
-//! prevents redundant copies: if a head is nearer to the head of a chosen cluster than to the row,
-//! the row does not join the cluster of that head. A query that probes one of these two clusters
-//! needs no copy of the row in the other.
+//! A query near the boundary of two clusters may have neighbours in both clusters, but should not
+//! need to probe both. So a row joins each cluster whose head is not much farther from the row than
+//! the nearest head. It joins at most `replicas` clusters, the nearest first. The rule of relative
+//! neighbourhoods prevents redundant copies: if a head is nearer to the head of a chosen cluster
+//! than to the row, the row does not join the cluster of that head. A query that probes one of
+//! these two clusters needs no copy of the row in the other.
 
 use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};
@@ -27,8 +27,8 @@ pub(crate) struct Closure {
     /// cluster leave it. Members with the largest ratio of their distances to the two heads leave
     /// first.
     pub(crate) most: usize,
-    /// The sizes of members and blocks, if clusters are stored in whole blocks. Then members in a
-    /// further block that is not full enough leave as well.
+    /// The sizes of members and blocks, if clusters are stored in whole blocks. Members also leave
+    /// if they are in a last block that is not full enough.
     pub(crate) blocks: Option<Blocks>,
 }
 

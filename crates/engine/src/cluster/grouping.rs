@@ -3,7 +3,8 @@
 //!
 //! A probe of cluster `j` reads the group of `j` at once, and each member stored elsewhere with a
 //! separate read. Let `h_j` be the share of queries that probe `j`. `A_ij` is 1 if vector `i` is a
-//! member of `j`, and `P_ij` is 1 if it is stored in the group of `j`. The least reads are then:
+//! member of `j`, and `P_ij` is 1 if it is stored in the group of `j`. The number of reads is least
+//! with:
 //!
 //! ```text
 //!   least  Σ_j h_j (1 + Σ_i (A_ij - P_ij))      if each vector is stored in one of its clusters
@@ -11,7 +12,7 @@
 //!
 //! The paper's equation 4 has `P_ij` in place of the difference, which would maximise the reads.
 //! The paper's Table 4 agrees with the formula here, so the equation is probably a misprint. No
-//! constraint connects two vectors, so the sum is least if the part of each vector is least: if the
+//! constraint connects two vectors, so the sum is least if the term of each vector is least: each
 //! vector is stored in the most probed of its clusters. If its clusters are probed equally often,
 //! the nearest is chosen, because the vector's neighbours are there as well.
 //!

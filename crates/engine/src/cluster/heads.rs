@@ -11,13 +11,14 @@ use crate::graph::{self, Parameters};
 use crate::navigation::{Navigation, NavigationScratch};
 use crate::progress::Progress;
 
-/// The most neighbours in the graph over the heads, and the list size of its build.
+/// The most neighbours of a head in the graph over the heads, and the size of the candidate list in
+/// the build of this graph.
 pub(super) const DEGREE: usize = 24;
 pub(super) const BUILD_LIST: usize = 64;
 pub(super) const ALPHA: f32 = 1.2;
 
-/// Builds the graph over heads, which are rows. Returns the entry point, and the neighbours of each
-/// head.
+/// Builds the graph over heads, which are given as rows. Returns the entry point, and the
+/// neighbours of each head.
 ///
 /// # Errors
 /// An interruption.
@@ -70,8 +71,8 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Builds the graph over the heads, which are rows. Returns the graph twice: with the heads as
-    /// rows, as searches use it, and with the heads in build space.
+    /// Builds the graph over the heads, which are given as rows. Returns the graph twice: with the
+    /// heads as rows, as searches use it, and with the heads in build space.
     ///
     /// # Errors
     /// Rows cannot be read, or `progress` interrupts.

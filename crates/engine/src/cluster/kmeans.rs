@@ -8,8 +8,8 @@
 //! ```
 //!
 //! If all rows of a part are equal, the part is cut into pieces of equal size. Parts that follow
-//! each other are near each other, and so are clusters that follow each other. So the numbers of a
-//! cluster's members are near each other.
+//! each other are near each other, and so are clusters that follow each other. Nodes are numbered
+//! by cluster, so the numbers of a cluster's members are near each other.
 
 use stratann_vector::{Element, Kernel, Metric};
 
@@ -32,7 +32,7 @@ const BALANCE: f32 = 0.5;
 /// The largest factor by which a weight may differ from 1.
 const MOST_WEIGHT: f32 = 4.0;
 
-/// Rows by cluster.
+/// A division of all rows into clusters.
 pub(crate) struct Partition {
     /// The head of each cluster, which is a row. No row is the head of two clusters.
     pub(crate) heads: Vec<u32>,

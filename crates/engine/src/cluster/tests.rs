@@ -11,7 +11,7 @@ use crate::progress::Silent;
 
 const DIM: usize = 12;
 
-/// Rows in groups of equal size, which are far from each other.
+/// Rows in groups of equal size. The groups are far from each other.
 fn heaps(heaps: usize, each: usize) -> Matrix {
     let mut random = Random::new(7);
     let mut bytes = Vec::new();
@@ -87,7 +87,7 @@ fn rows_that_are_all_alike_are_divided_evenly() {
     // All heads are at the same distance from a row, and no head is nearer to another head than to
     // the row.
     assert!((0..1_000).all(|row| (1..=3).contains(&memberships.of(row).len())));
-    // Rows take turns among all heads that are searched for a row.
+    // Each row begins with another of the equally near heads, so no cluster gets most rows.
     let largest = memberships.sizes.iter().max().unwrap();
     assert!(*largest <= 150, "a cluster has {largest} members");
 }
@@ -208,7 +208,7 @@ fn groups_are_those_of_the_clusters_that_are_probed_most() {
     let (heads, memberships) = found(&points(&source, Metric::L2), 10, 4, 2);
     let nearest = groups(&memberships, &[]);
     assert!((0..1_000).all(|row| nearest[row as usize] == memberships.of(row)[0]));
-    // A cluster with a higher number is probed more often.
+    // In this test, a cluster with a higher number is probed more often.
     let visits: Vec<u64> = (0..heads.len() as u64).collect();
     let grouped = groups(&memberships, &visits);
     let cost = |groups: &[u32]| -> u64 {

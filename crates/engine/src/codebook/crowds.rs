@@ -12,9 +12,9 @@
 //! Training with the least squared error of all rows puts centroids where rows are far apart. A
 //! dense cluster then has one or two centroids in each chunk, and all of its rows have the same
 //! code. For instance, if a sample has 3,000 rows with a spread of .01 and 3,000 rows with a spread
-//! of 1, searches for the former have a recall@10 of .32. The harm of an error depends on the
-//! distances that codes must distinguish. So the error of a row is measured in units of these
-//! distances. Then codes distinguish as many rows of a dense cluster as of the other rows.
+//! of 1, searches for rows with the small spread have a recall@10 of .32. The harm of an error
+//! depends on the distances that codes must distinguish. So the error of a row is measured in units
+//! of these distances. Then codes distinguish as many rows of a dense cluster as of the other rows.
 //!
 //! If rows are spread evenly, no row gets a weight, and the codebook is the same as without
 //! weights.

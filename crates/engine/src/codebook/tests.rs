@@ -430,7 +430,8 @@ fn training_takes_an_even_sample() {
     assert_eq!(asked(1_000), all);
     let every_third: Vec<usize> = (0..3 * MOST).step_by(3).collect();
     assert!(asked(3 * MOST) == every_third);
-    // One row in a million is left out. The last row of the sample is a row of the source.
+    // Of 100,001 rows, the sample leaves out one. The last row of the sample is a row of the
+    // source.
     let most = asked(MOST + 1);
     assert_eq!(most.len(), MOST);
     assert!(most.is_sorted() && most[0] == 0 && most[MOST - 1] < MOST + 1);

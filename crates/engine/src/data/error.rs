@@ -80,7 +80,7 @@ pub enum DataError {
         what: &'static str,
         /// The value of the field.
         found: String,
-        /// The reason for which the value cannot be used.
+        /// The reason why the value cannot be used.
         reason: String,
         /// The remedy.
         remedy: String,
@@ -212,7 +212,7 @@ pub enum DataError {
         what: &'static str,
         /// The value of the argument.
         found: String,
-        /// The reason for which the value is not possible.
+        /// The reason why the value is not possible.
         reason: String,
         /// How the caller can repair the call.
         remedy: String,

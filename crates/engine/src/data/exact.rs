@@ -28,7 +28,7 @@ const TILE: usize = 128 << 10;
 
 /// Finds the `k` nearest rows of `base` for each query, in order of distance. If two rows have the
 /// same distance, the row with the lower number comes first. The queries are in memory, and the
-/// base is not. If the base has fewer than `k` rows, the remaining places have the id 2^64 - 1 and
+/// base is not. If the base has fewer than `k` rows, each missing neighbour has the id 2^64 - 1 and
 /// an infinite distance, as in a search.
 ///
 /// The call fails if `k` is zero, or larger than both the number of rows and
@@ -260,8 +260,8 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
         distance_of(limit)
     };
     for (at, &distance) in distances.iter().enumerate() {
-        // Row numbers rise. So of rows at equal distance, the rows that are kept already come
-        // first. This comparison rejects almost all rows, before a key is made.
+        // Row numbers rise, so a row that was added earlier precedes a new row at the same
+        // distance. This comparison rejects almost all rows, before a key is made.
         if distance >= limit_distance && limit != u64::MAX {
             continue;
         }
@@ -504,7 +504,7 @@ mod tests {
             assert_eq!((ids[10], ids[11]), (u64::MAX, u64::MAX));
             assert!(far[10].is_infinite() && far[11].is_infinite());
         }
-        // A recall does not count places that have no neighbour.
+        // The recall does not count missing neighbours.
         let found = more.ids.clone();
         assert_eq!(more.recall(&found, &distances(&more), 12).unwrap(), 1.0);
         let ids_alone = GroundTruth {

@@ -12,13 +12,13 @@
 //! ```
 //!
 //! Arrays of two dimensions can be read. Their elements are `float32`, `float16`, `float64`,
-//! `uint8` or `int8`, in either byte order, and in the order of C or of Fortran. Elements in
-//! another form than that of a source are converted when they are read. `float64` becomes the
-//! nearest `float32`. If a finite element is too large for `float32`, the read fails.
+//! `uint8` or `int8`, in either byte order, and in the order of C or of Fortran. Elements whose
+//! form in the file differs from their form in a source are converted when they are read. `float64`
+//! becomes the nearest `float32`. If a finite element is too large for `float32`, the read fails.
 //!
 //! In the order of Fortran, the elements of a column are stored one after the other. So a read of a
-//! few rows needs one read for each column. If an array has another dtype, the error has the call
-//! that converts the array.
+//! few rows needs one read for each column. If an array has another dtype, the error names the
+//! numpy call that converts the array.
 
 use super::error::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};

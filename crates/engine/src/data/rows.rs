@@ -28,8 +28,8 @@ use crate::alike::meant;
 use crate::filter::timestamp;
 use crate::progress::{Progress, Silent, Stage};
 
-/// Attributes and payloads of vectors. It has one row for each vector, in the order of the vectors.
-/// Any number of threads may read it.
+/// A source of attributes and payloads of vectors. It has one row for each vector, in the order of
+/// the vectors. Any number of threads may read it.
 pub trait RowSource: Send + Sync {
     /// The number of rows.
     fn rows(&self) -> usize;

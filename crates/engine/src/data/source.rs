@@ -510,7 +510,7 @@ impl VectorSource for VectorFile {
 
 /// Opens a regular file. Returns the file and its length.
 pub(super) fn open(path: &Path, name: &str) -> Result<(File, u64), DataError> {
-    // A pipe is refused before it is opened, which would wait for the program at the other end.
+    // A pipe is refused before an open, which would wait for the program at the other end.
     let about = path
         .metadata()
         .map_err(|source| DataError::io(name, "open", source))?;

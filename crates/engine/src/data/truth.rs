@@ -10,8 +10,9 @@
 //! ```
 //!
 //! `.bin` is the format of big-ann-benchmarks. `.bin64` has ids of 64 bits instead, for indexes
-//! with larger ids. The length of the file shows whether it has distances. If a place has no
-//! neighbour, its id is the largest number of the format, and its distance is infinite.
+//! with larger ids. The length of the file shows whether it has distances. If a query has fewer
+//! than k neighbours, each missing id is the largest number of the format, and its distance is
+//! infinite.
 //!
 //! Distances follow the convention of `stratann_vector::Metric`. A smaller distance is nearer, and
 //! L2 distances are squared.
@@ -299,7 +300,7 @@ impl GroundTruth {
         })
     }
 
-    /// The number of true neighbours in the first `k` places of a query.
+    /// The number of true neighbours among the first `k` ids of a query.
     fn neighbours(&self, query: usize, k: usize) -> usize {
         let Some(distances) = &self.distances else {
             let ids = self.ids_of(query)[..k].iter();
@@ -795,10 +796,10 @@ mod tests {
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.1, 1.0, 2.0, 3.0], 3),
             5.0 / 6.0
         );
-        // The truth has the id after its k-th place. Then the distance in the truth counts, and not
-        // the found distance.
+        // The truth has the found id after its k-th place. So the distance in the truth counts, and
+        // not the found distance.
         assert_eq!(recall(&[5, 6, 7, 1, 2, 4], &[0.0; 6], 3), 5.0 / 6.0);
-        // The same id is found twice, and some places are empty.
+        // The first search finds the same ids again and again, and the second search finds nothing.
         assert_eq!(recall(&[5, 5, 5, 5, 1, 1, 1, 1], &[0.0; 8], 4), 2.0 / 8.0);
         assert_eq!(recall(&[u64::MAX; 8], &[f32::INFINITY; 8], 4), 0.0);
         // The second query has two neighbours. The search found one of them, and one id that is no

@@ -20,7 +20,7 @@
 //! rename itself returns an error, it may have taken effect nevertheless. Until one of the two
 //! manifests is durable, *both* checkpoints are possible. So no file or page that either checkpoint
 //! needs is removed or overwritten. A later sync alone does not help, since the kernel may have
-//! dropped the change. Instead the process immediately writes and renames the valid manifest again.
+//! dropped the rename. Instead the process immediately writes and renames the valid manifest again.
 //! If this fails too, the process repeats it before the next commit ([`Known`]). When the process
 //! releases the lock, it forgets whether the manifest is durable. So each process that takes the
 //! lock first rewrites the manifest that it finds ([`opened_from`]). Only then does it write or
@@ -54,8 +54,8 @@ pub(crate) struct Checkpoint<'a> {
     number: u64,
     /// A number above the numbers of all existing logs.
     next_log: u64,
-    /// True if the process does not know which manifest is durable, the old or the new one, or
-    /// which files belong to which manifest.
+    /// True if the process does not know which manifest is durable, or which files belong to which
+    /// manifest.
     undecided: bool,
     /// Whether the manifest of the checkpoint has been committed.
     committed: bool,
@@ -233,8 +233,8 @@ pub(crate) fn check_replaceable(
     Ok(())
 }
 
-/// Gives the manifest of the next commit a new checkpoint id ([`Manifest::state`]). Any machine
-/// identifies copies by this id.
+/// Gives the manifest of the next commit a new checkpoint id ([`Manifest::state`]). Each machine
+/// recognises copies of the index by this id.
 ///
 /// # Errors
 /// The call fails if the operating system has no random numbers.
@@ -472,7 +472,7 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
-/// Whether only changes write a file of this name, and no first build does. If it exists, the
+/// Whether only later changes write a file of this name, and never a first build. If it exists, the
 /// volume had an index, even if the manifest is missing.
 fn is_of_changes(name: &str) -> bool {
     let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());

@@ -1,5 +1,5 @@
 //! The inserts into an index that can be resumed after an interruption. The file `INSERTS` of the
-//! index records them. A change always replaces the whole file.
+//! index records them. Each write replaces the whole file.
 
 use stratann_layout::LayoutError;
 use stratann_layout::inserts::{
@@ -51,7 +51,7 @@ fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
 
 /// Reads the inserts into the index with this checkpoint id. If a build has replaced an earlier
 /// index, inserts into that index are removed from the file. After the next change of the
-/// checkpoint id, they could not be distinguished from inserts into this index.
+/// checkpoint id, these inserts could not be distinguished from inserts into this index.
 ///
 /// # Errors
 /// The call fails for the reasons of [`read`]. It also fails if the inserts into the replaced index
@@ -74,9 +74,9 @@ pub(crate) fn is_replaced(insert: &BegunInsert, state: Option<&str>) -> bool {
     insert.replaced_by.is_some() && insert.replaced_by.as_deref() == state
 }
 
-/// If inserts are recorded, records that a build with this checkpoint id replaces their index. The
-/// record takes effect with the commit of the build. Until the commit, the inserts stay valid. A
-/// file of a later program is left unchanged.
+/// Notes in the file that a build with this checkpoint id replaces the index of the recorded
+/// inserts. The note takes effect with the commit of the build. Until the commit, the inserts stay
+/// valid. A file of a later program is left unchanged.
 ///
 /// # Errors
 /// The call fails if the file cannot be read or written.
@@ -95,8 +95,8 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Er
 }
 
 /// Removes the inserts into a replaced index from the file. The caller must do this before the
-/// checkpoint id changes, since afterwards these inserts could not be distinguished from others. A
-/// file of a later program is left unchanged.
+/// checkpoint id changes, since afterwards these inserts could not be distinguished from inserts
+/// into the new index. A file of a later program is left unchanged.
 ///
 /// # Errors
 /// The call fails for the reasons of [`of_index`].
@@ -117,8 +117,8 @@ pub(crate) fn forget_replaced(volume: &dyn Volume) {
     }
 }
 
-/// Removes the file if it is damaged, since it has no information. With `force`, also removes a
-/// file of a later program. Returns whether it removed the file.
+/// Removes the file if it is damaged, since a damaged file has no information. With `force`, also
+/// removes a file of a later program. Returns whether it removed the file.
 ///
 /// # Errors
 /// The call fails if the file cannot be read or removed, or if a later program wrote it.

@@ -13,9 +13,9 @@
 //! other callers encode their records after the pending ones, and wait. No thread has the mutex
 //! during the write.
 //!
-//! **If a write fails** (on a full disk), the appends that wait for it fail. Some bytes of their
-//! records may have reached the file. The log cuts these bytes off and syncs the cut, so that no
-//! replay finds them. When there is space again, later appends succeed.
+//! **If a write fails** (for example on a full disk), the appends that wait for it fail. Some bytes
+//! of their records may have reached the file. The log cuts these bytes off and syncs the cut, so
+//! that no replay finds them. When there is space again, later appends succeed.
 //!
 //! **If a sync fails**, the content of the disk is unknown, and a later successful sync would prove
 //! nothing. So the log appends no more records to the file. [`Log::rotate`] starts the next file
@@ -38,10 +38,11 @@
 //! the mark of the last log shows that all of this log is durable, the process continues the last
 //! log. Otherwise the process uses the reserved file.
 //!
-//! **Rows.** Earlier readers cannot read records with rows. Until the first record with rows, each
-//! file has a version that these readers know. This record begins the next file, as after a failed
-//! sync. If the current file has no records, the record replaces the file instead. If a file gets
-//! copies of records from another file, it has the version of that file.
+//! **Rows.** Earlier versions of StratANN cannot read records with rows. Until the first record
+//! with rows, each file has a format version that they know. The first record with rows begins the
+//! next file, as after a failed sync. If the current file has no records, the log replaces this
+//! file instead. If a file gets copies of records from another file, it has the format version of
+//! that file.
 //!
 //! **Marks.** After each sync, the log writes a mark into the file. The mark has the position up to
 //! which the file is durable ([`stratann_layout::log::marks`]). A mark is one small write, and no

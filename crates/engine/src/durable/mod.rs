@@ -1,5 +1,5 @@
-//! Durability. The files on disk always are an index that can be opened, and this index has every
-//! acknowledged change.
+//! Durability. At any time, the files on disk are an index that can be opened and that has every
+//! durable change.
 //!
 //! - [`checkpoint`]: replaces the index by a new set of files, atomically
 //! - [`inserts`]: records the inserts that can be resumed after an interruption

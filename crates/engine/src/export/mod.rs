@@ -49,8 +49,8 @@ const SMALL_PIECE: usize = 1 << 19;
 /// its version at the read timestamp is forgotten.
 const TRIES: usize = 3;
 
-/// The files of an export, and whether they may be replaced. The file of vectors is an argument of
-/// its own.
+/// The files of an export, and whether they may be replaced. The path of the file of vectors is a
+/// separate argument.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
     /// The file of ids. A `.npy` file is an array of uint64 with one dimension. A file with any
@@ -95,7 +95,7 @@ struct Files {
 }
 
 impl Index {
-    /// Writes all vectors that were live when the index was opened to the file `out`. The extension
+    /// Writes to the file `out` all vectors that were live when the index was opened. The extension
     /// of `out` is the format: `.npy`, or one of `.fbin .hbin .u8bin .i8bin` that fits the element
     /// type. Ids, attributes and payloads are written to other files ([`ExportOptions`]).
     ///
@@ -206,7 +206,7 @@ impl Standing<'_> {
         let mut windows = Windows::default();
         if index.stands_in_all_clusters() {
             // Any vector may be in any posting list. So all posting lists are read, and each vector
-            // is written when it is found first.
+            // is written when it is first found.
             let (mut met, mut failed) = (Bits::new(self.nodes.into()), None);
             let mut each = |node: u32, id: u64, vector: &[u8]| {
                 if failed.is_none()

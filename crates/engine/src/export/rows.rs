@@ -1,4 +1,5 @@
-//! The file of vectors of an export. Its header has the number of vectors, so it is written last.
+//! The file of vectors of an export. Its header has the number of vectors, so the header is written
+//! last.
 
 use std::path::Path;
 

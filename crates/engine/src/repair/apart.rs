@@ -15,8 +15,8 @@
 //! parts are on pages of the graph. A pending node has its whole vector among the pending nodes.
 //!
 //! The pages of a segment that a merge kept have node numbers from before the merge. All its
-//! records have different ids. Each of them counts as a record of the first node that the segment
-//! has now, since this node is below the bound of each later delete.
+//! records have different ids. Each record counts as a record of the segment's present first node,
+//! since this node is below the bound of each later delete.
 
 use std::cell::Cell;
 use std::collections::HashMap;

@@ -43,7 +43,7 @@ pub(super) struct LeadingParts<'m> {
     bytes: Vec<u8>,
     /// The leading part that was found last.
     found: Vec<u8>,
-    /// The reason for which some leading parts cannot be read.
+    /// The reason why some leading parts cannot be read.
     pub(super) wrong: Option<String>,
 }
 
@@ -57,7 +57,7 @@ struct PartFile<'m> {
 }
 
 impl LeadingParts<'_> {
-    /// The reason for which a leading part cannot be read.
+    /// The reason why a leading part cannot be read.
     pub(super) fn why(&self) -> String {
         let wrong = self.wrong.clone();
         wrong.unwrap_or_else(|| "it lacks some leading parts".into())

@@ -1,4 +1,4 @@
-//! Reads the logs. They replace or delete vectors of the checkpoint, and add vectors.
+//! Reads the logs. The logs replace or delete vectors of the checkpoint, and add vectors.
 //!
 //! The logs are read twice, so that no vector stays in memory. The first pass finds the last record
 //! of each id, and the second pass reads the vectors of these records. The rows of attributes stay

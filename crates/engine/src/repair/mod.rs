@@ -15,9 +15,9 @@
 //! ```
 //!
 //! A repair cannot recompute the vectors, their ids, their attributes and the MANIFEST. So it reads
-//! these. It recomputes the graph, the codes, the codebook, the directories and the navigation
-//! graph. It skips and counts pages with wrong checksums. It takes a vector unchanged or not at
-//! all.
+//! them from the files of the index. It recomputes the graph, the codes, the codebook, the
+//! directories and the navigation graph. It skips and counts pages with wrong checksums. It takes a
+//! vector unchanged or not at all.
 //!
 //! The new checkpoint is committed as in every build. Until the commit, the old index is unchanged.
 //! So no data is lost if a repair fails, is interrupted or crashes. After the commit, the old files

@@ -4,7 +4,7 @@
 //! in length. If this header is damaged, the repair tries all sizes: the checksums of pages match
 //! under only one size. The checksum of a page also proves that the page is at the right place, and
 //! a slotted page has the number of its first node. So vectors are found without any table, and
-//! each page is checked without the others.
+//! each page is checked without the other pages.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
@@ -499,8 +499,8 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reads all pages of a file, and passes the pages that can be read to `each`. `each` checks
-    /// them.
+    /// Reads all pages of a file, and passes the pages that can be read to `each`. `each` must
+    /// check the content.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,

@@ -69,7 +69,7 @@ impl PageFile<'_> {
     }
 }
 
-/// A decoded table, or the reason for which it cannot be read.
+/// A decoded table, or the reason why it cannot be read.
 pub(super) type Table<T> = Result<T, String>;
 
 /// The highest node of each id.
@@ -434,7 +434,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(ids + lost)
     }
 
-    /// Reports the reason for which the table of nodes and pages is lost, and the consequences.
+    /// Reports the reason why the table of nodes and pages is lost, and the consequences.
     pub(super) fn tell_placement(&mut self, why: &str) {
         self.lost.push(Lost {
             file: self.table_name(FileKind::Placement),

@@ -12,7 +12,7 @@ use crate::build::Spool;
 use crate::data::VectorFile;
 use crate::{Error, stored};
 
-/// The reason for which a vector that was read is not taken.
+/// The reason why a vector that was read is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// An element is NaN or infinite.

@@ -35,7 +35,7 @@ pub(super) struct Decoders {
     based: u64,
     /// The records that belong to no node.
     pub(super) garbage: Garbage,
-    /// The reason for which some parameters cannot be read.
+    /// The reason why some parameters cannot be read.
     pub(super) wrong: Option<String>,
 }
 

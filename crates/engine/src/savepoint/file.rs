@@ -40,7 +40,7 @@ const MOST_TOLD: usize = BLOCK - TOLD_AT;
 /// The number of blocks in a window, which are written or read together.
 const WINDOW: usize = 64;
 
-/// The reason for which a savepoint is not used.
+/// The reason why a savepoint is not used.
 #[derive(Debug)]
 pub(crate) struct Unfit(String);
 

@@ -63,8 +63,8 @@ impl Origin {
         })
     }
 
-    /// The names whose values differ from the description `before`. They come with the values if
-    /// these help a user. Empty if `before` has no lines to compare.
+    /// The names whose values differ from the description `before`. A name comes with both values
+    /// if the values help a user. Empty if `before` has no lines to compare.
     pub(super) fn differences(&self, before: &str) -> Vec<String> {
         let was: HashMap<&str, &str> = lines(before).collect();
         let differs = |(name, is): (&str, &str)| {

@@ -104,8 +104,7 @@ pub(super) struct Unfinished<'a> {
     written: Vec<String>,
     bytes: u64,
     shared: u64,
-    /// Whether the drop keeps the files. It does if they are an index, or if it is unknown whether
-    /// they are.
+    /// Whether the drop keeps the files: they are an index, or it is unknown whether they are one.
     stays: bool,
 }
 
@@ -157,8 +156,8 @@ impl<'a> Unfinished<'a> {
     /// Removes the files that the copy has so far.
     ///
     /// # Errors
-    /// The call fails if a file cannot be removed. The copy then fails, since the directory may
-    /// have only files of the index when its MANIFEST gets its name.
+    /// The call fails if a file cannot be removed. The copy then fails, since the directory must
+    /// have no other files when the MANIFEST gets its name.
     pub(super) fn clear(&mut self) -> Result<(), Error> {
         (self.bytes, self.shared) = (0, 0);
         while let Some(name) = self.written.last() {
@@ -190,7 +189,7 @@ impl<'a> Unfinished<'a> {
                 self.shared += file.len();
                 told(progress, file.len())?;
             } else {
-                // Pages that are added later are not in the MANIFEST.
+                // Pages that are appended later do not belong to the checkpoint of the MANIFEST.
                 let length = part.reader.size()?;
                 copy(&*part.reader, &mut *file, (0, length), progress)?;
             }
@@ -260,8 +259,8 @@ impl<'a> Unfinished<'a> {
         Ok(replayed.records)
     }
 
-    /// Makes the copy an index. Returns the number of files, their bytes, and the number of bytes
-    /// that share blocks with the original.
+    /// Completes the copy, so that it opens as an index. Returns the number of files, their bytes,
+    /// and the number of bytes that share blocks with the original.
     ///
     /// # Errors
     /// The call fails if an operation of the volume fails. The error is [`Error::Undurable`] if the

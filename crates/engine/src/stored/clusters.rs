@@ -21,8 +21,8 @@ pub(crate) fn cluster_facts<'m>(
     facts.ok_or_else(|| damaged(volume, MANIFEST, "it does not describe a cluster index"))
 }
 
-/// The entry and the shape of a file of clusters. Refuses a file if its header is damaged or
-/// belongs to another index, or if its shape differs from the manifest.
+/// The manifest's entry of a file of clusters, and the shape of the file. Refuses a file if its
+/// header is damaged or belongs to another index, or if its shape differs from the manifest.
 pub(crate) fn cluster_file<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -163,8 +163,8 @@ pub(crate) fn amended(
     Ok(Some(AmendedFile::decode(&payload, counts, &file)?))
 }
 
-/// The entry and the shape of a file that was written after the build. Refuses a file with vectors
-/// of another type or dimension.
+/// The manifest's entry of a file that was written after the build, and the shape of the file.
+/// Refuses a file with vectors of another type or dimension.
 fn later_file<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,

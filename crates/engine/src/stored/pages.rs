@@ -37,7 +37,7 @@ pub(crate) struct PagesFile<'m> {
     pub(crate) entry: &'m FileEntry,
     pub(crate) format: Box<dyn PageFormat>,
     pub(crate) pages: u64,
-    /// The number of the first record's node in the file, and the number of records.
+    /// The node number of the first record in the file, and the number of records.
     pub(crate) first: u32,
     pub(crate) records: u64,
 }
@@ -171,8 +171,8 @@ pub(crate) fn inline<'m>(
 
 /// The shape of a file of slotted pages, and its nodes by their numbers in the file. `n` is as in
 /// [`entry`]. Refuses a file if its header is damaged or belongs to another index, or if its nodes
-/// differ from the manifest. In a segment that a merge kept, these nodes are records. Some records
-/// are garbage, and the index has renumbered its nodes.
+/// differ from the manifest. In a segment that a merge kept, the file numbers records and not
+/// nodes: some records are garbage, and the index has renumbered its nodes.
 pub(crate) fn slotted<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,

@@ -46,7 +46,8 @@ pub(crate) fn read_stream(
     })
 }
 
-/// Reads a byte string of the index. Only its header has its length. `n` is as in [`entry`].
+/// Reads a byte string of the index. Only the header of the file has the length of the payload. `n`
+/// is as in [`entry`].
 pub(crate) fn read_stream_whole(
     volume: &dyn Volume,
     manifest: &Manifest,

@@ -144,11 +144,11 @@ pub(crate) fn pending_of(
 ) -> Result<PendingFile, Error> {
     let file = file_of(volume, manifest, FileKind::Pending, None)?;
     let vector_bytes = match layout(volume, manifest)?.composition().vectors {
-        // The page has the leading part.
+        // A pending node has its whole vector, even if vectors are in two parts.
         VectorsAt::Records | VectorsAt::Parts => {
             manifest.dimension as usize * manifest.element.size()
         }
-        // The vectors of new nodes do not wait for a page of the graph.
+        // New vectors are written to segments, so they are never pending.
         VectorsAt::Segments => 0,
     };
     // The function `manifest` refuses larger numbers.

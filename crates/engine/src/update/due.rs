@@ -80,8 +80,8 @@ pub struct MergeWhen {
     /// The number of vectors, as a multiple of the number at the last build or merge. The limit
     /// applies if the last build or merge had fewer vectors than a codebook is trained on.
     pub grown: f64,
-    /// The number of vectors inserted since the last build or merge that are unlike the vectors
-    /// that the codes were trained on, as a share of all vectors. Searches often miss such vectors.
+    /// The share of all vectors that were inserted since the last build or merge, and are unlike
+    /// the vectors on which the codes were trained. Searches often miss such vectors.
     pub drifted: f64,
     /// The minimum number of changed vectors for a merge. Some rules have a lower minimum, which
     /// applies if this value is higher. For `drifted`, 256 inserted vectors suffice. For `deleted`,
@@ -118,14 +118,14 @@ pub enum Due {
     /// The dead bytes in the files of clusters, as a share of these files. In a graph: the pages
     /// beyond the number that a build would need, as a share of all pages.
     Garbage(f64),
-    /// The reads of a probe of a cluster, as a multiple of the reads after the build. They have
-    /// grown because some vectors of the cluster's group are stored apart.
+    /// The reads of a probe of a cluster, as a multiple of the reads after the build. The number
+    /// has grown because some vectors of the cluster's group are stored apart.
     Scattered(f64),
     /// The number of vectors, as a multiple of the number at the last build or merge, which made
     /// the codes and the measurements of the index.
     Grown(f64),
-    /// The vectors that were inserted since the last build or merge and are unlike the vectors that
-    /// the codes were trained on, as a share of all vectors.
+    /// The share of all vectors that were inserted since the last build or merge, and are unlike
+    /// the vectors on which the codes were trained.
     Drifted(f64),
 }
 
@@ -409,8 +409,8 @@ impl LiveIndex {
     }
 
     /// Merges in the background whenever a merge is due, until the returned value or the index is
-    /// dropped. The drop of the returned value interrupts a running merge. An interrupted merge
-    /// leaves the index unchanged.
+    /// dropped. If the returned value is dropped, a running merge is interrupted, and leaves the
+    /// index unchanged.
     ///
     /// # Errors
     /// The thread cannot be started.

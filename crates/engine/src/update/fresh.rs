@@ -720,9 +720,9 @@ impl FreshGraph {
         own.replace(at, chosen, &own.nodes[at].lock.lock());
         let mut linked = false;
         for (place, &neighbour) in chosen[..asked].iter().enumerate() {
-            // The nearest neighbours come first, so the farthest neighbour comes last. If no other
-            // neighbour has linked back, the farthest neighbour must. Searches are the least likely
-            // to need the link that this neighbour drops.
+            // The nearest neighbours come first, so the farthest neighbour comes last. If no nearer
+            // neighbour has linked back, the farthest neighbour must. Its list then drops a link,
+            // and searches are the least likely to need the links of a far neighbour.
             let must = !linked && place + 1 == asked;
             linked |= self.link_back(view, space, neighbour, slot, must, search, pruner);
         }

@@ -23,8 +23,8 @@ use crate::codebook::training_rows;
 use crate::index::Index;
 
 /// The minimum number of inserted vectors for which a merge that trains new codes is worth its
-/// cost. If fewer vectors were inserted, even the shortest candidate lists have entries for all of
-/// them, so searches find these vectors even with useless codes.
+/// cost. If fewer vectors were inserted, even the shortest candidate list has room for all of them,
+/// so searches find them even with useless codes.
 const WORTH_CODES: u64 = 32;
 
 /// If an index has outgrown its codes and has fewer vectors than this, each search scans it. Such a

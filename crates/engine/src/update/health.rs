@@ -4,7 +4,6 @@
 //! After most failures, no change is lost, and the index tries the operation again. Examples are a
 //! checkpoint on a full disk, and a vector that waits in memory. Two failures end all changes
 //! through a handle. If a sync of pages fails, the content of the disk is unknown, even after a
-//! through a handle. If a sync of pages fails, the content of the disk is unknown, even after a
 //! later successful sync. If the directory has another manifest than this handle opened or
 //! committed, the directory belongs to another writer. After either failure, searches continue, and
 //! the handle writes nothing more. A process that opens the index again starts from the checkpoint

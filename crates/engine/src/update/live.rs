@@ -283,8 +283,8 @@ pub struct LiveIndex {
     state: RwLock<Arc<State>>,
     log: Log,
     next_id: AtomicU64,
-    /// The number of vectors after all acknowledged changes. It is not a sum over storage and
-    /// memory: while a vector is moved, the sum would count it twice.
+    /// The number of vectors after all acknowledged changes. This number is not a sum over storage
+    /// and memory: while a vector is moved, the sum would count it twice.
     live: AtomicUsize,
     /// The ids that calls are changing. Two calls never change the same id at the same time.
     reserved: Reserved,

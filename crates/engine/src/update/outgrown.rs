@@ -14,8 +14,8 @@
 //! the rows are few, the trial codebook fits all of them, so no rows are held out.
 //!
 //! The trial codebook is trained on few rows. If the present codebook was trained on more of the
-//! same rows, it is the better one and stays. All remaining vectors then keep their codes.
-//! remaining vectors.
+//! same rows, the present codebook is better and stays. Then all remaining vectors keep their
+//! codes.
 
 use stratann_vector::{Reduction, Training, normalize, to_f32};
 

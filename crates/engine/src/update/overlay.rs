@@ -347,8 +347,8 @@ impl Tombstones {
         if let Some(before) = before {
             let earlier = shard.earlier.entry(id).or_default();
             if earlier.len() == OVERTAKEN {
-                // The second oldest tombstone gets the timestamp of the oldest, which is removed.
-                // So a search with an earlier timestamp may miss a vector that was live at this
+                // The oldest tombstone is removed, and the second oldest gets its timestamp. So a
+                // search with an earlier timestamp may miss a vector that was live at this
                 // timestamp. But it never finds a vector that was dead at this timestamp.
                 let oldest = earlier.remove(0);
                 earlier[0].since = oldest.since;

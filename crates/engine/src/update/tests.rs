@@ -741,7 +741,7 @@ fn full_disk(case: Case) {
                 );
                 volume.heal();
                 // The call may have made some of its changes. When the disk has space again, a
-                // repeated call makes the others.
+                // repeated call makes the remaining changes.
                 let again = match &call {
                     Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                     other => other.clone(),

@@ -356,7 +356,7 @@ impl Trial<'_> {
         };
         let ends = self.threads.iter().map(|thread| thread.lock().events.len());
         let parts = least.into_iter().zip(ends).map(|((durable, done), end)| {
-            // After a kill, no call that had returned is lost.
+            // A kill loses no call that had returned.
             (if killed { done } else { durable }, end)
         });
         Copied {

@@ -33,8 +33,8 @@ impl Ids {
         true
     }
 
-    /// Removes all large ids. Returns those that were added more than once, each as often as it was
-    /// repeated.
+    /// Removes all large ids. Returns the ids that were added more than once, each as often as it
+    /// was repeated.
     pub(super) fn repeated(&mut self) -> Vec<u64> {
         let mut large = std::mem::take(&mut self.large);
         large.sort_unstable();

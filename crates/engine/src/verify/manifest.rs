@@ -56,9 +56,9 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that the manifest names all files that the layout needs. Checks also that all
-    /// segments except the last have the same number of records, since the segment of a node
-    /// follows by division.
+    /// Checks that the manifest names all files that the layout needs. Also checks that all
+    /// segments except the last have the same number of records, since a division by this number
+    /// gives the segment of a node.
     pub(super) fn claims(&mut self) {
         let mut needed = vec![(self.composition.lists, None)];
         needed.extend(self.composition.codes.file().map(|kind| (kind, None)));

@@ -29,8 +29,8 @@
 //! `verify` needs memory for a megabyte of pages, the tables of one file, and the ids. If ids are
 //! row numbers, they take two bits for each vector. The check of a file of ids takes one more bit
 //! for each vector, and a megabyte. If the index took direct inserts, the table of nodes and pages
-//! is in memory with 4 bytes a node, together with the pending changes. At the end, an index may be
-//! opened to check how well searches find new vectors. `verify` does this if the index has changed
+//! is in memory with 4 bytes a node, together with the pending changes. At the end, `verify` may
+//! open the index to check how well searches find new vectors. It does so if the index has changed
 //! since its build, has no damage, and has up to 64 MiB of codes.
 
 mod added;

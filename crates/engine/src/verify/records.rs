@@ -147,8 +147,8 @@ impl Check<'_> {
             let said = count.map(|_| tables.runs.has(page));
             runs.check(check, &read, said, (page, offset), name);
             match expected {
-                // No look-up would find the nodes of this page, and their numbers decide how
-                // records decode. So the page is not checked further.
+                // The page is not checked further, since its records cannot be decoded without the
+                // right node numbers.
                 Some(expected) if expected != found => {
                     let what =
                         format!("page {page} begins with node {found}; node {expected} is next");

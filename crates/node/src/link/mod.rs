@@ -347,8 +347,7 @@ impl Outbox {
                 self.counts.wrote(messages as u64, bytes.len());
                 match (&self.behind, bytes.len()) {
                     (Some(_), _) | (None, ..=PIECE) => sender.send(bytes),
-                    // The limit applies to each piece, so that even a slow link keeps within the
-                    // limit.
+                    // Each piece has the full time limit, so a slow link can complete a long write.
                     (None, taken) => Ok(Sent {
                         taken,
                         whole: all(sender, bytes),
@@ -489,7 +488,7 @@ impl Inbox {
 
     /// The next received frame. The caller calls this function until the result is `None`.
     pub(crate) fn frame(&mut self) -> Result<Option<Frame<'_>>, WireError> {
-        // The remaining bytes are the beginning of a frame.
+        // If bytes remain, they are the beginning of a frame.
         let amid = self.incoming.is_amid();
         let frame = self.incoming.frame()?;
         match &frame {

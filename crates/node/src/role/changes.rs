@@ -31,11 +31,11 @@
 //! - With an answer: the change is durable, this run of storage made it once, and never makes it
 //!   again.
 //! - With a failure or an interruption: storage does not make the change after a later acknowledged
-//!   change of the same client. After storage has told the client that the withdrawal succeeded, it
-//!   does not make the change either ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client
-//!   whose call ends in this way sends that message and waits briefly for the answer. Without the
-//!   answer, the client knows that storage may still make the change, perhaps after another
-//!   client's change.
+//!   change of the same client. Nor does storage make the change after it has told the client that
+//!   the withdrawal succeeded ([`Message::GiveUp`](crate::wire::Message::GiveUp)). A client whose
+//!   call ends in this way sends that message and waits briefly for the answer. Without the answer,
+//!   the client knows that storage may still make the change, perhaps after another client's
+//!   change.
 //! - Compute servers ask for a change for as long as its client said that it would wait, 30 s by
 //!   default. If the client disconnects, they stop earlier. Storage counts that time from the
 //!   arrival of a request, since a request can stay in the buffers of a connection for any time.
@@ -43,8 +43,8 @@
 //!   connection ends. Storage still makes the changes that it received before that.
 //!
 //! Not guaranteed: if storage makes a change and is killed before it answers, the next run makes
-//! the change again if its client still waits. The client is told that this may have happened
-//! ([`Outcome::Changed`](super::Outcome::Changed)).
+//! the change again if its client still waits. The reply tells the client that this may have
+//! happened ([`Outcome::Changed`](super::Outcome::Changed)).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -187,7 +187,7 @@ impl Client {
 }
 
 impl Changes {
-    /// No changes. `run` is a random number.
+    /// Creates a table without changes. `run` is a random number.
     pub fn new(run: u64) -> Changes {
         Changes::bounded(run, MOST, MOST_OPEN)
     }

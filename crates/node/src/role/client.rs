@@ -147,12 +147,12 @@ impl Asked {
     }
 }
 
-/// The maximum time by which the deadline that a client sends to a server is earlier than the
-/// client's own deadline. In this time, the server can report why there is no answer.
+/// The deadline that a client sends to a server is earlier than its own deadline, by at most this
+/// time. In this time, the server can report why there is no answer.
 const HEARD: Duration = Duration::from_millis(50);
 
-/// The time in which servers forward the withdrawal of a change whose outcome the client does not
-/// wait for.
+/// The time for which servers forward a withdrawal, if the client does not wait for the change's
+/// outcome.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
 struct Request {
@@ -177,8 +177,7 @@ pub struct ClientState {
     up: bool,
     /// The time since which the server has answered no request.
     unanswered: Option<Duration>,
-    /// The time at which the client asked the server for a sign of life, if the server has not
-    /// answered.
+    /// The time at which the client asked the server for a sign of life, if none has arrived.
     probed: Option<Duration>,
     requests: BTreeMap<u64, Request>,
     /// Whether the client knows other servers.
@@ -199,8 +198,8 @@ pub struct ClientState {
 }
 
 impl ClientState {
-    /// Creates a client without a connection. `first` is a random number. It makes the client's ids
-    /// and changes differ from other clients' ids and changes.
+    /// Creates a client without a connection. `first` is a random number. With it, the client's ids
+    /// and changes differ from the ids and changes of other clients.
     pub fn new(server: &str, retry: Duration, first: u64) -> ClientState {
         ClientState {
             server: server.to_owned(),
@@ -220,7 +219,7 @@ impl ClientState {
         }
     }
 
-    /// Sets that the client knows other servers. When a server is connected or silent, such a
+    /// Declares that the client knows other servers. When a server is connected or silent, such a
     /// client asks the server whether it can answer now ([`waits`](Self::waits)).
     #[must_use]
     pub fn with_others(self) -> ClientState {
@@ -325,7 +324,7 @@ impl ClientState {
     }
 
     /// Withdraws a change: if storage has not begun to make the change, it must not make the
-    /// change. Returns the number of this request, which also asks for the outcome.
+    /// change. The withdrawal is a request that also asks for the outcome. Returns its number.
     ///
     /// If the change was made, the request ends with [`Outcome::Changed`]. Otherwise it ends with
     /// the change's possible effects ([`Failure::doubt`]). Returns `None` if storage cannot have
@@ -379,7 +378,7 @@ impl ClientState {
     ) -> Result<Option<Ended>, WireError> {
         let message = Message::decode(frame)?;
         // The server is alive, so the time limits of the other requests start again. If the client
-        // knows other servers, only the answer to a request counts.
+        // knows other servers, only an answer to a request resets the limits.
         if !self.others || self.requests.contains_key(&frame.head.id) {
             self.unanswered = self.unanswered.map(|_| now);
         }
@@ -487,8 +486,8 @@ impl ClientState {
         true
     }
 
-    /// Asks for a description. A server refuses the request while the server waits for another
-    /// server. If all requests are changes, the server need not wait for the memory server.
+    /// Asks for a description. A server refuses this request while it waits for another server. If
+    /// all requests are changes, the server need not wait for the memory server.
     fn describe(&mut self, out: &mut Vec<u8>) {
         self.next = self.next.wrapping_add(1);
         let head = Head {
@@ -554,8 +553,9 @@ impl Request {
             // Only storage refuses a change for this reason. A part of the change may have been
             // made, and storage makes no further part.
             Some(Reason::Failed) => Doubt::Perhaps,
-            // This refusal answers a withdrawal. The run that was to make the change has ended or
-            // has forgotten the change.
+            // This refusal answers a withdrawal: the run that was to make the change has ended or
+            // has forgotten the change. The run that was to make the change has ended or has
+            // forgotten the change.
             Some(Reason::OtherState | Reason::Over) => Doubt::Perhaps,
             _ => meant.doubt(),
         }

@@ -190,7 +190,7 @@ impl<L: LowHalf> Worker<L> {
         for query in &mut self.queries {
             if query.stage != Stage::Free {
                 let text = "a worker of the compute server failed at this request, or at another request that it handled at the same time";
-                // Storage continues to make the change, and the client asks for it again.
+                // Storage continues with a change, so the client asks for it again.
                 let reason = match query.request.is_change() {
                     true => Reason::Busy,
                     false => Reason::Failed,
@@ -484,7 +484,7 @@ impl<L: LowHalf> Worker<L> {
                 reason: reason @ Reason::OtherState,
                 text,
             } if query.request.is_change() => {
-                // In a reply to a change, the field for the state is the run of storage.
+                // In a reply to a change, the field for the state has the number of storage's run.
                 query.state = frame.head.state;
                 common.fail(query, reason, text, out);
             }

@@ -1,10 +1,10 @@
-//! The state of the index that each connection of a storage server last named as the state that it
-//! uses. A *state* is the id of a checkpoint. When all connections use the state after a merge,
-//! storage gives up the state before the merge.
+//! For each connection of a storage server, the state of the index that the connection last named
+//! as in use. A *state* is the id of a checkpoint. When all connections use the state after a
+//! merge, storage gives up the state before the merge.
 //!
 //! Memory servers have no connection to storage, so compute servers name the state of their memory
 //! server. Each request for a ranking names this state. Without searches, compute servers name the
-//! state when they renew it (`vouching.rs`).
+//! state several times a minute (`vouching.rs`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -52,15 +52,15 @@ impl Going {
     /// Called when a connection has ended.
     pub(super) fn left(&self, now: Duration, name: u64) {
         let mut known = self.known();
-        // A connection that has named no state is not waited for.
+        // Storage does not wait for the client of a connection that has named no state.
         if let Some(state) = known.open.remove(&name).filter(|&state| state != 0) {
             known.gone.push((now + Self::BACK, state));
         }
     }
 
-    /// The state that all connections have named last, if it is the same state. Lost connections
-    /// that are expected again count. `None` if a connection has named no state, or if no
-    /// connection is open.
+    /// The state that all connections have named last, if all named the same. Lost connections
+    /// count while their clients are expected back. `None` if a connection has named no state, or
+    /// if no connection is open.
     pub fn all_by(&self, now: Duration) -> Option<u64> {
         let mut known = self.known();
         known.gone.retain(|&(until, _)| now < until);

@@ -8,7 +8,7 @@ use crate::wire::{Collection, Frame, Head, Message, Reason};
 
 /// The effect of a message.
 pub(super) enum Loaded {
-    /// More data is needed, and has been requested.
+    /// More data is needed, and was requested.
     Not,
     /// The memory server has the state of the codes that are already loaded.
     Same,
@@ -57,8 +57,8 @@ impl Begun {
         if codes.len() != width * coded as usize || codes.len() > all - self.codes.len() {
             return false;
         }
-        // Reserves the space that will be needed. The announced size may be wrong, so the reserved
-        // space is at most twice the bytes received so far.
+        // Reserves the space for the remaining codes. The announced size may be wrong, so at most
+        // as much is reserved as has arrived so far.
         let room = (all - self.codes.len()).min(codes.len().max(self.codes.len()));
         self.codes.reserve_exact(room);
         self.codes.extend_from_slice(codes);

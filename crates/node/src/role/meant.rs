@@ -1,5 +1,5 @@
-//! A client's knowledge of its changes: the run of storage that each change is for, the possible
-//! effects, and the changes that the client waits for.
+//! The facts that a client knows about its changes: the run of storage that each change is for, the
+//! possible effects, and the changes that the client waits for.
 
 use crate::wire::{MOST_WANTED, Token};
 
@@ -16,7 +16,7 @@ pub enum Doubt {
     Yet,
 }
 
-/// A change, or the change that a withdrawal is about.
+/// The change that a request makes or withdraws.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meant {
     pub(super) number: u64,
@@ -58,7 +58,7 @@ impl Meant {
     }
 }
 
-/// The list of changes that a client waits for. The client sends it with each change.
+/// The list of changes that a client waits for. Each change carries the list.
 #[derive(Default)]
 pub(super) struct Wants {
     client: u64,

@@ -39,10 +39,11 @@ struct Walk<Q> {
     /// The state of the index that the walk uses.
     state: u64,
     query: Q,
-    /// The last answered step and its frame, which is sent again if the request is repeated.
+    /// The last answered step, and the frame with its answer, which is sent again if the request is
+    /// repeated.
     step: u32,
     answer: Vec<u8>,
-    /// Whether the reply to that step ended the walk.
+    /// Whether the answer to that step ended the walk.
     done: bool,
     /// The time at which the server gives up the walk.
     until: Duration,
@@ -165,7 +166,7 @@ pub struct MemoryState<H: HighHalf> {
     room: Room,
     /// The time of the next check for walks that have been idle too long.
     sweep: Duration,
-    /// The half that was asked for its most popular nodes before their popularity was known.
+    /// The half in which the popularity of nodes must be counted, because a request needed it.
     uncounted: Option<Arc<H>>,
 }
 
@@ -173,11 +174,11 @@ pub struct MemoryState<H: HighHalf> {
 const COUNTS: &str = "this server is still counting the links to each node, as it does once after its start. Ask again";
 
 impl<H: HighHalf> MemoryState<H> {
-    /// The largest number of completed walks that are kept.
+    /// The largest number of completed walks whose buffers are kept for later walks.
     const SPARE: usize = 64;
-    /// The largest list size and the largest reply in bytes of a walk that is kept. Few queries are
-    /// larger. Without this limit, the buffers of all kept walks would grow to the size that the
-    /// largest query needs.
+    /// The largest list size, and the largest reply in bytes, of a walk whose buffers are kept. Few
+    /// queries need more. Without this limit, the buffers of all kept walks would grow to the size
+    /// that the largest query needs.
     const SPARE_LIST: usize = 1024;
     const SPARE_ANSWER: usize = 64 << 10;
 
@@ -195,9 +196,9 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// The half that has to count the popularity of nodes
-    /// ([`count_popular`](HighHalf::count_popular)), if a request needed the popularity since the
-    /// last call. Requests that need the popularity are refused until it is known.
+    /// Returns the half that has to count the popularity of nodes
+    /// ([`count_popular`](HighHalf::count_popular)), if a request has needed the popularity since
+    /// the last call. Until the popularity is known, such requests are refused.
     pub fn take_uncounted(&mut self) -> Option<Arc<H>> {
         self.uncounted.take()
     }
@@ -228,7 +229,7 @@ impl<H: HighHalf> MemoryState<H> {
         (self.sweep < Duration::MAX).then_some(self.sweep)
     }
 
-    /// Gives up walks that were idle too long, or whose deadline has passed.
+    /// Ends walks that were idle too long, or whose deadline has passed.
     pub fn expire(&mut self, now: Duration) {
         if now < self.sweep {
             return;
@@ -247,7 +248,8 @@ impl<H: HighHalf> MemoryState<H> {
         }
     }
 
-    /// Processes a frame with one of the checkpoints. Appends the reply, if the frame has one.
+    /// Processes a frame that names one of the checkpoints. Appends the reply, if frames of this
+    /// kind get one.
     ///
     /// # Errors
     /// The frame is no message of a compute server. The caller has to close the connection.
@@ -441,7 +443,7 @@ impl<H: HighHalf> MemoryState<H> {
                     Err(HalfError(text)) => (Reason::Invalid, text),
                 }
             }
-            // The walk lacks the steps between its last step and the step of this request.
+            // Steps are missing between the last step of the walk and the step of this request.
             Some(_) => (
                 Reason::Unknown,
                 "this memory server lacks earlier steps of the query".to_owned(),
@@ -476,7 +478,7 @@ impl<Q> Walk<Q> {
     /// estimates that this step asked for.
     ///
     /// # Errors
-    /// The reply exceeds a frame. If the server sent such a reply, the connection would be closed,
+    /// The reply exceeds a frame. A client that received such a reply would close the connection,
     /// and all its walks would end.
     fn answer<H: HighHalf<Query = Q>>(
         &mut self,

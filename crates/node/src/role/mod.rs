@@ -1,8 +1,8 @@
 //! The three roles of DistVS (§3.2) and their client, as state machines. Each state machine
 //! receives messages and a time, and returns messages and the time of its next call. The roles use
 //! no sockets, threads, clocks or random numbers: [`serve`](crate::serve) provides them. In tests a
-//! simulation provides them (`tests/distvs/network.rs`, run by `schedules.rs`), so that the tests
-//! run the code of production.
+//! simulation provides them (`tests/distvs/network.rs`, run by `schedules.rs`), so the tests run
+//! the same code as the servers.
 //!
 //! ```text
 //!   client ──search──> compute ──begin──────> memory    L_high: the graph, high codes
@@ -90,7 +90,7 @@ pub struct Sizes {
     pub beam: usize,
 }
 
-/// The rules by which a compute server narrows the candidates with low codes.
+/// The rules by which a compute server narrows the candidates by their low codes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Narrowing {
     /// The length of the low list (D_low) as a multiple of the length of the high list; 2 in the
@@ -98,7 +98,7 @@ pub struct Narrowing {
     pub low: f64,
     /// The refinement ratio µ; 0.3 in the paper (§3.1).
     pub ratio: f64,
-    /// The number of nodes that a search first scores by low codes. The search begins near the
+    /// The number of nodes that a search first scores by low codes. The search begins at the
     /// nearest of these nodes. With 0, the search begins at the graph's entry node, as in the
     /// paper.
     pub seeds: usize,
@@ -114,8 +114,8 @@ impl Default for Narrowing {
     }
 }
 
-/// The nodes of a step whose low codes are offloaded, in any order. The compute server requests
-/// their estimates from the memory server.
+/// The nodes that a step needs and whose low codes are offloaded, in any order. The compute server
+/// requests their estimates from the memory server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
     /// The nodes, at most [`MOST_NODES`](crate::wire::MOST_NODES). If there are none, no code is
@@ -141,7 +141,7 @@ impl Default for Missing {
 /// The memory role's half of PRESS: the graph and the high-precision codes.
 pub trait HighHalf: Send + Sync + 'static {
     /// The candidates of one query by high codes (the high list, L_high). Later queries reuse the
-    /// value.
+    /// buffers of this value.
     type Query: Default + Send + 'static;
 
     /// The collection that is searched.
@@ -151,9 +151,9 @@ pub trait HighHalf: Send + Sync + 'static {
     fn low_centroids(&self) -> Vec<u8>;
 
     /// Appends the low codes of those `nodes` that are among the `kept` most popular nodes of the
-    /// collection, `low_bytes` each. A bit for each node precedes the codes, from the lowest bit of
-    /// the first byte on. If the collection has at most `kept` nodes, there are no bits, and all
-    /// codes are appended. A selection by popularity is possible only after
+    /// collection, `low_bytes` each. The codes follow a bit for each node of `nodes`, from the
+    /// lowest bit of the first byte on. If the collection has at most `kept` nodes, there are no
+    /// bits, and all codes are appended. A selection by popularity is possible only after
     /// [`knows_popular`](HighHalf::knows_popular) returns true.
     ///
     /// # Errors
@@ -161,8 +161,8 @@ pub trait HighHalf: Send + Sync + 'static {
     fn low_codes(&self, nodes: Range<u32>, kept: u32, out: &mut Vec<u8>) -> Result<(), HalfError>;
 
     /// Whether the popularity of nodes is known, or is known to be unavailable. If it is
-    /// unavailable, [`low_codes`](HighHalf::low_codes) fails for a request for the codes of only
-    /// some nodes.
+    /// unavailable, a request for the codes of only some nodes ([`low_codes`](HighHalf::low_codes))
+    /// fails.
     fn knows_popular(&self) -> bool;
 
     /// Continues to count the popularity of nodes for some milliseconds, since the whole count
@@ -173,7 +173,7 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The popularity cannot be counted.
     fn count_popular(&self) -> Result<bool, HalfError>;
 
-    /// The bytes of a query as [`LowHalf::sent`] returns it.
+    /// The length of a query in bytes, in the form in which [`LowHalf::sent`] returns it.
     fn query_bytes(&self) -> usize;
 
     /// Begins a query of [`query_bytes`](HighHalf::query_bytes) bytes. Its high list is empty until
@@ -191,10 +191,10 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The half fails. Then the query has ended.
     fn refine(&self, query: &mut Self::Query, nodes: &[(u32, f32)]) -> Result<(), HalfError>;
 
-    /// Does the work of [`refine`](HighHalf::refine) for a step that asks for low codes. First it
-    /// estimates the distances of the nodes in `missing` by their low codes. Then it refines the
-    /// nearest nodes of `missing` and `offered`, which has the form of the nodes of `refine`. The
-    /// call overwrites `estimates` with the estimates up to the bound.
+    /// Does the work of [`refine`](HighHalf::refine), for a step that needs offloaded low codes.
+    /// First it estimates the distances of the nodes in `missing` by their low codes. Then it
+    /// refines the nearest nodes of `missing` and `offered`. `offered` has nodes in the form that
+    /// `refine` expects. The call overwrites `estimates` with the estimates up to the bound.
     ///
     /// # Errors
     /// The half fails. Then the query has ended.
@@ -218,15 +218,15 @@ pub trait HighHalf: Send + Sync + 'static {
     /// The number of distances that the query has computed by high codes so far.
     fn computations(&self, query: &Self::Query) -> u64;
 
-    /// The number of distances that the query has computed in this half by low codes so far, for
-    /// offloaded codes.
+    /// The number of distances by offloaded low codes that this half has computed for the query so
+    /// far.
     fn low_computations(&self, query: &Self::Query) -> u64;
 }
 
 /// The compute role's half of PRESS: the low-precision codes.
 pub trait LowHalf: Sized + Send + Sync + 'static {
     /// The candidates of one query by low codes (the low list, L_low). Later queries reuse the
-    /// value.
+    /// buffers of this value.
     type Query: Default + Send + 'static;
 
     /// The number of low codes that fit in `bytes`.
@@ -280,15 +280,15 @@ pub trait LowHalf: Sized + Send + Sync + 'static {
     /// The bytes are no valid lists.
     fn expand(&self, query: &mut Self::Query, lists: &[u8]) -> Result<(), HalfError>;
 
-    /// Adds the memory server's estimates of the missing nodes, before the query expands the lists
-    /// that came with them.
+    /// Adds the memory server's estimates of the missing nodes. The query then expands the lists
+    /// that came with these estimates.
     fn hear(&self, query: &mut Self::Query, estimates: &[(u32, f32)]);
 
     /// Appends the nearest unselected nodes of the low list and their distances. Their number is at
     /// most the refinement ratio (µ) times the length of the low list, and may be 0. `missing` is
-    /// overwritten with the new nodes whose low codes are offloaded. If there are such nodes, the
-    /// appended nodes are only an offer ([`HighHalf::look`]), and none is marked as selected.
-    /// Otherwise the appended nodes are marked as selected.
+    /// overwritten with those new nodes whose low codes are offloaded. If `missing` then has nodes,
+    /// the appended nodes are only an offer ([`HighHalf::look`]), and no node is marked as
+    /// selected. Otherwise the appended nodes are marked as selected.
     fn select(&self, query: &mut Self::Query, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing);
 
     /// The number of distances that the query has computed by low codes so far.
@@ -306,19 +306,19 @@ pub trait Ranker: Send + Sync + 'static {
     /// The collection of the last checkpoint of the index.
     fn collection(&self) -> Collection;
 
-    /// The collection of a state. The state is of the last checkpoint, or of the checkpoint before
-    /// it while some servers still use this earlier one. `None` if this server cannot rank in the
+    /// The collection of a state. It must be the state of the last checkpoint, or of the checkpoint
+    /// before it while some servers still use that one. `None` if this server cannot rank in the
     /// state.
     fn collection_of(&self, state: u64) -> Option<Collection>;
 
     /// Ranks `nodes` by their exact distance to a query, and passes the `k` nearest to `done`. `of`
-    /// has the state of the nodes, and the query. The ranking includes the vectors of the index
-    /// that are in no checkpoint yet.
+    /// is the state of the nodes, and the query. The ranking includes the vectors of the index that
+    /// are in no checkpoint yet.
     ///
-    /// The call returns at once, ranks on threads of its own, and calls `done` on one of them. The
-    /// nodes are ascending, unique and below the collection's `nodes`. Before each read the ranking
-    /// calls `wanted`, and stops if that returns false. It drops `done` only when no part of the
-    /// ranking remains in memory.
+    /// The call returns at once. Threads of the ranker then rank the nodes, and one of them calls
+    /// `done`. The nodes are ascending, unique and below the collection's `nodes`. Before the first
+    /// read, this thread calls `wanted`, and does not rank if the result is false. `done` is called
+    /// or dropped only when no other part of the ranking remains in memory.
     ///
     /// # Errors
     /// The ranking cannot begin. `done` is not called in this case.
@@ -332,9 +332,9 @@ pub trait Ranker: Send + Sync + 'static {
     ) -> Result<(), HalfError>;
 
     /// Releases the states that no server needs any more. The server calls this several times a
-    /// second, but not while a change is being made. A state is needed while some server names it
-    /// several times a minute. Compute servers name the state of their memory server, even without
-    /// searches. If all compute servers have named the same state, that state is `all_by`
+    /// second, but not while a change is being made. A state is needed as long as some server names
+    /// it several times a minute. Compute servers name the state of their memory server, even
+    /// without searches. If all compute servers have named the same state, that state is `all_by`
     /// ([`Going::all_by`]), and no other state is needed.
     fn tidy(&self, _all_by: Option<u64>) {}
 
@@ -348,7 +348,8 @@ pub trait Ranker: Send + Sync + 'static {
     fn change(&self, upserts: (&[u64], &[u8]), deletes: &[u64]) -> Result<Changed, NotChanged>;
 }
 
-/// The time at which an unanswered request is repeated. Each pause is twice as long as the last.
+/// The time at which an unanswered request is repeated. Each pause is twice as long as the pause
+/// before it. Each pause is twice as long as the last.
 #[derive(Clone, Copy, Debug)]
 struct Backoff {
     first: Duration,

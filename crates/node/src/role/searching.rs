@@ -386,11 +386,11 @@ impl<L: LowHalf> Common<L> {
         self.ask(now, query, out);
     }
 
-    /// Requests a change from storage. If storage is not connected, the client is told so, and
-    /// repeats its request for as long as it wants the change. A change must not wait in the
-    /// compute server. The compute server must not repeat a change to a storage server that has
-    /// forgotten the change either. In both cases, storage could make the change long after the
-    /// client got a reply, and undo later changes.
+    /// Requests a change from storage. If storage is not connected, this server tells the client
+    /// so, and the client repeats its request for as long as it wants the change. A change must not
+    /// wait in the compute server. Nor may the compute server repeat a change to a storage server
+    /// that has forgotten it. Otherwise storage could make the change long after the client got a
+    /// reply, and undo later changes.
     pub(super) fn change(&mut self, now: Duration, query: &mut Query<L::Query>, out: &mut Out) {
         if !self.storage.up {
             return self.no_storage(query, "is not connected", out);
@@ -438,8 +438,8 @@ impl<L: LowHalf> Common<L> {
         match query.stage {
             Stage::Free => {}
             Stage::Walk(_) | Stage::Rank | Stage::Change => self.ask(now, query, out),
-            // Storage was busy, and its connection is the same, since `no_storage` ends changes
-            // when a connection ends. The worker therefore asks again.
+            // Storage was busy. Its connection is still the same, because `no_storage` ends changes
+            // when a connection ends. So the worker asks again.
             Stage::Held(_) if query.request.is_change() => self.change(now, query, out),
             Stage::Held(_) if !query.found.is_empty() => self.rank(now, query, out),
             Stage::Held(_) => {

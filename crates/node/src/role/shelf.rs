@@ -1,4 +1,4 @@
-//! The low codes of a compute server, which all its workers share.
+//! The low codes that all workers of a compute server share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

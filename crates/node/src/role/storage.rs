@@ -311,8 +311,8 @@ impl StorageState {
     }
 
     /// Whether the caller has to make a change that [`message`](Self::message) returned. If the
-    /// deadline of the change has passed, the result is false, and the reply is appended. If the
-    /// client has withdrawn the change and was told so, the result is false too.
+    /// deadline of the change has passed, the result is false, and the reply is appended. The
+    /// result is also false if storage has told the client that the change is withdrawn.
     pub fn starts(
         &self,
         now: Duration,

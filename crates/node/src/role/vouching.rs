@@ -1,5 +1,5 @@
 //! Keeps storage from giving up the state of the memory server, even without searches. A compute
-//! server renews the state in the same way as a lease.
+//! server names that state to storage again and again, as a lease is renewed.
 //!
 //! ```text
 //!   compute ──low codes of no nodes, in the state of the own codes──> memory
@@ -13,10 +13,10 @@
 //! minute.
 //!
 //! A memory server may adopt the checkpoint of a merge late, or never. As long as the memory server
-//! answers, storage ranks searches in its state. A memory server that has disconnected or is silent
-//! delays merges for at most a minute. A compute server names the state after a merge as soon as it
-//! has the low codes of that state. When all compute servers have named the new state, storage
-//! gives up the old state at once (`going.rs`).
+//! answers, storage ranks searches in the memory server's state. A memory server that has
+//! disconnected or is silent delays merges for at most a minute. A compute server names the state
+//! after a merge as soon as it has the low codes of that state. When all compute servers have named
+//! the new state, storage gives up the old state at once (`going.rs`).
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::wire::{Frame, Head, Message, Reason, append_rank};
 /// The renewals of a worker.
 #[derive(Debug)]
 pub(super) struct Vouching {
-    /// The time of the next request to the memory server. Without a connection, there is none.
+    /// The time of the next request to the memory server. [`Duration::MAX`] without a connection.
     pub(super) next: Duration,
     /// The id of the last request, while it is unanswered.
     asked: Option<u64>,

@@ -89,10 +89,10 @@ impl Request {
     }
 }
 
-/// The reply to a change that its client has withdrawn. The client does not read it.
+/// The reply to a change that its client has withdrawn. The client does not read this text.
 pub(super) const GIVEN_UP: &str = "the client has given up this change";
 
-/// The requests that wait for a worker, and the requests in progress.
+/// The requests that wait for a worker, and the ids of the requests in progress.
 #[derive(Debug)]
 pub struct Waiting {
     most: usize,
@@ -101,12 +101,12 @@ pub struct Waiting {
     usual: (u32, u32),
     patience: Duration,
     queue: VecDeque<Request>,
-    /// No request expires before this time. The queue therefore need not be scanned each time that
-    /// a worker removes a request.
+    /// No request expires before this time. So the queue need not be scanned each time that a
+    /// worker removes a request.
     next: Duration,
-    /// The bytes of the rows in the queue.
+    /// The bytes of the rows and changes in the queue.
     bytes: usize,
-    /// The reason that a worker last reported why searches cannot continue.
+    /// The last reason that a worker reported why searches cannot continue.
     trouble: Option<String>,
     /// Requests that wait or are in progress, by client and id.
     known: HashSet<(u64, u64)>,
@@ -119,7 +119,7 @@ impl Waiting {
     /// The largest beam width. If the server's default is larger, the default is the limit.
     pub const MOST_BEAM: u32 = 256;
     /// The largest number of bytes of waiting rows. One client may use half of these bytes, and
-    /// half of the queries, so that other clients have space.
+    /// half of the waiting requests, so that other clients have space.
     pub const MOST_BYTES: usize = 64 << 20;
 
     /// Creates a queue for `most` requests. `list` and `beam` are the defaults for clients that
@@ -259,8 +259,8 @@ impl Waiting {
         });
     }
 
-    /// The text that refuses a k, a list size or a beam width over the limit. A large request
-    /// delays all other requests.
+    /// The text that refuses a k, a list size or a beam width over the limit. There is a limit
+    /// because a large request delays all other requests.
     fn too_much(&self, [k, list, beam]: [u32; 3]) -> Option<String> {
         let (most_list, most_beam) = (
             Self::MOST_LIST.max(self.usual.0),
@@ -337,7 +337,8 @@ impl Waiting {
         self.queue.iter().any(Request::is_change)
     }
 
-    /// The earliest deadline of the waiting requests. A worker may have removed that request since.
+    /// The earliest deadline of the waiting requests. A worker may have removed that request
+    /// already.
     pub fn next_expiry(&self) -> Option<Duration> {
         (!self.queue.is_empty()).then_some(self.next)
     }

@@ -1,5 +1,5 @@
 //! A client's changes, made in parts. `stratann cluster upsert`, `stratann cluster delete` and the
-//! Python package use this.
+//! Python package use this module.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -40,7 +40,8 @@ pub struct Done {
 }
 
 impl Done {
-    /// Adds a part with `ids` ids. `again` is whether an earlier run may have made the part.
+    /// Adds a part with `ids` ids. `again` is whether an earlier run of storage may have made the
+    /// part.
     fn add(&mut self, part: Changed, again: bool, ids: usize) {
         self.upserted += u64::from(part.upserted);
         self.deleted += u64::from(part.deleted);
@@ -128,9 +129,10 @@ impl Client {
     /// answered in time. If a part is interrupted or not answered in time, the call asks storage
     /// for the outcome of the part, for one second.
     ///
-    /// The caller may make the same change again, since it replaces the existing rows. An
-    /// unfinished change is not made after a later acknowledged change of this client. Unless
-    /// [`yet`](Unfinished::yet) is set, it is not made after this call.
+    /// The caller may make the same change again, because each row replaces the row that has the
+    /// same id. After a later acknowledged change of this client, storage makes no part of an
+    /// unfinished change. Unless [`yet`](Unfinished::yet) is set, storage also makes none after
+    /// this call.
     pub fn upsert(
         &self,
         ids: &[u64],

@@ -87,7 +87,7 @@ impl Correspondent for Connection {
         state.state.up(self.shared.began.elapsed(), &mut out);
         state.outbox = Some(outbox.clone());
         drop(state);
-        // Waiting threads have other deadlines now.
+        // The deadlines of waiting threads have changed.
         self.shared.stirs.notify_all();
         outbox.post(&out);
     }
@@ -145,7 +145,7 @@ enum Fate {
     Asked(Pending),
 }
 
-/// A query in flight. If this value is dropped, the client ignores the answer.
+/// A query or a change in flight. If this value is dropped, the client ignores the answer.
 pub struct Pending {
     shared: Arc<Shared>,
     id: u64,
@@ -310,7 +310,8 @@ impl Client {
         let destination = Destination {
             places: servers.iter().map(|place| place.within(each)).collect(),
             protocol: Protocol::Compute,
-            // Requests have deadlines, so a new thread continues slow writes.
+            // A caller must not wait for a slow peer, because requests have deadlines. So a new
+            // thread continues slow writes.
             batching: None,
             counts: counts.clone(),
         };
@@ -460,7 +461,7 @@ impl Client {
 
     /// Makes a change, and waits while `goes_on` returns true. If the wait ends before the outcome
     /// is known, the client withdraws the change and waits briefly for the outcome. Returns the
-    /// effect, and whether an earlier run of storage may have made the change before.
+    /// effect, and whether an earlier run of storage may have made the change.
     pub(super) fn changed(
         &self,
         asked: Asked,

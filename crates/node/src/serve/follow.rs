@@ -30,7 +30,7 @@ struct Stop {
 }
 
 impl Follower {
-    /// Calls `look` at intervals of `every`, and [puts](Newest::put) its result in place. The
+    /// Calls `look` at intervals of `every`, and [puts](Newest::put) the result in place. The
     /// thread does not call `look` while a server still uses the checkpoint before the last one. If
     /// `look` fails, the thread logs the first error, and calls `look` again. `look` may take long.
     /// It receives a function that returns whether `look` should stop early.

@@ -48,10 +48,10 @@ pub struct MemoryOfIndex {
 }
 
 impl MemoryOfIndex {
-    /// Reads the lists and codes of the index at `path`, and serves them. The read reports to
-    /// `progress`. If `follow` is set, the server serves each later checkpoint within about a
-    /// second of its commit. Both checkpoints are in memory for a while. `batch` has the same
-    /// meaning as for [`MemoryServer::start`].
+    /// Reads the lists and codes of the index at `path`, and serves them. The call reports the
+    /// progress of the read to `progress`. If `follow` is set, the server serves each later
+    /// checkpoint within about a second of its commit. For a while, the old and the new checkpoint
+    /// are both in memory. `batch` has the same meaning as for [`MemoryServer::start`].
     ///
     /// # Errors
     /// There is no index, or servers cannot share it. Or [`MemoryServer::start`] fails. An
@@ -127,7 +127,7 @@ fn left_behind(path: &Path, own: &Collection, remedy: &str) -> Option<String> {
     })
 }
 
-/// Reports nothing, and stops the work when the follower has to end.
+/// A [`Progress`] that reports nothing, and stops the work when the follower has to end.
 struct Until<'a>(&'a Over<'a>);
 
 impl Progress for Until<'_> {

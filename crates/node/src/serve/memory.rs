@@ -100,7 +100,7 @@ impl Drop for Counter {
     }
 }
 
-/// The time for which the checkpoint before the last one stays without use.
+/// The time for which the checkpoint before the last one stays in memory without use.
 const KEPT: Duration = Duration::from_secs(30);
 
 /// The lists and codes that a memory server serves now. A later checkpoint may replace them while
@@ -145,13 +145,13 @@ impl<H: HighHalf> Newest<H> {
         self.kept().checkpoints.last().clone()
     }
 
-    /// Whether the checkpoint before the last one is also kept.
+    /// Whether the checkpoint before the last one is still in memory.
     pub fn has_before(&self) -> bool {
         self.kept().checkpoints.has_before()
     }
 
     /// Puts a newer checkpoint in place. Walks that began in the earlier checkpoint continue there,
-    /// while a compute server asks for it.
+    /// as long as compute servers name that checkpoint.
     pub fn put(&self, high: Arc<H>) {
         let mut kept = self.kept();
         kept.checkpoints.go_on(high);

@@ -39,7 +39,8 @@ pub struct StorageServer {
     _maker: Maker,
 }
 
-/// The thread that makes changes. If this is dropped, the thread ends after the change in progress.
+/// The thread that makes changes. If this value is dropped, the thread ends after the change in
+/// progress.
 struct Maker {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -67,7 +68,7 @@ struct Change {
     deletes: Vec<u64>,
 }
 
-/// The states that connections use, and the clock for them.
+/// The states that connections use, and the start of the clock that times them.
 struct Lines {
     going: Arc<Going>,
     began: Instant,

@@ -1,5 +1,5 @@
 //! Encodes messages as frames. [`Message::append`] encodes any message. The other functions encode
-//! messages directly from a role's own data, without a [`Message`] that borrows it.
+//! messages directly from a role's own data, without an intermediate [`Message`].
 
 use std::convert::Infallible;
 
@@ -189,7 +189,7 @@ impl Part for &Ranked {
     }
 }
 
-/// Numbers of eight bytes. Their count is written separately, before the numbers.
+/// Numbers of eight bytes. Their count is written before them, in another place.
 trait Numbers {
     fn count(&self) -> u32;
     fn put(&self, out: &mut Vec<u8>);
@@ -242,8 +242,8 @@ fn put_token(out: &mut Vec<u8>, token: Token, newest: u64) {
 }
 
 /// Appends the nodes whose low codes are missing, and the numbers of
-/// [`MissingNodes`](super::MissingNodes). Writes their length in bytes at `at`. If there are no
-/// nodes, writes nothing else.
+/// [`MissingNodes`](super::MissingNodes). Writes the length of both in bytes at `at`. If there are
+/// no nodes, writes nothing else.
 fn put_missing(out: &mut Vec<u8>, at: usize, (missing, most, bound): (impl Part, u32, f32)) {
     let before = out.len();
     put(out, &[most, bound.to_bits()]);

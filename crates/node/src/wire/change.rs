@@ -39,8 +39,8 @@ pub struct Token {
     pub number: u64,
 }
 
-/// The changes that a client waits for when it sends this list. All its other changes up to
-/// `newest` have ended, and storage must never make them.
+/// The changes that a client waits for when it sends this list. All other changes of the client up
+/// to `newest` have ended, and storage must never make them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted<'a> {
     /// The newest change that the list is about.

@@ -77,7 +77,7 @@ impl MissingNodes<'_> {
     };
 }
 
-/// The content of a frame. The table in [`wire`](super) names the sender and the receiver of each
+/// The content of a frame. The table in [`wire`](super) has the sender and the receiver of each
 /// kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Message<'a> {
@@ -123,7 +123,8 @@ pub enum Message<'a> {
         full: u32,
         /// The number of candidates that one step expands.
         beam: u32,
-        /// The query in the form that the codes need. Rows of bytes are unchanged. Other rows are
+        /// The query in the form that the codes need: rows of bytes unchanged, and other rows
+        /// rounded to a byte for each dimension. Rows of bytes are unchanged. Other rows are
         /// rounded to a byte for each dimension.
         query: &'a [u8],
         /// The nodes where the walk begins and whose low codes the compute server does not have.

@@ -65,13 +65,13 @@
 //!   bytes has neither the count nor the estimate.
 //!
 //! **The state** keeps a search from mixing checkpoints, since node numbers and codes have a
-//! meaning only within one checkpoint. Each role refuses a request that names a state it does not
-//! have ([`Reason::OtherState`]), and the server or client that sent the request begins again.
-//! After a merge, memory and storage serve two states for a while: the last state and the state
-//! before it.
+//! meaning only within one checkpoint. Each role refuses a request that names a state which the
+//! role does not have ([`Reason::OtherState`]). The server or client that sent the request then
+//! begins again. After a merge, memory and storage serve two states for a while: the last state and
+//! the state before it.
 //!
 //! A memory server that gets another state sends a *description* with id 0, without a request. For
-//! a while, it continues to answer in the state before.
+//! a while, it also continues to answer in its earlier state.
 //!
 //! **Tokens** make a change idempotent. A token names the run of storage that is to make the
 //! change, the client, and the number of the change. Storage makes a change once, even if the
@@ -123,7 +123,7 @@ pub use nodes::{Nodes, Scored};
 /// - 7: addresses in UCX are sealed; a description has the number of vectors that a search can
 ///   find.
 pub const VERSION: u8 = 7;
-/// Greetings compare this version before the first frame arrives.
+/// Greetings must compare this version, before the first frame arrives.
 const _: () = assert!(Protocol::Memory.version() & 0xFFFF == VERSION as u32);
 /// Bytes of a frame's header.
 pub const HEADER: usize = 32;
@@ -145,8 +145,8 @@ const COUNTERS: usize = 72;
 
 pub use stratann_tier::remote::wire::Protocol;
 
-/// The reasons why bytes are no valid frame or message. The receiver cannot find the frames after
-/// these bytes, so it closes the connection.
+/// The reasons why bytes are no valid frame or message. After such bytes the receiver cannot find
+/// further frames, so it closes the connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// An invalid header.
@@ -402,7 +402,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// A head with the remaining time until a deadline, which is at least 1 microsecond.
+    /// A head with the remaining time until a deadline, at least 1 microsecond.
     pub fn until(id: u64, state: u64, left: Duration) -> Head {
         let left = u32::try_from(left.as_micros()).unwrap_or(u32::MAX).max(1);
         Head { id, state, left }

@@ -1,13 +1,13 @@
 //! Ascending sets of node numbers: the lowest number, and then the gaps, as LEB128 varints.
 //!
-//! Nodes are numbered in locality order, and the nodes of one message are near one query. So the
-//! gaps between nodes are small, and a node needs one to two bytes instead of four. Sorting the
-//! nodes loses no information, since the lists are ordered by distance and node number.
+//! Nodes are numbered in locality order, and the nodes of one message are near one query. So most
+//! gaps are small, and a node needs one to two bytes instead of four. To sort the nodes loses no
+//! information, because their order in the sender's lists follows from distance and node number.
 //!
-//! A message with nodes to score by residual codes also has the estimates of their low codes. These
-//! nodes are encoded as a count, the set, and an f32 for each node. The receiver uses the f32 like
-//! a value of its own, so it is not rounded. Servers therefore return exactly the results of a
-//! single process.
+//! If a message has nodes to score by residual codes, it also has the estimates of these nodes by
+//! their low codes. These nodes are encoded as a count, the set, and an f32 for each node. The f32
+//! is not rounded, so the receiver can use it like a value that it computed itself. So servers
+//! return exactly the results of a single process.
 
 use super::{MOST_NODES, WireError, u32_at};
 

@@ -243,8 +243,8 @@ fn a_change_that_is_still_being_made_is_not_called_refused() {
         !text.contains("refuse") && (text.contains("storage") || text.contains("within ")),
         "{text}"
     );
-    // After an interruption the outcome is unknown too, if storage is still making the change a
-    // second later.
+    // If storage is still making a change one second after an interruption, the outcome is unknown
+    // too.
     let unfinished = change(slow, |client, moody| {
         let begins = |_| moody.asked() == 0;
         client.delete(&ids(), begins).unwrap_err()

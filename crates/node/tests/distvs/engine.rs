@@ -255,7 +255,8 @@ fn servers_find_what_one_process_finds() {
         wire / queries,
         high / queries
     );
-    // The share is a quarter here. With larger codes and lists it is smaller.
+    // Here messages need less than a quarter of the bytes of the codes. With larger codes and
+    // lists, they need a smaller share.
     let codes = counters.low_computations * u64::from(collection.high_bytes);
     assert!(4 * wire < codes, "{wire} {codes}");
 }

@@ -73,7 +73,7 @@ impl Stored {
     }
 }
 
-/// The popularity of nodes, which needs time to count.
+/// The popularity of nodes, which takes time to count.
 #[derive(Default)]
 pub struct Popular {
     /// The number of steps of the count. The next field is the time of each step.
@@ -94,7 +94,7 @@ pub struct World {
     pub weight: usize,
     vectors: Vec<[u8; DIM]>,
     lists: Vec<Vec<u32>>,
-    /// For each node, the number of nodes with more links to them.
+    /// For each node, the number of nodes that have more links to them.
     ranks: Vec<u32>,
 }
 
@@ -160,8 +160,8 @@ impl World {
         }
     }
 
-    /// The same world as in a process that has just read it. It needs `steps` steps to count the
-    /// popularity of nodes.
+    /// A copy of this world, as a process has it after it has read the world. To count the
+    /// popularity of nodes takes `steps` steps.
     pub fn read(&self, steps: u32) -> World {
         World {
             state: self.state,
@@ -497,7 +497,7 @@ impl LowHalf for Low {
         query.ratio = narrowing.ratio as f32;
         query.missing.clear();
         missing.nodes.clear();
-        // The search begins at two nodes, so a search from other nodes would have another result.
+        // Every search begins at these two nodes. From other nodes, it could have another result.
         for node in [0, self.collection.nodes / 2] {
             match &self.codes[node as usize] {
                 Some(code) => nodes.push((node, distance(&query.row, code, LOW) as f32)),

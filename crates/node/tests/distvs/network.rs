@@ -31,7 +31,8 @@ pub struct Plan {
     pub doubled: u64,
     /// The longest delay of a frame, in microseconds. The shortest delay is a tenth of it.
     pub delay: u64,
-    /// The number of processes that are killed, and of pairs that are disconnected, until `calm`.
+    /// The numbers of processes that are killed, and of pairs of processes that are disconnected,
+    /// until `calm`.
     pub kills: u64,
     pub cuts: u64,
     /// Whether a killed server may start again with the other state.
@@ -42,7 +43,7 @@ pub struct Plan {
     /// The time between the commit of storage and the adoption of the new state by the memory
     /// server. With `None` the time is random, and ends before or after `calm`.
     pub behind: Option<Duration>,
-    /// The interval at which workers renew the state of their memory server.
+    /// The interval at which workers name the state of their memory server to storage.
     pub vouch: Duration,
     /// The milliseconds in which a memory server counts the popularity of nodes, once a request
     /// needs it.
@@ -167,7 +168,7 @@ enum Process {
     Memory {
         checkpoints: Checkpoints<World>,
         connections: BTreeMap<u64, MemoryState<World>>,
-        /// The world whose popularity is being counted.
+        /// The [`World`] in which the popularity of nodes is being counted.
         counts: Option<Arc<World>>,
     },
     Storage {
@@ -627,7 +628,7 @@ impl Network {
         }
     }
 
-    /// A world as in a memory server that has just read it.
+    /// A copy of a world, as a memory server has it after a restart.
     fn read(&self, world: usize) -> Arc<World> {
         Arc::new(self.worlds[world].read(self.plan.counting))
     }
@@ -1427,7 +1428,7 @@ impl Network {
         found.sum()
     }
 
-    /// Runs until no relevant event remains.
+    /// Runs until every query and change has ended.
     pub fn run(&mut self) {
         while self.queries.iter().any(Query::is_open) {
             let Reverse((at, number)) = self

@@ -362,7 +362,8 @@ fn worker() -> Worker<Low> {
     worker_of(Some(world()), Duration::MAX)
 }
 
-/// A worker that renews its memory server's state once a second, with or without low codes.
+/// A worker that names its memory server's state to storage once a second, with or without low
+/// codes.
 fn vouching(world: Option<Arc<World>>) -> Worker<Low> {
     worker_of(world, at(1000))
 }
@@ -988,7 +989,7 @@ fn storage_says_again_how_a_change_failed_and_makes_none_that_is_given_up() {
     for message in [delete(), give_up()] {
         assert_eq!(tell(&mut state, 4, message), (false, Some(Reason::Failed)));
     }
-    // The change waits until its deadline. Storage does not make it then, and not later.
+    // The change waits until its deadline. Storage makes it neither then nor later.
     let mut state = StorageState::new(Slots::new(2), Arc::new(Changes::new(1)));
     assert_eq!(tell(&mut state, 1, delete()), (true, None));
     out.clear();

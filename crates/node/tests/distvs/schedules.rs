@@ -62,7 +62,7 @@ fn trouble(seed: u64) -> Plan {
         changes: how < 40,
         merges: how >= 60,
         behind: None,
-        // The renewals run together with the other faults, or never.
+        // Workers name the state to storage during the other faults, or never.
         vouch: match seed.is_multiple_of(2) {
             true => Duration::from_millis(5),
             false => Duration::MAX,
@@ -187,8 +187,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
                     | Step::Stopped
                     | Step::Twin
                     | Step::ReplaceAgain => changed.upserted == 1 && changed.deleted == 0,
-                    // The delete finds a change that was acknowledged before, unless a run of
-                    // storage deleted it and was then killed.
+                    // The delete finds the id, whose insert was acknowledged, unless an earlier run
+                    // of storage deleted the id and was then killed.
                     Step::Delete => changed.deleted == 1 || *again || !was_made(id),
                     _ => false,
                 };
@@ -240,8 +240,8 @@ fn run(seed: u64, plan: &Plan, worlds: &[Arc<World>; 2]) -> (u64, u64, u64) {
             Ok(Outcome::Collection(collection)) => {
                 let known = worlds.iter().any(|world| world.state == collection.state);
                 assert!(known, "{context}");
-                // A description is counted only if the query stands for a withdrawn change.
-                // Otherwise the client's next request counts.
+                // A description counts as an answer only if the query stands for a withdrawn
+                // change. Otherwise the client's next request counts.
                 answered += u64::from(query.of.is_some());
             }
             Err(Failure::Refused {

@@ -490,7 +490,7 @@ fn a_server_that_is_not_there_is_named_when_the_time_is_over() {
             .into_iter()
             .map(|pending| pending.wait().unwrap_err().to_string());
         let told: Vec<String> = told.collect();
-        // Four queries have a worker, which tells them the reason.
+        // Four queries have a worker, so their errors name the reason.
         told.iter().filter(|text| text.contains(&name)).count() > 4
     });
     let gone = Client::connect(vec![remote(&at)], ClientOptions::default());

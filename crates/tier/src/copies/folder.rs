@@ -1,4 +1,4 @@
-//! Folders for copies of an index's files, at a place that the user names.
+//! Folders for copies of an index's files, in a directory that the user names.
 //!
 //! ```text
 //!   PLACE/                                   made for this user alone, if missing
@@ -12,16 +12,16 @@
 //! CONTENT identifies its checkpoint (a hash of its MANIFEST). So two processes that open one index
 //! share a folder, and different indexes or checkpoints have different folders.
 //!
-//! **Removal.** When a process opens a folder, unused folders of the same owner are removed. A
-//! process that gets the exclusive lock of IN-USE knows that no other process has the folder open.
-//! A lock ends with its process, so after a crash the folder can still be removed.
+//! **Removal.** When a process opens a folder, unused folders of the same owner are removed. If a
+//! process gets the exclusive lock of IN-USE, no other process has the folder open. A lock ends
+//! with its process, so after a crash the folder can still be removed.
 //!
 //! **Concurrent copies.** A copy is made under a lock of the folder. If a second process opens the
-//! same index, it waits and then uses the copy.
+//! same index meanwhile, it waits and then uses the copy.
 //!
 //! **Permissions.** A place must be a directory of this user that no other user can write to. A
-//! folder in it must be unreadable for other users. So no other user can add files to the folder or
-//! read its files.
+//! folder of copies in it must be unreadable for other users. So no other user can add files to the
+//! folder or read its files.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ pub struct CopyFolder {
     in_use: File,
     kept: Kept,
     home: Home,
-    /// The number of free bytes that a test pretends.
+    /// In tests, the number of bytes that seem to be free.
     #[cfg(test)]
     pub(super) free: Option<u64>,
 }
@@ -103,7 +103,7 @@ fn check_private(path: &Path, facts: &Stat, mask: u32) -> Result<(), TierError> 
 }
 
 /// Returns an error for a device, and for a folder that would be created among devices. A user who
-/// names `/dev/dax0.0` means the device, and a folder of that name would take kernel memory.
+/// names `/dev/dax0.0` means the device. A folder of that name would take kernel memory.
 fn check_beside_devices(place: &Path) -> Result<(), TierError> {
     let refuse = || {
         Err(TierError::Unsupported {
@@ -269,8 +269,8 @@ impl CopyFolder {
         self.kept
     }
 
-    /// Waits until no other process or thread makes a copy in this folder. Excludes all others
-    /// until the returned value is dropped.
+    /// Waits until no other process or thread makes a copy in this folder. No other process or
+    /// thread can make a copy until the returned value is dropped.
     pub(super) fn make_alone(&self) -> Result<MakingAlone, TierError> {
         // The lock is on the directory itself, through a descriptor of its own.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
@@ -296,7 +296,7 @@ impl CopyFolder {
         Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 
-    /// Returns an error if the device has fewer than `len` free bytes.
+    /// Returns an error if fewer than `len` bytes of the device are free.
     pub(super) fn check_room(&self, len: u64) -> Result<(), TierError> {
         let free = self.free_bytes()?;
         if free < len {
@@ -307,7 +307,8 @@ impl CopyFolder {
     }
 }
 
-/// The lock of a folder for making copies. The lock ends when the descriptor is closed.
+/// The lock under which a process makes copies in a folder. The lock ends when the descriptor is
+/// closed.
 pub(super) struct MakingAlone(#[expect(dead_code, reason = "held, not looked at")] File);
 
 impl Drop for CopyFolder {
@@ -334,8 +335,8 @@ fn sweep(place: &Path, prefix: &str, but: &str) {
     }
 }
 
-/// Removes a folder unless another process has it open. If the caller has the folder open, `own` is
-/// its lock file, whose shared lock becomes exclusive.
+/// Removes a folder unless another process has it open. If the caller itself has the folder open,
+/// `own` is its lock file, whose shared lock becomes exclusive.
 pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
     let Ok(directory) = Directory::open_private(path) else {
         return;
@@ -362,7 +363,7 @@ pub(super) fn remove_unused(path: &Path, own: Option<&File>) {
             let _ = directory.remove(&name);
         }
     }
-    // The lock file is removed last. A process that waits for this lock then finds that the name no
+    // The lock file is removed last. A process that waits for its lock then finds that the name no
     // longer leads to the file.
     let _ = unlinkat(directory.fd(), IN_USE, AtFlags::empty());
     let _ = std::fs::remove_dir(path);

@@ -10,7 +10,7 @@ use crate::directory::Directory;
 use crate::error::TierError;
 use crate::volume::Volume;
 
-/// A folder of copies, in its state when it was found.
+/// A folder of copies, as it was when it was listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundCopies {
     /// The path of the folder.

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The volume is complete without its copies: if a folder is damaged or removed, the index does not
-//! change. A copy is used only under its final name. It gets that name after every byte has been
-//! read back and compared, so an unfinished copy is never read.
+//! change. A copy is used only under its final name. The copy gets that name after every byte has
+//! been read back and compared, so an unfinished copy is never read.
 //!
 //! Copies that are kept for other processes ([`Kept::ForOthers`]) never change. If they are mapped,
 //! reads return slices of the mapping. An index that is open for changes has copies of its own
@@ -44,8 +44,8 @@ pub enum ReadBy {
     Device,
 }
 
-/// A volume with copies of its files in a folder. All files that are opened as tiers are read from
-/// the copies.
+/// A volume with copies of its files in a folder. Each file that is opened as a tier is read from
+/// its copy.
 pub struct MirrorVolume {
     home: Arc<dyn Volume>,
     folder: Arc<CopyFolder>,
@@ -69,8 +69,8 @@ pub(crate) fn copy_of(copy: &str, original: &str) -> String {
 
 impl MirrorVolume {
     /// Wraps a volume, with a folder for the copies of its files. Every file that is opened through
-    /// this volume gets a copy. So open through it only the files that searches read from the
-    /// folder (see [`RoutedVolume`](crate::RoutedVolume)).
+    /// this volume gets a copy. So open through this volume only the files that searches read from
+    /// the folder (see [`RoutedVolume`](crate::RoutedVolume)).
     pub fn new(home: Arc<dyn Volume>, folder: CopyFolder, read_by: ReadBy) -> MirrorVolume {
         let directory = folder.directory().clone();
         let copies: Arc<dyn Volume> = match (read_by, folder.kept()) {
@@ -98,8 +98,8 @@ impl MirrorVolume {
             return Ok(());
         }
         let len = self.home.len(name)?;
-        // Copies are kept for other processes only if their files never change while the folder has
-        // its name, except by growing. So a copy with the same length is current.
+        // Copies are kept for other processes only if files with this name in this checkpoint never
+        // change, except by growing. So a copy with the same length is current.
         let kept = self.folder.kept() == Kept::ForOthers;
         let is_there = || kept && matches!(self.copies.len(name), Ok(there) if there == len);
         if !is_there() {
@@ -174,8 +174,8 @@ impl MirrorVolume {
         Ok(Box::new(Writer { home, copy, folder }))
     }
 
-    /// Returns an error if copies are kept for other processes, since no process may write to such
-    /// copies.
+    /// Returns an error if copies are kept for other processes, because such copies are never
+    /// written to.
     fn check_own(&self, name: &str) -> Result<(), TierError> {
         match self.folder.kept() {
             Kept::ForNow => Ok(()),
@@ -237,8 +237,8 @@ impl std::fmt::Debug for MirrorVolume {
 impl Volume for MirrorVolume {
     leave_to!(home: name len exists list sync lock);
 
-    /// The name in messages names the copy, which is read, and its original. Either of them may be
-    /// damaged.
+    /// The name in messages: the copy, which is read, and its original, because either of them may
+    /// be damaged.
     fn place(&self, name: &str) -> String {
         copy_of(&self.copies.place(name), &self.home.place(name))
     }

@@ -37,9 +37,9 @@
 //! - **RDMA**: a request of 4 KiB takes the link's time for 4 KiB, and a request of 128 bytes takes
 //!   0.1669 of that time. This gives 22.9 ns for the protocol of each request, and 2.2 ns for each
 //!   block. With up to 90 % of small requests, the slowdown is then at most 48.8 %. In the paper
-//!   the slowdown is largest at 50 % of small requests, and smaller with more of them. A device
-//!   that serves requests in order cannot do this. At 50 %, the slowdown of this model is 11.6 %.
-//!   So small requests cost less in this model than on the measured card.
+//!   the slowdown is largest at 50 % of small requests, and smaller with more of them. A model that
+//!   serves requests in order cannot have this maximum. At 50 %, the slowdown of this model is 11.6
+//!   %. So small requests cost less in this model than on the measured card.
 //! - **CXL**: a request takes at least the link's time for 128 bytes.
 //! - **NVM**: only the blocks count. A request of 128 bytes wastes the other half of its block. The
 //!   paper does not give the length of its large requests. If they have 768 bytes, 90 % of small
@@ -141,7 +141,7 @@ impl FromStr for DeviceKind {
 pub struct DeviceModel {
     /// The bandwidth of the link, in MB (10^6 bytes) per second; not zero.
     pub bandwidth: u64,
-    /// The time from the moment at which a request has passed both resources to its answer.
+    /// The time between the end of a request on both resources and its answer.
     pub latency: Duration,
     /// The smallest transfer in bytes. A request transfers all blocks that it touches. The size is
     /// a power of two, at most 4096.

@@ -47,8 +47,9 @@ pub(super) const OF_USE: usize = 64 << 10;
 /// The maximum number of bytes of a refusal's text.
 pub(super) const MOST_TEXT: u32 = 4 << 10;
 
-/// To reserve or sync a file, a server may take this number of times the patience, plus the time
-/// for the bytes of the file. A device syncs only after all its earlier writes.
+/// A server may take this number of times the [patience](Server::PATIENCE) to reserve or sync a
+/// file, plus the time for the bytes of the file, because a device syncs only after all its earlier
+/// writes.
 const WORK: u32 = 12;
 /// The assumed rate of syncs, in bytes per second.
 const SYNCED: u64 = 16 << 20;
@@ -359,8 +360,8 @@ impl Client {
     /// file.
     ///
     /// # Errors
-    /// The call returns [`TierError::Server`], also if the server has no space. An error of
-    /// `read` is returned. The server then keeps no part of the file.
+    /// The call returns [`TierError::Server`], for example if the server has no space. If `read`
+    /// returns an error, the call returns this error, and the server keeps no part of the file.
     pub fn put(
         &self,
         name: &str,
@@ -421,7 +422,7 @@ impl Client {
     }
 
     /// Removes all names of files that begin with `prefix`, except names that begin with `stays`. A
-    /// client that has such a file open can continue to read it.
+    /// client that has one of these files open can continue to read it.
     ///
     /// # Errors
     /// The call returns [`TierError::Server`] if the server cannot be reached, or refuses the

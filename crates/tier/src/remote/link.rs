@@ -34,8 +34,8 @@ use crate::tier::{Completion, Request};
 /// trusted certificates.
 pub(crate) type Links = HashMap<ServerKey, Rc<Link>>;
 
-/// After this time the connection is read even if its socket has no event, since a ring signals no
-/// event when the other end is gone.
+/// After this time the connection is read even if its socket has no event, because a ring signals
+/// no event when the other end is gone.
 const SILENT: Duration = Duration::from_millis(50);
 
 /// The completions of a queue that wait to be taken.

@@ -137,7 +137,7 @@ pub struct Server {
 enum Way {
     /// TCP, at one of these addresses. They are tried in turn.
     Tcp(Vec<SocketAddr>),
-    /// A ring; this is the server's socket for rings.
+    /// A ring, at this path of the server's socket for rings.
     Ring(PathBuf),
     /// TCP, with UCX beside it for reads of files. The protocols of DistVS use UCX after the
     /// greetings.
@@ -265,7 +265,7 @@ impl Server {
         patience: Duration,
     ) -> Server {
         let mut hasher = blake3::Hasher::new();
-        // The text ends unambiguously before the secret and TLS are added.
+        // The zero byte ends the text, before the secret and TLS are added.
         let what = format!("{name:?} {way:?} {patience:?} {}\0", secret.is_some());
         hasher.update(what.as_bytes());
         if let Some(secret) = &secret {

@@ -176,9 +176,8 @@ fn link(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to)
 }
 
-/// Creates the file with random bytes. If another process was faster, its file stays. The file has
-/// all its bytes when it gets its name. On a file system without hard links, the file is empty for
-/// a moment.
+/// Creates the file with random bytes. If another process was faster, its file stays. The file gets
+/// its name with all its bytes, or, on a file system without hard links, is empty for a moment.
 fn make(folder: &Path, path: &Path, link: Link) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

@@ -7,14 +7,15 @@
 //!                   └─│ to the server      1 MiB     │─┘
 //!   read  <── tail ─┐ │ to the client      1 MiB     │ ┌─ head <── write
 //!                   └─└──────────────────────────────┘─┘
-//!   eventfd <─ "there are bytes, or space again" ───> eventfd
+//!   eventfd <─ "there are bytes, or there is space again" ───> eventfd
 //! ```
 //!
-//! Each ring has one writer and one reader, and no lock. The writer publishes its head after it has
-//! written bytes, and the reader its tail after it has read them. An end that has nothing to do
-//! sets a flag in the memory, checks once more, and waits for its eventfd. After an end has written
-//! or read, it checks the flag of the other end. If the flag is set, it signals the eventfd of the
-//! other end. So a busy connection makes no system calls, and an idle one uses no processor time.
+//! Each ring has one writer and one reader, and no lock. After the writer has written bytes, it
+//! publishes its head. After the reader has read bytes, it publishes its tail. An end that finds no
+//! bytes, or no space, sets a flag in the memory, checks once more, and waits for its eventfd.
+//! After an end has written or read, it checks the flag of the other end. If the flag is set, it
+//! signals the eventfd of the other end. So a busy connection makes no system calls, and an idle
+//! one uses no processor time.
 //!
 //! | offset | | |
 //! |---|---|---|
@@ -25,11 +26,11 @@
 //! | 4096 | 1 MiB | the ring to the server |
 //! | 4096 + 1 MiB | 1 MiB | the ring to the client |
 //!
-//! **Setup.** The client connects to the server's Unix socket and sends sixteen bytes and three
-//! descriptors: the memory (sealed, so that neither side can truncate it), its own eventfd, and the
-//! server's. Both sides ask the kernel for the user of the other side, and refuse another user. The
-//! socket stays open, and its end is the end of the connection, however a process ends. The rings
-//! carry the same bytes as TCP would.
+//! **Setup.** The client connects to the server's Unix socket. It sends sixteen bytes and three
+//! descriptors: the memory, the client's eventfd and the server's eventfd. The memory is sealed, so
+//! that neither side can truncate it. Both sides ask the kernel for the user of the other side, and
+//! refuse another user. The socket stays open, and its end is the end of the connection, however a
+//! process ends. The rings carry the same bytes as TCP would.
 //!
 //! Values in the memory are not trusted: an impossible head or tail is an error of the connection.
 
@@ -62,12 +63,12 @@ const RINGS: usize = 4096;
 const ALL: usize = RINGS + 2 * RING;
 /// The distance in bytes between the numbers of the first ring and the numbers of the second ring.
 const NUMBERS: usize = 256;
-/// The distance in bytes between two numbers of a ring. Each number has a cache line of its own.
+/// The distance in bytes between two numbers of a ring. Each number is on a cache line of its own.
 const LINE: usize = 64;
 /// The message that accompanies the descriptors.
 const HELLO: &[u8; 16] = b"STRATANN RING 1\n";
-/// The time for which a waiting end spins before it sleeps. Waking a sleeping reader takes several
-/// microseconds, and a server that is awake answers within this time.
+/// The time for which a waiting end spins before it sleeps. Within this time, a server that is
+/// awake answers. Waking a sleeping reader takes several microseconds.
 pub(super) const SPIN: Duration = Duration::from_micros(20);
 /// The interval at which a non-blocking end checks whether the other end still exists.
 const LOOK: Duration = Duration::from_millis(50);
@@ -86,8 +87,8 @@ struct Memory(MmapRaw);
 impl Memory {
     /// Maps memory that has the right size and cannot be truncated.
     fn of(fd: &OwnedFd) -> io::Result<Arc<Memory>> {
-        // The seals are checked first. Before sealing, the size could still change, so a check of
-        // it would prove nothing.
+        // The seals are checked first. The size of unsealed memory could still change, so its check
+        // would prove nothing.
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || fstat(fd)?.st_size != ALL as i64 {
             return Err(broken("its memory has another size, or is not sealed"));
@@ -148,9 +149,9 @@ impl End {
         let ring = self.memory.ring(self.ring);
         // SAFETY: at + first <= RING and count - first <= at, so both pieces are within this ring,
         // which is mapped while `memory` lives. `out` has `count` bytes and is borrowed
-        // exclusively. The writer does not touch bytes between tail and head. A process of this
-        // user that does so nevertheless changes bytes while they are copied, as in any shared
-        // memory, and the checksum of the frame detects it.
+        // exclusively. The writer does not touch bytes between tail and head. If a process of this
+        // user does so nevertheless, bytes change while they are copied, as in any shared memory,
+        // and the checksum of the frame detects the change.
         unsafe {
             out.as_mut_ptr()
                 .copy_from_nonoverlapping(ring.add(at), first);
@@ -189,7 +190,7 @@ impl End {
     }
 
     /// Sets the flag that this end waits. Afterwards the caller must check the ring once more. Then
-    /// either the caller sees the other end's earlier action, or the other end sees the flag.
+    /// this end sees the other end's earlier action, or the other end sees the flag.
     fn waits(&self, flag: usize) {
         self.memory.flag(self.ring, flag).store(1, Ordering::SeqCst);
     }
@@ -202,7 +203,7 @@ impl End {
 
 /// Signals an eventfd.
 pub(super) fn ring(theirs: &OwnedFd) {
-    // If the counter is full, or the other end is gone, the write fails. Both are noticed
+    // If the counter is full, or the other end is gone, the write fails. Both cases are noticed
     // elsewhere.
     let _ = rustix::io::write(theirs, &1u64.to_ne_bytes());
 }
@@ -219,8 +220,8 @@ pub(super) fn is_over(mut socket: impl Read) -> bool {
 /// A connection through shared memory. It reads and writes like a socket, with time limits or
 /// without blocking.
 pub struct RingStream {
-    /// The ends are declared before the socket, since the end of the socket tells the other side
-    /// that the connection has ended.
+    /// The ends are declared before the socket, so the socket is closed last. Its end tells the
+    /// other side that the connection has ended.
     input: End,
     output: End,
     mine: OwnedFd,
@@ -384,8 +385,8 @@ impl RingStream {
         is_over(&self.socket)
     }
 
-    /// Calls `act` until it reads or writes bytes, and returns their number. Between two calls it
-    /// spins, and then sleeps until the other end signals this end.
+    /// Calls `act` until it reads or writes bytes, and returns their number. Between two calls this
+    /// end spins, and then sleeps until the other end signals it.
     fn when(
         &mut self,
         flag: usize,
@@ -442,8 +443,8 @@ impl RingStream {
 #[derive(Debug)]
 pub struct RingReader(RingStream);
 
-/// The writing half of a connection. If the ring is full, the writer checks it at an interval,
-/// since the eventfd belongs to the reader.
+/// The writing half of a connection. If the ring is full, the writer checks the ring at an
+/// interval, because the reader uses the eventfd.
 pub struct RingWriter {
     output: End,
     theirs: OwnedFd,
@@ -461,7 +462,7 @@ impl RingStream {
     /// The call fails if no more descriptors are available.
     pub fn split(mut self) -> io::Result<(RingReader, RingWriter)> {
         let writer = RingWriter {
-            // The reading half has the same end, and no longer uses it.
+            // The reading half also has this end, and no longer uses it.
             output: End {
                 memory: self.output.memory.clone(),
                 ..self.output
@@ -613,7 +614,7 @@ impl RingListener {
             }
         }
         let listener = UnixListener::bind(path)?;
-        // If a client connected before this, its user is checked nevertheless.
+        // If a client connected before this line, its user is checked nevertheless.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
         Ok(RingListener {
             listener,

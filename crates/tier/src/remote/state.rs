@@ -95,12 +95,12 @@ pub(super) struct State {
     /// its tag.
     number: u32,
     numbers: Vec<u32>,
-    /// The time from which the silence of the server is counted. It is reset when an answer is
-    /// complete, or [`OF_USE`] bytes have arrived.
+    /// The time from which the silence of the server is counted: when the last answer was complete,
+    /// or the last [`OF_USE`] bytes had arrived.
     pub(super) quiet_since: Instant,
     /// The number of bytes that arrived since `quiet_since`.
     pub(super) of_use: usize,
-    /// The time of the last pump.
+    /// The time of the last [`pump`](State::pump).
     pub(super) looked: Instant,
     /// The time of the last pump that read the socket.
     pub(super) read_at: Instant,
@@ -180,7 +180,7 @@ impl State {
                     continue;
                 }
             }
-            // Requests wait in the lane, whichever address the connection will use.
+            // Requests wait in the lane, independent of the address that the connection will use.
             if let (Way::Ucx(all), None) = (&server.inner.way, &self.lane) {
                 let loopback = all.iter().all(|address| address.ip().is_loopback());
                 self.lane = Some(Lane::new(loopback).map_err(unreachable)?);
@@ -265,9 +265,9 @@ impl State {
         let events = transport.events(more);
         if !matches!(self.armed, Some((_, armed)) if armed == events) {
             let fd = transport.as_fd().as_raw_fd();
-            // SAFETY: the descriptor belongs to `transport`. `transport` is replaced only in
-            // `connect` and `end`, after `armed`, and is declared after it, so it is dropped later.
-            // So the descriptor stays open for as long as this is used.
+            // SAFETY: the descriptor belongs to `transport`. Only `connect` and `end` replace
+            // `transport`, and both drop `armed` before. `transport` is also declared after
+            // `armed`, so it is dropped later. So the descriptor stays open while `armed` uses it.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             self.armed = Some((SocketReady::new(reactor, fd, events), events));
         }
@@ -276,8 +276,8 @@ impl State {
             there = !lane.arm()?;
             if self.stirs.is_none() {
                 let fd = lane.fd().as_raw_fd();
-                // SAFETY: the descriptor belongs to `lane`, which is taken only in `end`, after
-                // `stirs`, and is declared after it.
+                // SAFETY: the descriptor belongs to `lane`. Only `end` takes `lane`, and takes
+                // `stirs` before. `lane` is also declared after `stirs`.
                 let fd = unsafe { BorrowedFd::borrow_raw(fd) };
                 self.stirs = Some(SocketReady::new(reactor, fd, libc::POLLIN));
             }

@@ -1,7 +1,7 @@
 //! A socket for TLS with one time limit for a whole call of TLS, even if the peer sends its bytes
 //! in many small pieces.
 //!
-//! TLS reads until it has a whole record. While it agrees on keys, it reads and writes in turn. If
+//! TLS reads until it has a whole record. While TLS agrees on keys, it reads and writes in turn. If
 //! the limit applied to each wait, a peer that sends one byte before each limit could block a
 //! thread for hours. So the limit applies to all waits together.
 
@@ -20,7 +20,7 @@ const ASKED_EVERY: Duration = Duration::from_secs(15);
 const ASKED: u32 = 4;
 
 /// Makes the system notice within two minutes if a peer has vanished silently (its machine lost
-/// power, or a router forgot the connection). Without this, a server would keep the peer's slot and
+/// power, or a router forgot the connection). Otherwise a server would keep the peer's slot and
 /// files for ever.
 ///
 /// # Errors
@@ -53,7 +53,7 @@ impl Timed {
         &self.socket
     }
 
-    /// Returns the socket, with the timeouts that it has.
+    /// Returns the socket, with its current timeouts.
     pub fn into_socket(self) -> TcpStream {
         self.socket
     }

@@ -1,4 +1,4 @@
-//! Replaces [`ucx`](super::ucx) in a build without UCX. None of its types can be constructed.
+//! Replaces [`ucx`](super::ucx) in a build without UCX. None of the types here can be constructed.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -261,8 +261,8 @@ impl Original<'_> {
 impl Volume for RemoteVolume {
     leave_to!(home: name create open open_pages len exists rename remove list sync lock);
 
-    /// The name in messages names the copy, which is read, and its original. Either of them may be
-    /// damaged.
+    /// The name in messages: the copy, which is read, and its original, because either of them may
+    /// be damaged.
     fn place(&self, name: &str) -> String {
         let open = self.open_files().get(name).map(RemoteFile::place);
         let copy = open.unwrap_or_else(|| {

@@ -22,8 +22,8 @@
 //! certificate, has two channels, and a valid proof for neither.
 //!
 //! The upper half of the version names the [`Protocol`] that follows the greetings. A server of
-//! files uses frames: requests of the client and answers of the server. Each has a header of 40
-//! bytes and a body:
+//! files uses frames: requests of the client and answers of the server. Each frame has a header of
+//! 40 bytes and a body:
 //!
 //! | offset | | request | answer |
 //! |---|---|---|---|
@@ -164,8 +164,8 @@ const REFUSED: u32 = 255;
 
 /// Random bytes that are used once.
 pub type Nonce = [u8; 32];
-/// Identifies a channel of TLS; both of its ends know it (RFC 5705, RFC 9266). Other channels have
-/// the binding [`UNBOUND`].
+/// Identifies a channel of TLS, and is known to both of its ends (RFC 5705, RFC 9266). Other
+/// channels have the binding [`UNBOUND`].
 pub type Binding = [u8; 32];
 /// The binding of a connection without encryption.
 pub const UNBOUND: Binding = [0; 32];
@@ -684,7 +684,7 @@ impl Listed {
 pub fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     let length = (1..=MOST_NAME).contains(&name.len());
-    // If a server keeps files in a folder, its lock file is there.
+    // A server that keeps files in a folder has its lock file there.
     length && !name.starts_with('.') && name != LOCK_FILE && name.bytes().all(plain)
 }
 

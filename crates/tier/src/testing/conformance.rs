@@ -112,7 +112,7 @@ impl Subject {
     }
 
     /// Receives all completions. Each of the tags 0..count must arrive once, with the bytes of the
-    /// block that it names.
+    /// block that has this number in `blocks`.
     async fn drain(&self, rule: &str, queue: &mut dyn ReadQueue, blocks: &[usize]) {
         let mut seen = vec![false; blocks.len()];
         for left in (0..blocks.len()).rev() {

@@ -1,7 +1,7 @@
 //! A tier that wraps another tier and injects faults: errors, short reads, flipped bits, and
 //! completions in any order.
 //!
-//! Whatever a device does, a search must return the right result or a clean error. A script or a
+//! A search must return the right result or a clean error, whatever a device does. A script or a
 //! seed determines which read has which fault, and which completion comes next, so that a failure
 //! can be repeated. The wrapper works over any tier, for example [`DramTier`](crate::DramTier),
 //! which needs no disk.
@@ -87,15 +87,15 @@ impl Faults {
         self
     }
 
-    /// Delivers completions in random order. A queue may hold back a completion that has arrived,
-    /// as a slow device would.
+    /// Delivers completions in random order. A queue may withhold a completion that has arrived, as
+    /// a slow device would.
     pub fn random_order(mut self, seed: u64) -> Faults {
         self.order = Order::Random(seed);
         self
     }
 
     /// Delivers completions in the order of a script. The wrapper waits until all reads in flight
-    /// of a queue have completed. Then the next entry of the script, modulo the number of these
+    /// of a queue have completed. Then the next number of the script, modulo the number of these
     /// reads, selects one of them by age. The script repeats without end.
     pub fn scripted_order(mut self, script: &[usize]) -> Faults {
         self.order = if script.is_empty() {
@@ -271,8 +271,8 @@ impl FaultyQueue {
         held.completion
     }
 
-    /// Delivers the completion that the order allows now. If `eager` is set, the caller would
-    /// otherwise have to wait.
+    /// Delivers the completion that the order allows now. `eager` is set if the caller must wait
+    /// when no completion is delivered.
     fn pick(&mut self, eager: bool) -> Option<Completion> {
         if self.held.is_empty() {
             return None;

@@ -18,8 +18,8 @@ pub struct Reading {
     pub bytes: u64,
     /// The number of completions with an error.
     pub errors: u64,
-    /// The time of reads in flight, from their submission until the caller received their
-    /// completions, summed over reads. Zero unless the meter is [`timed`](Meter::timed).
+    /// The sum over all reads of the time in flight: from the submission until the caller received
+    /// the completion. Zero unless the meter is [`timed`](Meter::timed).
     pub in_flight: Duration,
 }
 
@@ -123,8 +123,8 @@ struct MeterQueue {
 }
 
 impl MeterQueue {
-    /// Adds the time since the last change of the number of reads in flight, once for each of these
-    /// reads. So the sum over all reads needs no table of start times.
+    /// Adds the time since the number of reads in flight last changed, once for each read in
+    /// flight. So the meter sums the times of all reads without a table of start times.
     fn tick(&mut self, in_flight: usize) {
         if let Some(since) = &mut self.since {
             let now = Instant::now();

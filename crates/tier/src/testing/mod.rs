@@ -1,6 +1,6 @@
-//! Code that only tests need, and no release contains (feature `testing`). It has tiers and volumes
-//! that misbehave, count or delay, and checks that a tier or a volume obeys its rules. It also has
-//! helpers for forks, and for threads that the system refuses to start.
+//! Code for tests only, which no release contains (feature `testing`). Some tiers and volumes here
+//! misbehave, count or delay. A suite checks that a tier or a volume obeys its rules. There are
+//! also helpers for forks, and for threads that the system refuses to start.
 
 pub mod conformance;
 mod faulty;

@@ -1,6 +1,6 @@
 //! Repeatable random numbers from a seed, for faults, crashes and checks. They are not for secrets.
 
-/// SplitMix64: tiny, fast, and random enough to choose faults.
+/// SplitMix64, a small and fast generator that is random enough to choose faults.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

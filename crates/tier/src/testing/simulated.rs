@@ -1,5 +1,5 @@
-//! A volume in memory that fails or crashes on demand. After a crash it shows the possible contents
-//! of the disk.
+//! A volume in memory that fails or crashes on demand. After a crash, the volume shows the possible
+//! contents of the disk.
 //!
 //! ```text
 //!            write, set_len                sync(file)
@@ -45,7 +45,7 @@ use crate::volume::{LockGuard, Note, Volume, VolumeFile, VolumeReader, check_nam
 /// The size in bytes of the unit that disks write atomically.
 const SECTOR: u64 = 512;
 
-/// The failure of a volume.
+/// The kind of failure of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// Every operation with a change fails with `EIO`. Reads still work.
@@ -126,8 +126,8 @@ struct State {
     discards_names: bool,
     /// Whether the volume supports reservations of blocks.
     keeps_room: bool,
-    /// The number of bytes of the blocks that files have released since the disk became full. They
-    /// can be reserved for other files.
+    /// The number of bytes in blocks that files have released since the disk became full. Other
+    /// files can reserve these blocks.
     freed: u64,
     /// With [`record`](SimVolume::record), a copy of the state before each operation, and whether
     /// the operation is a sync.
@@ -217,7 +217,7 @@ impl State {
     /// Counts an operation with a change. `space` is the number of bytes of disk space that the
     /// operation needs; `None` if it never needs space.
     ///
-    /// `Err` means that the operation has no effect. `Fails` means that the crash happens during
+    /// `Err` means that the operation has no effect. `Fails` means that the machine crashes during
     /// this operation.
     fn change(
         &mut self,
@@ -349,8 +349,8 @@ impl SimVolume {
     }
 
     /// Creates a machine with `disks` empty disks, which `join` combines. All operations of the
-    /// volume use the combined volume. Failures, crash images and other requests of a test apply to
-    /// all disks.
+    /// returned volume use the combined volume. Failures, crash images and other requests of a test
+    /// apply to all disks.
     pub fn joined(
         disks: usize,
         join: impl Fn(&[SimVolume]) -> Arc<dyn Volume> + Send + Sync + 'static,
@@ -409,9 +409,9 @@ impl SimVolume {
         self.lock_state().operations
     }
 
-    /// Lets `operations` more operations succeed. Then the volume fails. With [`Failure::Crash`]
-    /// the machine crashes during the operation after these. That operation is counted, and no
-    /// later operation works.
+    /// Lets `operations` more operations succeed. Then the volume fails. With [`Failure::Crash`],
+    /// the machine crashes during the next operation, which is the last operation that counts, and
+    /// no later operation works.
     pub fn fail_after(&self, operations: u64, failure: Failure) {
         let mut state = self.lock_state();
         let during = u64::from(failure == Failure::Crash);
@@ -442,7 +442,7 @@ impl SimVolume {
     }
 
     /// Makes the volume support reservations ([`Volume::keep_room`]) from now on, as file systems
-    /// with preallocation do. At first it does not support them.
+    /// with preallocation do. A new volume does not support them.
     pub fn gives_room(&self) {
         self.lock_state().keeps_room = true;
     }
@@ -466,7 +466,7 @@ impl SimVolume {
     }
 
     /// Ends the recording. For each operation since its start, returns the machine after a crash
-    /// during that operation, as an independent volume. Such a machine has the change of that
+    /// during that operation, as an independent volume. Such a machine has made the change of that
     /// operation, which is not durable yet. If the operation is a sync, it has made no change
     /// durable.
     pub fn crashed(&self) -> Vec<SimVolume> {
@@ -483,7 +483,7 @@ impl SimVolume {
 }
 
 impl SimVolume {
-    /// Creates a file. `space` has the meaning that it has for [`State::change`].
+    /// Creates a file. `space` is as for [`State::change`].
     fn create_in(&self, name: &str, space: Option<u64>) -> Result<Box<dyn VolumeFile>, TierError> {
         check_name(PLACE, name)?;
         let mut state = self.lock_state();
@@ -742,7 +742,7 @@ impl Volume for SimVolume {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Reserved blocks survive a crash with the file.
+    /// If the file survives a crash, so do its reserved blocks.
     fn keep_room(&self, name: &str, bytes: u64) -> Result<bool, TierError> {
         if let Some(whole) = self.whole() {
             return whole.keep_room(name, bytes);
@@ -927,8 +927,8 @@ impl VolumeFile for SimFile {
     }
 }
 
-/// A simulated file that is open for random reads. As with a real file, the length of the tier is
-/// at least the length at opening, and writes are visible at once.
+/// A simulated file that is open for random reads. As with a real file, the tier never becomes
+/// shorter than the file was at opening, and writes are visible at once.
 #[derive(Clone, Debug)]
 struct SimTier {
     volume: SimVolume,

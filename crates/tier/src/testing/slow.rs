@@ -76,8 +76,8 @@ struct SlowQueue {
     inner: Box<dyn ReadQueue>,
     tier: Slow,
     reactor: Rc<Reactor>,
-    /// The times from which reads in flight may complete, earliest first. Any read may complete at
-    /// any of these times.
+    /// The times after which reads in flight may complete, earliest first. A time belongs to no
+    /// particular read: after each of them, any one read may complete.
     due: VecDeque<Instant>,
     sleep: Option<Sleep>,
 }

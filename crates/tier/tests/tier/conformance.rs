@@ -238,13 +238,13 @@ fn a_volume_on_a_modelled_device() {
     });
 }
 
-/// Distributes the names of the suite over three volumes. If one name is renamed to another, both
-/// are on one volume.
+/// Distributes the names of the suite over three volumes. If the suite renames one name to another,
+/// both names are on one volume.
 fn split(home: Arc<dyn Volume>, others: [Arc<dyn Volume>; 2]) -> Arc<dyn Volume> {
     let route = |name: &str| match name {
         "a" | "blocks" => Some(0),
         "pages" | "other" => Some(1),
-        "b" => Some(2), // There is none of this number.
+        "b" => Some(2), // There is no volume of this number.
         _ => None,
     };
     Arc::new(SplitVolume::new(home, others.into(), Box::new(route)))

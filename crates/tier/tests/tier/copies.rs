@@ -68,7 +68,7 @@ fn what_is_read_is_the_copy() {
         assert_eq!(files(&folder), [folder.join("pages-1")]);
         let there = folder.join("pages-1");
         assert!(tier.name().starts_with(there.to_str().unwrap()));
-        // After this, reads use only the copy. The original is overwritten, and the copy does not
+        // From here on, reads use only the copy. The original is overwritten, and the copy does not
         // change.
         home.open("pages-1")
             .unwrap()
@@ -131,7 +131,7 @@ fn others_copies_stay_while_they_are_used_and_go_when_nobody_does() {
     let (first, second) = (place.join("stratann-me-1"), place.join("stratann-me-2"));
     let other = CopyFolder::open(&place, "you", "1", Kept::ForOthers).unwrap();
     drop(other);
-    // The same folder is opened twice. A handle does not remove an unfinished copy of the other
+    // The same folder is opened twice. Neither handle removes an unfinished copy of the other
     // handle.
     fs::write(first.join("pages-2.copy-1-0"), [5; 8192]).unwrap();
     let twice = mirror(&home, &place, "1", Kept::ForOthers, ReadBy::Device);
@@ -201,8 +201,8 @@ fn a_place_that_others_can_write_to_is_refused() {
             );
         }
     }
-    // First the inner folder is readable for all users, as another user may have made it. Then a
-    // file is at the path of the outer folder.
+    // First the inner folder is readable for all users, as if another user had made it. Then a file
+    // is at the path of the outer folder.
     let folder = place.join("stratann-me-1");
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
     assert!(matches!(open(), Err(TierError::NotPrivate { .. })));

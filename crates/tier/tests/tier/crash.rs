@@ -149,7 +149,8 @@ fn names_need_a_sync_of_their_own() {
     );
 }
 
-/// Renaming a file before its bytes are synced is a frequent bug. The crash images must reveal it.
+/// A frequent bug is to rename a file before its bytes are synced. The crash images must reveal
+/// this bug.
 #[test]
 fn a_rename_of_unsynced_bytes_is_found_out() {
     let (volume, _file) = written("a", b"old");

@@ -25,7 +25,8 @@ fn a_directory_in_use_is_refused_and_says_what_to_do() {
             && text.contains("LOCK"),
         "{text}"
     );
-    // The error names the lock owner: this process, and its description after it has set one.
+    // The error names the lock owner: this process, and its description once the process has set
+    // one.
     let process = std::process::id();
     let own = format!(
         "another handle of this process ({process}), or the process {process} of another container,"
@@ -355,8 +356,8 @@ fn a_lock_that_was_removed_is_lost() {
     drop(old.lock().unwrap());
 }
 
-/// Each thread removes the lock file while it has the lock, as a failing build does. Meanwhile
-/// other threads begin.
+/// While a thread has the lock, it removes the lock file, as a failing build does. Meanwhile other
+/// threads try to lock.
 #[test]
 fn a_lock_is_that_of_the_file_that_has_the_name() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -451,7 +452,7 @@ fn room_is_kept_beyond_the_end_of_a_file_and_goes_with_its_name() {
         return;
     }
     assert_eq!(directory.len("room").unwrap(), 0);
-    // The reservation exists already, and grows.
+    // The reservation exists already, and then grows.
     assert!(kept(&directory, "room", 64 << 10) && kept(&directory, "room", 96 << 10));
     let mut file = directory.open("room").unwrap();
     file.write_at(0, &[7; 5_000]).unwrap();

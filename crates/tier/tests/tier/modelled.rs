@@ -59,7 +59,7 @@ fn a_read_is_never_early() {
 }
 
 /// Tests that depend on the clock. They run alone, and each test has three tries. A test compares
-/// its figures with figures of this machine, which it measures in the same process.
+/// its times with times of the same machine, measured in the same process.
 mod by_the_clock {
     use super::*;
 
@@ -78,7 +78,7 @@ mod by_the_clock {
         panic!("{what}: {said:?}");
     }
 
-    /// Returns the delay of a wait that the test itself performs until an exact time. The thread
+    /// Makes a wait until an exact time without the tested code, and returns its delay. The thread
     /// sleeps until 200 µs before the time, and is awake from then on.
     fn by_hand(wait: Duration) -> Duration {
         let due = Instant::now() + wait;
@@ -106,7 +106,7 @@ mod by_the_clock {
             best_of_three(&kind.to_string(), || {
                 // Another process may have the core for a while. So the comparison uses the fastest
                 // quarter of the reads in the best of ten rounds, and the delay of waits by hand
-                // between these rounds. The difference between the two halves of these waits is the
+                // between these rounds. The difference between two halves of these waits is the
                 // spread of the machine.
                 let (mut late, mut hand) = (Duration::MAX, [Duration::MAX; 2]);
                 for round in 0..10 {
@@ -145,8 +145,9 @@ mod by_the_clock {
             let reads = spent(&|| assert_eq!(alone(&*tier, READS, 4096).len(), READS));
             let took = began.elapsed();
             assert!(took >= latency * READS as u32);
-            // The thread may be awake for 50 µs of each 2 ms. With the work of a debug build, it
-            // may use a tenth of the time. A thread that is always awake would use all of the time.
+            // The thread may be awake for 50 µs of each 2 ms. With the slow code of a debug build,
+            // it may use a tenth of the time. A thread that is always awake would use all of the
+            // time.
             let most = asleep[0].max(asleep[1]) * 4 + latency * READS as u32 / 10;
             let found = format!("{reads:?} of the core in {took:?}, {asleep:?} asleep");
             (reads < most, found)
@@ -187,7 +188,7 @@ fn a_device_is_shared_by_all_threads_that_read_from_it() {
 
 #[test]
 fn while_one_task_waits_for_a_device_others_run() {
-    // The latency is longer than all tasks need to submit their reads, even if another process has
+    // The latency is longer than all tasks take to submit their reads, even if another process has
     // the core for a while.
     let latency = Duration::from_millis(50);
     let model = DeviceModel {
@@ -215,8 +216,7 @@ fn while_one_task_waits_for_a_device_others_run() {
         task
     });
     thread.run_all(tasks.collect());
-    // If reads were in flight only one after the other, two reads would never wait at the same
-    // time.
+    // If reads were in flight one after the other, two reads would never wait at the same time.
     assert!(most.get() > 32, "{} reads waited at once", most.get());
     assert!(began.elapsed() >= latency * rounds as u32);
 }

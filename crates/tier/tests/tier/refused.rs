@@ -1,6 +1,6 @@
 //! Tests of system calls that a sandbox, a file system or an old kernel refuses. If there is an
-//! alternative, the operation uses it. Otherwise its error suggests a remedy. Each test has a
-//! thread of its own, and only the system calls of this thread are refused.
+//! alternative to the call, the operation uses it. Otherwise its error suggests a remedy. Each test
+//! has a thread of its own, and only the system calls of this thread are refused.
 
 use std::process::Command;
 
@@ -102,8 +102,8 @@ fn a_directory_that_cannot_be_synced_is_used_as_it_is_and_one_whose_sync_fails_i
     }
 }
 
-/// A child process reads the environment, since a process cannot change its own environment
-/// thread-safely.
+/// A child process reads the environment, because no process can safely change its own environment
+/// while it has threads.
 #[test]
 fn without_locks_it_is_said_what_to_do_and_one_process_may_go_on() {
     const NAME: &str = "refused::without_locks_it_is_said_what_to_do_and_one_process_may_go_on";
@@ -118,7 +118,7 @@ fn without_locks_it_is_said_what_to_do_and_one_process_may_go_on() {
             without(libc::SYS_flock, errno, || {
                 let guard = one.lock().unwrap();
                 one.check_held().unwrap();
-                // Within this process, the lock works like any other lock.
+                // Within this process, the lock works as usual.
                 assert!(matches!(other.lock(), Err(TierError::InUse { .. })));
                 drop(guard);
                 drop(other.lock().unwrap());

@@ -173,7 +173,7 @@ fn a_wait_that_is_dropped_leaves_the_socket_alone() {
             drop(reported);
             thread.readable(&here).await.unwrap();
         });
-        // After its wait is dropped, no part of the driver keeps the socket open. The peer soon
+        // After the wait is dropped, no part of the driver keeps the socket open. The peer soon
         // sees that the socket is closed, although this thread does no more work for it.
         let (here, mut there) = pair();
         thread.block_on(async {
@@ -285,7 +285,7 @@ fn a_hundred_sockets_at_once() {
         });
         let theirs = &pairs;
         let teller = Box::pin(async move {
-            // The waits are dropped in another order than they were made.
+            // The waits are dropped in another order than they began.
             for at in 0..100 {
                 let number = at * 37 % 100;
                 let bytes = (number as u64).to_le_bytes();
@@ -319,8 +319,7 @@ fn several_tasks_wait_for_one_socket() {
 fn what_cannot_be_watched_is_an_error() {
     for io in BOTH {
         let thread = Thread::local(io).unwrap();
-        // This descriptor only names a file. To poll(2) it looks like a descriptor that is not
-        // open.
+        // This descriptor only names a file. For poll(2) it is like a descriptor that is not open.
         let mut named = std::fs::File::options();
         let named = named.read(true).custom_flags(libc::O_PATH).open("/");
         let error = thread.block_on(thread.readable(&named.unwrap()));

@@ -160,8 +160,8 @@ fn a_volume_belongs_to_one_index() {
         let error = refused.unwrap_err();
         assert!(matches!(error, TierError::Taken { .. }), "{error}");
     };
-    // The first two calls use a part, and the primary volume, of another index as a part. The third
-    // call uses a part as the primary volume.
+    // The first two calls pass volumes of another index as a part: a part, then the primary volume.
+    // The third call passes a part as the primary volume.
     taken(&new(), &one, &new());
     taken(&new(), &home, &new());
     taken(&one, &new(), &new());

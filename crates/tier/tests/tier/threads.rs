@@ -233,8 +233,8 @@ fn where_the_ring_is_forbidden_the_pool_reads() {
     );
 }
 
-/// A separate process reads the environment, since a process cannot change its own environment
-/// thread-safely.
+/// A separate process reads the environment, because no process can safely change its own
+/// environment while it has threads.
 #[test]
 fn the_environment_overrides_auto_only() {
     const NAME: &str = "threads::the_environment_overrides_auto_only";
@@ -420,7 +420,7 @@ fn a_sleep_that_is_dropped_keeps_nobody() {
             })
             .await;
         }
-        // If the dropped sleeps still existed, one of them could be due by now.
+        // If the dropped sleeps still existed, one of them could end now.
         let near = Instant::now() + Duration::from_millis(5);
         {
             let mut sleep = pin!(thread.sleep_until(near));
@@ -471,7 +471,8 @@ fn one_that_sleeps_is_woken_from_another_thread() {
     assert!(start.elapsed() < Duration::from_secs(50));
 }
 
-/// Work that a pool owns. It counts its ended tasks in `done`, and reports its end to `ended`.
+/// Work that a pool owns. The work counts its ended tasks in `done`, and reports its end to
+/// `ended`.
 struct Owned {
     tier: FileTier,
     reads: u64,

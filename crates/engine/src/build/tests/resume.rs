@@ -213,7 +213,7 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
     let before = interrupted(&source, &options);
     let mut failed = 0;
     for start in [SimVolume::new(), before] {
-        // By default, each call fails in one way only, which differs from the way of the next call.
+        // By default, each call fails in only one way, and the next call fails in another way.
         let all = (0..).flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)));
         let some = |n: usize| slow() || n % 3 == n / 3 % 3;
         for (call, mishap) in all.enumerate().filter(|one| some(one.0)).map(|one| one.1) {

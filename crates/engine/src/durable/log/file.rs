@@ -76,8 +76,9 @@ impl LogFile {
     }
 }
 
-/// Creates a log file without records. The file is durable when the call returns. Header and marks
-/// are synced before the first record is written, so a torn start can be distinguished from damage.
+/// Creates a log file without records. The file is durable when the call returns. The header and
+/// the marks are synced before the first record is written, so a start that a crash has torn can be
+/// distinguished from damage.
 pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<LogFile, TierError> {
     let mut file = volume.create(&log_name(header.number))?;
     file.write_at(0, &header.encode_front())?;
@@ -221,8 +222,8 @@ pub(super) fn copy(
     }
 }
 
-/// Opens a log to continue it after its last record, at `end`. The mark of the log shows that it is
-/// durable up to `end`. The call writes nothing.
+/// Opens a log to continue it after its last record, at `end`. The mark of the log shows that the
+/// log is durable up to `end`. The call writes nothing.
 pub(super) fn go_on(volume: &dyn Volume, end: RecordPlace) -> Result<LogFile, TierError> {
     let name = log_name(end.log);
     let mut slot = 0;

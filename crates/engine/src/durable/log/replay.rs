@@ -51,7 +51,7 @@ pub(crate) struct NextLog {
     /// The position of the first replayed record that is not known to be durable. This record and
     /// all later records are written again.
     pub(crate) undurable: Option<RecordPlace>,
-    /// Whether the log that has these records may have rows.
+    /// Whether the log with the undurable records may have rows.
     pub(crate) rows: bool,
     /// The last log, if it can be continued. There are three conditions: the log is whole to its
     /// end, its mark shows that all of it is durable, and the record after its end is the next one
@@ -214,7 +214,8 @@ pub(crate) fn replay(
                 let goes_on = is_whole
                     && log.durable == Some(end)
                     && numbers.last() == Some(&end.log)
-                    // The marks of a log without records were written before its first sync.
+                    // A log without records may not be durable: its marks were written before its
+                    // first sync.
                     && end.sequence > first
                     && end.sequence == replayed.next.sequence;
                 let rows = log.header.rows;
@@ -425,8 +426,8 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
 /// Whether a crash during the creation of the file may have caused an unreadable header. In this
 /// case the file has no records.
 fn may_be_torn(front: &[u8], len: u64) -> bool {
-    // A log with marks has a longer start than a log without. The version shows whether a log has
-    // marks. It is written before any bytes that may be torn, unless no byte was written.
+    // A log with marks has a longer start than a log without marks. The version shows whether a log
+    // has marks. The version is in the first 16 bytes, which reach the disk together or not at all.
     let first = front.get(..16).unwrap_or_default();
     let is_marked = (2..=FORMAT_VERSION).any(|version| first.ends_with(&version.to_le_bytes()));
     len <= BLOCK as u64 || len <= FIRST_RECORD && (is_marked || first.iter().all(|&byte| byte == 0))

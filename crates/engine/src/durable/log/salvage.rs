@@ -2,8 +2,8 @@
 //!
 //! Each record has the number of its log, its offset and its sequence number. So a record can be
 //! recognised without the bytes before it. If a log has no header, it is searched from its first
-//! byte on. Superseded records are left out: a record of a log is valid only below the first
-//! sequence number of each later log.
+//! byte on. Superseded records are left out: a record of a log is valid only if its sequence number
+//! is below the first sequence number of each later log.
 
 use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{BLOCK, LogHeader, LogRecord, LogShape, RecordPlace};
@@ -96,9 +96,9 @@ struct Source {
     read: bool,
     /// The fault of the header or of the marks.
     fault: Option<String>,
-    /// The missing log before this log, with a message about the missing log.
+    /// The name of the log that is missing before this log, and a message about it.
     missing: Option<(String, String)>,
-    /// The sequence number from which the records of this log are superseded.
+    /// The sequence number from which on later logs supersede the records of this log.
     limit: Option<u64>,
 }
 
@@ -120,7 +120,7 @@ impl Source {
             limit: None,
         };
         let without_header = |first: &[u8]| {
-            // In every version of logs, these first bytes have no record.
+            // In every version of logs, these first bytes have no part of a record.
             let header = LogHeader::decode(first, number, &file).unwrap_or(LogHeader {
                 shape,
                 number,

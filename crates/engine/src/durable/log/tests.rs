@@ -25,7 +25,7 @@ fn shape() -> LogShape {
     LogShape::new(Element::U8, 600).unwrap()
 }
 
-/// Records with this id or a larger one have rows.
+/// Inserts with this id or a larger one have a row of attributes.
 const WITH_ROWS: u64 = 1_000_000;
 const ROW: &[u8] = b"what a vector has beside it";
 
@@ -243,7 +243,8 @@ fn crash_everywhere(
     for at in 0..whole.operations() - begin {
         let (volume, mut world) = (before.fork(), world.clone());
         volume.fail_after(at, Failure::Crash);
-        // The last operation may be the sync of a dropped log. Its failure is not reported.
+        // The last operation may be the sync of a dropped log. The failure of this sync is not
+        // reported.
         let _ = work(&volume, durability, &mut world, steps);
         assert!(volume.has_crashed());
         for seed in 0..4 {
@@ -326,7 +327,7 @@ fn a_log_is_one_that_earlier_readers_know_until_a_row_comes() {
     assert_eq!(versions(&volume), [2, 3]);
     let (found, replayed) = found(&volume, ORIGIN).unwrap();
     assert_eq!(found, [1, WITH_ROWS, WITH_ROWS + 1, 2]);
-    // If records are copied to another file, that file has the version of the file that had them.
+    // If a file gets copies of records, it has the format version of the file from which they come.
     drop(log);
     let log = start_next(&volume, &replayed.next, Durability::Always).unwrap();
     append(&log, 4).unwrap();
@@ -337,7 +338,7 @@ fn a_log_is_one_that_earlier_readers_know_until_a_row_comes() {
     append(&log, WITH_ROWS + 4).unwrap();
     assert_eq!(versions(&volume), [2, 3, 2, 3]);
     assert_eq!(ids(&volume).len(), 7);
-    // Before the failed sync, records with rows were in memory.
+    // The log writes records with rows again after the failed sync, so the new file may have rows.
     volume.fail_after(1, Failure::Io);
     append(&log, WITH_ROWS + 5).unwrap_err();
     volume.heal();
@@ -646,7 +647,8 @@ impl VolumeFile for SlowFile {
 fn threads_share_syncs_and_the_order_is_that_of_the_file() {
     const THREADS: u64 = 8;
     const EACH: u64 = 60;
-    // A sync lasts until all other threads have begun their next calls, even if they need long.
+    // A sync lasts until all other threads have begun their next calls, even if these threads need
+    // long.
     let slow = Slow::new(Duration::from_millis(1));
     let log = Log::start(
         Arc::new(slow.clone()),
@@ -1101,7 +1103,7 @@ fn damage_is_told_from_a_torn_end() {
         change(&volume, "log-000003", Some(cut), flip);
         let (ids, replayed) = found(&volume, ORIGIN).unwrap();
         assert_eq!(ids, Vec::from_iter(0..10));
-        // The next log replaces it.
+        // The next log replaces this log.
         assert_eq!((replayed.next.number, replayed.next.replaces), (3, true));
         let torn = replayed.torn.unwrap();
         assert_eq!(torn.file, "simulated volume/log-000003");
@@ -1109,8 +1111,8 @@ fn damage_is_told_from_a_torn_end() {
     }
 }
 
-/// Makes a log of a hundred records, each of a separate append. The log is closed as a process
-/// closes it.
+/// Makes a log of a hundred records, with one append for each record. Then drops the log, as a
+/// process does at its end.
 fn hundred(durability: Durability) -> SimVolume {
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, durability).unwrap();

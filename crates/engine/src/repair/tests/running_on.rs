@@ -98,8 +98,8 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             let several = touched.values().filter(|blocks| blocks.len() > 1).count();
             assert!(several > 0, "{dim}: {touched:?}");
             let mut tried = 0;
-            // By default, every third block and the last block are damaged. Each fifteenth block is
-            // one of them.
+            // By default, every third block and the last block are damaged. These blocks include
+            // the blocks that the test repairs.
             for block in (0..blocks).filter(|block| slow() || block % 3 == 1 || block + 1 == blocks)
             {
                 let what = format!("{dim}, {compression}: block {block} of {name}");

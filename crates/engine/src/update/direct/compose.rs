@@ -199,7 +199,7 @@ impl Vectors<'_> {
 mod tests {
     use super::*;
 
-    /// A composer for pages with a fixed maximum number of records, which is the first field.
+    /// A composer for pages with a fixed maximum number of records. The first field is this number.
     struct Few(usize, Vec<u32>);
 
     impl Composer for Few {

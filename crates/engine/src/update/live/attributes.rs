@@ -152,8 +152,8 @@ impl LiveIndex {
         let state = self.state();
         let inserted = state.overlay.inserted.read().clone();
         let overlay = Overlay {
-            // The other parts of the overlay can be read at an earlier timestamp. This set cannot,
-            // so it is copied.
+            // The other parts of the overlay can be read at an earlier timestamp. The set of
+            // inserted ids cannot, so it is copied.
             inserted: Arc::new(RwLock::new(inserted)),
             ..state.overlay.clone()
         };

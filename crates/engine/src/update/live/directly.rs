@@ -352,8 +352,8 @@ pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<L
     let left = direct.insert(records);
     let placed = |at: &usize| left.binary_search(at).is_err();
     for at in (0..records.len()).filter(placed) {
-        // The new vector is in the graph, so the old vector is deleted from memory. If the new
-        // vector waits in memory, it replaces the old vector later.
+        // The new vector is in the graph, so the old vector is deleted from memory. A new vector
+        // that waits in memory replaces the old vector later.
         let id = records[at].id();
         if replaced.contains(&id) {
             fresh.delete(id);

@@ -477,7 +477,7 @@ impl LiveIndex {
         beside: Option<String>,
     ) -> Result<BegunInsert, Error> {
         let rows = vectors.rows() as u64;
-        // The reservation can be dropped, since later automatic ids are larger. Another call may
+        // The reservation can end here, because later automatic ids are larger. Another call may
         // still give one of these ids to its own vector before this insert is recorded. In that
         // case, this insert fails.
         let (ids, reservation) = self.reserve_next(rows)?;

@@ -170,7 +170,7 @@ impl LiveIndex {
 
     /// Checks whether the copies in memory may grow by `rows` rows. The budget was charged for the
     /// copies when the index was opened. Later growth must fit into the memory that the plan left
-    /// unused. Each new row counts as the average size of a row in the copies. The pages that an
+    /// unused. Each new row is charged the average size of a row in the copies. The pages that an
     /// insert writes are known only after the insert. So the copies may exceed the limit by the
     /// writes of one batch.
     fn check_copies(&self, state: &State, rows: usize, budget: u64) -> Result<(), Error> {

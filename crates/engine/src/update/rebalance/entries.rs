@@ -10,8 +10,8 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::Vectors;
 use crate::stores::clusters::reader::ClusterReader;
 
-/// The approximate bytes of vectors that stay in memory, since a neighbouring cluster may be split
-/// next.
+/// The approximate bytes of vectors that stay in memory, because a neighbouring cluster may be
+/// split next.
 const KEPT: usize = 8 << 20;
 
 /// A vector in a cluster.
@@ -72,7 +72,7 @@ pub(super) struct Stored<'a> {
     /// The ids of dead records, each with a bound. The records of an id on nodes below the bound
     /// are dead.
     removed: &'a HashMap<u64, u32>,
-    /// The own vectors of some clusters, by cluster. They take about [`KEPT`] bytes.
+    /// The own vectors of some clusters, by cluster. These rows take about [`KEPT`] bytes.
     kept: HashMap<u32, Arc<Rows>>,
     kept_bytes: usize,
     numbers: Vec<u32>,

@@ -6,13 +6,13 @@
 //!   split into two. The limit is the maximum number of vectors that a build leaves in a cluster:
 //!   1.5 times the target. Balanced 2-means of these vectors gives two heads, and each member goes
 //!   to the nearer head. If all members are equally near to both heads, each cluster gets half of
-//!   them. If one half would be almost empty, the split is not made. If one half is almost empty
+//!   them. The split is not made if one half would be almost empty. If one half is almost empty
 //!   only because of the other heads around, the large half is not split again.
 //! - **Merge**: if a cluster that new vectors join has fewer vectors than an eighth of that limit,
 //!   the cluster is dissolved. Its vectors join the clusters into which a build would put them. A
 //!   merge needs the own clusters of vectors, and only replicated indexes store these.
 //! - **Reassign**: after a split, vectors are reassigned by the conditions that SPFresh shows to be
-//!   necessary. A vector of the split cluster moves to another cluster if the head of that cluster
+//!   necessary. A vector of the split cluster moves to a third cluster if the head of that cluster
 //!   is nearer than both new heads. A vector of a neighbouring cluster moves to a new head if the
 //!   new head is nearer than the old head and all other heads.
 //! - **Trim**: if a cluster is split, or has more members than a build leaves in a cluster, copies
@@ -57,8 +57,8 @@ const NEAREST: usize = 16;
 /// For indexes that do not store the own clusters of vectors: the number of members at which a
 /// cluster is examined, as a percentage of the mean number of members.
 const LOOK_AT: u64 = 150;
-/// If a cluster has less than the limit divided by `SMALL_PART`, it is merged. If a half of a split
-/// has less, this half counts as almost empty.
+/// A cluster is merged if its size is below the limit divided by `SMALL_PART`. A half of a split
+/// counts as almost empty if it has less than one in `SMALL_PART` of the cluster's members.
 const SMALL_PART: usize = 8;
 
 /// A new vector.

@@ -112,8 +112,8 @@ impl Needs {
         };
         let copies = facts.members.div_ceil(index.manifest().vectors.max(1));
         let replicas = u64::from(facts.replicas);
-        // The graph over the heads may be rebuilt while the old graph is in memory, with points of
-        // its own.
+        // The graph over the heads may be rebuilt while the old graph is in memory. Each graph has
+        // its own points.
         let head = row + 2 * space.point_bytes() as u64 + GRAPH + 2 * ALLOCATION;
         let heads = u64::from(stores.clusters()) * head;
         // The tables of clusters are in memory three times: in the present index, in the written

@@ -227,8 +227,9 @@ impl Writing<'_> {
         Ok((amended, vec![file]))
     }
 
-    /// Removes each segment in which at most half of the bytes are live, or with at most as many
-    /// live bytes as are to be written. Adds the clusters of their live posting lists to `wanted`.
+    /// Removes each segment whose live bytes are at most half of all its bytes, or at most as many
+    /// as the rebalance writes. Adds the clusters of the live posting lists in removed segments to
+    /// `wanted`.
     fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
         let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
             true => self.stores.place(cluster).bytes as u64,
@@ -262,8 +263,8 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes a file of new vectors. The file also gets the vectors of the last files before it, if
-    /// they have at most as many vectors.
+    /// Writes a file of new vectors. If the last earlier files have at most as many vectors, their
+    /// vectors move to this file too.
     fn members(
         &self,
         new: &[New],

@@ -51,7 +51,8 @@ impl Once<'_> {
         };
         stratann_tier::testing::refuse_threads_after(None);
         for _ in 0..2 {
-            // The call may have made some of its changes. The second call makes the others.
+            // The call may have made some of its changes. The second call makes the remaining
+            // changes.
             let again = match call {
                 Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                 Call::Delete(ids) => {

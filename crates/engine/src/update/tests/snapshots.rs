@@ -303,8 +303,8 @@ fn a_snapshot_is_whole_or_not_there_wherever_its_disk_fails() {
                     }
                 };
                 for copy in images {
-                    // The copy is complete, or it has no MANIFEST, and the next snapshot replaces
-                    // it.
+                    // Either the copy is complete, or it has no MANIFEST and the next snapshot
+                    // replaces it.
                     if copy.exists("MANIFEST").unwrap() {
                         whole(&copy, &what);
                         continue;

@@ -1,7 +1,6 @@
 //! The state of a compute server's connection to memory or storage. It records whether the server
-//! is connected, the time since then, and the reason if it is not connected. It also records the
-//! state of the index on the server. The health page reports this state, and the log reports its
-//! changes.
+//! is connected, since when, and the reason if it is not. It also records the server's state of the
+//! index. The health page shows this record, and the log reports its changes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,17 +30,16 @@ struct Known {
     outbox: Option<Arc<Outbox>>,
     /// The time since which the server is connected, or is not connected.
     since: Instant,
-    /// The reasons for the lost connection that were logged. The list is empty after the server has
-    /// sent a message.
+    /// The logged reasons why the connection was lost. The list is emptied when the server sends a
+    /// message.
     lost: Vec<String>,
     /// The last such reason without the server's name, for the health page.
     why: String,
-    /// The time at which this server requested a sign of life that has not arrived.
+    /// The time at which this compute server requested a sign of life that has not arrived.
     silent: Option<Instant>,
     /// Whether the missing sign of life was logged.
     told_silent: bool,
-    /// The time for which the server had been silent when a worker closed the connection for this
-    /// reason.
+    /// If a worker closed the connection because the server was silent: the length of that silence.
     given_up: Option<Duration>,
     /// The last request for a sign of life: its id, and the state that it named.
     question: (u64, u64),
@@ -79,7 +77,7 @@ pub(super) struct Standing {
 
 /// The time that a server has for a sign of life.
 pub(super) const SIGN: Duration = Duration::from_secs(1);
-/// The lane of requests that no worker sends. All workers have lower lanes.
+/// The lane in the ids of a contact's own requests. All workers have lower lanes.
 pub(super) const NO_LANE: u64 = 0xFFFF;
 
 impl Contact {
@@ -167,7 +165,7 @@ impl Contact {
     }
 
     /// Asks storage for its current description, and waits for the description until a deadline. If
-    /// it does not arrive, returns the last description, if there was one.
+    /// none arrives in time, returns the last description, if there was one.
     pub(super) fn described(&self, until: Instant) -> Option<Collection> {
         self.ask_description();
         let left = until.saturating_duration_since(Instant::now());
@@ -256,10 +254,9 @@ impl Contact {
         id & NO_LANE == NO_LANE
     }
 
-    /// Asks the server for a sign of life, and whether it serves a state. The request to the memory
-    /// server is for the low codes of no nodes. The request to storage is to rank no nodes, for a
-    /// row of an invalid length. A server without the state says so in its reply. No server has
-    /// state 0.
+    /// Asks the server for a sign of life, and whether it serves a state. A memory server gets a
+    /// request for the low codes of no nodes. Storage gets a request to rank no nodes, for a row of
+    /// an invalid length. A server without the state says so in its reply. No server has state 0.
     pub(super) fn ask(&self, state: u64) {
         let mut known = self.known();
         let waits = known.silent.is_some() && known.question.1 == state;

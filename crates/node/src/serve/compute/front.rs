@@ -89,8 +89,9 @@ impl<L: LowHalf> Front<L> {
             }
             let told = (0..more.min(shared.desks.len())).filter(|_| shared.summon());
             if more > 0 && told.count() == 0 {
-                // A worker without space sleeps until the earliest deadline that it knows. A change
-                // does not wait for the memory server.
+                // No worker has room for a search, so each sleeps until the earliest deadline that
+                // it knows. The new request may have an earlier deadline. A change needs no memory
+                // server, so a worker may have room for it.
                 let waiting = shared.waiting();
                 let (earliest, change) = (waiting.next_expiry(), waiting.has_change());
                 drop(waiting);

@@ -185,7 +185,7 @@ impl<L: LowHalf> ComputeServer<L> {
             let first = u64::from_le_bytes(stratann_tier::random().map_err(NodeError::Random)?);
             let (shelf, worker, begun) = (shelf.clone(), worker.clone(), AtomicU64::new(first));
             let begin = move || {
-                // These ids differ from all earlier ids.
+                // The ids of a new worker differ from all earlier ids.
                 let first = begun.fetch_add(1 << 40, Ordering::Relaxed);
                 Worker::new(shelf.clone(), worker.clone(), lane as u16, first)
             };
@@ -245,8 +245,8 @@ impl<L: LowHalf> ComputeServer<L> {
         self.workers.shared.shelf.low()
     }
 
-    /// Whether the server can answer, and its obstacle if it cannot. Asks the other servers for a
-    /// sign of life, and waits up to a second for their replies.
+    /// Whether the server can answer, and otherwise the obstacle. Asks the other servers for a sign
+    /// of life, and waits up to a second for their replies.
     pub fn readiness(&self) -> Readiness {
         self.workers.shared.asked_readiness()
     }

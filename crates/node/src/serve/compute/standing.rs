@@ -1,4 +1,4 @@
-//! Whether a compute server can answer, and its obstacle if it cannot.
+//! Whether a compute server can answer, and otherwise the obstacle.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -112,8 +112,8 @@ impl<L: LowHalf> Shared<L> {
         readiness
     }
 
-    /// Logs each change in whether the servers have the state of the low codes. If this server will
-    /// soon get new codes, the states may differ.
+    /// Logs when the servers begin or cease to have the state of the low codes. While this server
+    /// is fetching new codes, the states may differ.
     pub(super) fn compare(&self) {
         let now = Instant::now();
         let storage = self.contacts(Protocol::Storage, now);
@@ -173,8 +173,8 @@ fn other_index(own: u64, memory: &Contacts<'_>, storage: &Contacts<'_>) -> Optio
     let ((memory, at_memory), (storage, at_storage)) = (memory.first()?, storage.first()?);
     let (found, ranks) = (at_memory.said?, at_storage.said?);
     // If both servers have the same state, this server's low codes are older. A worker fetches the
-    // new codes, so no restart is needed. Before there are low codes, only the newest state of each
-    // server is known.
+    // new codes, so no restart is needed. Before this server has low codes, it knows only the
+    // newest state of each server.
     let lacks = own == 0 || ranks.of == own && !ranks.serves;
     (lacks && found.newest != ranks.newest).then(|| {
         format!(
@@ -247,8 +247,8 @@ mod tests {
     fn servers_that_agree_are_not_to_be_started_anew() {
         // Both servers have a newer state, and the new low codes are being fetched.
         assert_eq!(told(0xA, (false, 0xB), (false, 0xB)), None);
-        // There is no problem before a merge, nor after a merge while storage still has the earlier
-        // state.
+        // There is no problem before a merge. There is none after a merge either, while storage
+        // still has the earlier state.
         assert_eq!(told(0xA, (true, 0xA), (true, 0xA)), None);
         assert_eq!(told(0xA, (true, 0xA), (true, 0xB)), None);
         assert_eq!(told(0, (false, 0xB), (false, 0xB)), None);

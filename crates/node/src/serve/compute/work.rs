@@ -20,7 +20,7 @@ pub(super) struct Shared<L: LowHalf> {
     pub(super) shelf: Arc<Shelf<L>>,
     pub(super) waiting: Mutex<Waiting>,
     pub(super) desks: Vec<Desk>,
-    /// The worker to ask first for a search, if it has space.
+    /// The worker that is asked first to take the next search.
     pub(super) next_asked: AtomicUsize,
     pub(super) clients: Mutex<HashMap<u64, Arc<Outbox>>>,
     pub(super) answered: AtomicU64,
@@ -42,7 +42,7 @@ struct Lines {
     memory: Option<Arc<Outbox>>,
     storage: Option<Arc<Outbox>>,
     news: VecDeque<News>,
-    /// The connection on which a turn of the worker is counted that has not begun, if there is one.
+    /// The connection on which the worker's next turn is already counted, if there is one.
     expected: Option<Arc<Outbox>>,
     memory_frames: Vec<u8>,
     storage_frames: Vec<u8>,
@@ -111,7 +111,8 @@ impl<L: LowHalf> Shared<L> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a worker with space look for a search. Returns false if no worker has space.
+    /// Wakes a worker that has room for a search, to look for one. Returns false if no worker has
+    /// space.
     pub(super) fn summon(&self) -> bool {
         let first = self.next_asked.fetch_add(1, Ordering::Relaxed);
         let desks = (0..self.desks.len()).map(|at| &self.desks[(first + at) % self.desks.len()]);
@@ -125,8 +126,8 @@ impl<L: LowHalf> Shared<L> {
         found.is_some()
     }
 
-    /// Makes a worker look at the deadlines of waiting requests, since all workers may sleep
-    /// without space.
+    /// Wakes a worker to look at the deadlines of waiting requests, because all workers may sleep
+    /// without room for a search.
     pub(super) fn alarm(&self) {
         let at = self.next_asked.fetch_add(1, Ordering::Relaxed) % self.desks.len();
         self.desks[at].change(|mail| mail.look = true);
@@ -320,8 +321,8 @@ impl<L: LowHalf> Shared<L> {
     }
 }
 
-/// Passes frames to a worker, one by one. If the peer must not send a frame, its connection is
-/// closed.
+/// Passes frames to a worker, one by one. If the peer sends a frame that it must not send, the
+/// connection is closed.
 fn each(frames: &mut Vec<u8>, from: Option<&Outbox>, mut take: impl FnMut(&Frame<'_>) -> bool) {
     let mut at = 0;
     while let Ok(Some(frame)) = Frame::decode(&frames[at..]) {

@@ -2,8 +2,8 @@
 //! library is loaded when it is first used. So a program also runs where UCX is not installed, and
 //! reports the missing library only if UCX is requested.
 //!
-//! Each structure begins with a mask of the fields that are set; later versions only append fields.
-//! A test compares the structures with the header if the header is installed.
+//! Each structure begins with a mask of the fields that are set. Later versions of UCX only append
+//! fields. A test compares the structures with the header if the header is installed.
 
 use std::error::Error as _;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -113,8 +113,8 @@ pub(super) const MAP_FLAGS: u64 = 1 << 2;
 pub(super) const MAP_PROTECTION: u64 = 1 << 3;
 /// This process reads and writes. Other processes only read, if the transport can enforce that.
 pub(super) const PROTECTION_OTHERS_READ: c_uint = 1 | 1 << 1 | 1 << 8;
-/// The library allocates the memory. If possible, it is memory that other processes can read
-/// without the help of this process.
+/// The library allocates the memory. If possible, the library allocates memory that other processes
+/// can read without the help of this process.
 pub(super) const MAP_ALLOCATE: c_uint = 1 << 1;
 
 /// `ucp_mem_map_params_t`
@@ -252,8 +252,8 @@ fn load() -> Result<Functions, String> {
             .map_or_else(|| error.to_string(), ToString::to_string);
         format!("{LIBRARY} cannot be loaded ({why}). Install it (Debian: apt-get install libucx0)")
     };
-    // SAFETY: loading runs only the library's own initialisers: they read its settings and start
-    // nothing that waits for this thread.
+    // SAFETY: loading runs only the library's own initialisers. They read its settings, and start
+    // no work that waits for this thread.
     let library = unsafe { Library::new(LIBRARY) }.map_err(failed)?;
     let functions = Functions::of(&library).map_err(failed)?;
     // The library installs threads and hooks that cannot be undone, so it is never unloaded.
@@ -268,7 +268,7 @@ fn load() -> Result<Functions, String> {
     }
     if std::env::var_os("UCX_LOG_LEVEL").is_none() {
         // By default the library logs to standard output, which is for the results of this program.
-        // Failures are returned as errors in any case. If a version does not know this setting, it
+        // Failures are returned as errors in any case. A version that does not know this setting
         // continues to log. SAFETY: both strings are terminated by zero.
         let _ = unsafe {
             (functions.ucs_global_opts_set_value)(c"LOG_LEVEL".as_ptr(), c"fatal".as_ptr())

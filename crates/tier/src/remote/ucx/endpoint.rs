@@ -11,19 +11,19 @@ use super::{Worker, api};
 /// The maximum wait for the end of a connection, if the other side does not answer.
 const CLOSING: Duration = Duration::from_millis(500);
 
-/// A connection of a worker to another worker. It must be [closed](Self::close) before the worker
-/// is dropped, and dropped after the worker.
+/// A connection of a worker to another worker. The connection must be [closed](Self::close) before
+/// the worker is dropped, and dropped after the worker.
 pub(super) struct Endpoint {
     raw: api::Endpoint,
-    /// Whether UCX notices that the other side is gone.
+    /// Whether UCX notices when the other side is gone.
     notices: bool,
-    /// The reason why the endpoint failed; [`api::OK`] if it has not failed. The library may write
-    /// to it as long as the worker lives.
+    /// The reason why the endpoint failed; [`api::OK`] if it has not failed. While the worker
+    /// lives, the library may write here.
     failed: Arc<AtomicI8>,
 }
 
-/// The bytes of an address or a key from the other side, followed by zeros. UCX gets no length of
-/// these bytes. It uses lengths inside the bytes, which have one or two bytes each. If such a
+/// The bytes of an address or a key from the other side, followed by zeros. UCX is not told how
+/// many bytes there are. It relies on lengths of one or two bytes inside the bytes. If such a
 /// length is wrong, UCX reads beyond the end, into these zeros and not into other memory. The head
 /// of the module `ucx` says how far the bytes themselves are trusted.
 pub(super) fn padded(bytes: &[u8]) -> Vec<u8> {
@@ -41,8 +41,8 @@ extern "C" fn note(of: *mut c_void, _: api::Endpoint, status: api::Status) {
 }
 
 impl Endpoint {
-    /// Connects to another worker. If the transport can notice the end of the other side, this
-    /// detection is enabled.
+    /// Connects to another worker. If the transport can notice the end of the other side, UCX
+    /// watches for it.
     pub(super) fn new(worker: &Worker, address: &[u8]) -> Result<Endpoint, String> {
         let functions = worker.functions();
         let (address, failed) = (padded(address), Arc::new(AtomicI8::new(api::OK)));

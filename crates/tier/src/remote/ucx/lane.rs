@@ -31,8 +31,8 @@ pub(in crate::remote) struct Lane {
     connection: Connection,
     /// The files whose position was requested, by the tag of the request.
     reaching: HashMap<u64, u64>,
-    /// The reads that wait for the position of a file, by the file. A read has its offset in the
-    /// file.
+    /// For each file, the reads that wait for the position of the file. Each read has its offset in
+    /// the file.
     waiting: HashMap<u64, Vec<(u64, Asked)>>,
     running: Vec<Running>,
     /// Reads that completed at once.
@@ -40,11 +40,11 @@ pub(in crate::remote) struct Lane {
     failed: Option<Fault>,
 }
 
-/// The UCX part of a lane. Its drop closes the connection without waiting for the server, which may
-/// no longer exist.
+/// The UCX part of a lane. If it is dropped, the connection is closed without waiting for the
+/// server, which may no longer exist.
 struct Connection {
-    /// Declared before the endpoint, so that it is dropped first: until then, it may report
-    /// failures to the endpoint.
+    /// Declared before the endpoint, so that the worker is dropped first: until then, the worker
+    /// may report failures to the endpoint.
     worker: Worker,
     /// The server's address and the endpoint, after the server has sent its address.
     endpoint: Option<(Vec<u8>, Endpoint)>,
@@ -221,7 +221,7 @@ impl Lane {
         self.running.push(Running { request, asked });
     }
 
-    /// Fails a read that cannot be performed, and with it the connection.
+    /// Fails the connection, together with a read that cannot be performed.
     fn refuse(&mut self, asked: Asked, what: &str) {
         self.failed.get_or_insert(nonsense(what));
         let request = null_mut();

@@ -11,19 +11,19 @@
 //!   TCP: Target, a thread of the server, answers
 //! ```
 //!
-//! Greetings use TCP as usual. TCP also carries the opening and putting of files, and reads with
-//! one request at a time. Only the reads of searches go through UCX. The TCP connection stays open
-//! beside UCX. When the TCP connection ends, the server closes the files, and all reads fail at
-//! once, even if UCX has not noticed that no answer will come.
+//! Greetings use TCP as usual. TCP also carries the opening of files, writes of files, and reads
+//! that request one range at a time. Only the reads of searches go through UCX. The TCP connection
+//! stays open beside UCX. When the TCP connection ends, the server closes the files, and all reads
+//! fail at once, even if UCX has not noticed that no answer will come.
 //!
 //! `target.rs` is the server's side, and `lane.rs` is the client's. `endpoint.rs` is a connection
 //! to another process, and `api.rs` declares the used part of the library. Servers of DistVS
 //! exchange messages that the other side must answer. For these, `stream.rs` carries bytes in both
 //! directions.
 //!
-//! **UCX has no authentication.** If a network card performs the reads, any process that has a key
-//! (32 bits) can read the memory of that key. So UCX, like RDMA, is for machines that trust each
-//! other. If the server is on loopback, both sides use only the loopback device, unless
+//! **UCX has no authentication.** If a network card performs the reads, any process that has the
+//! key of a piece of memory (32 bits) can read that memory. So UCX, like RDMA, is for machines that
+//! trust each other. If the server is on loopback, both sides use only the loopback device, unless
 //! `UCX_NET_DEVICES` names other devices.
 //!
 //! The address and the keys of a server of files are passed to UCX unchanged, but only after the
@@ -31,10 +31,10 @@
 //! and pages have checksums. Between servers of DistVS, both addresses are sealed with the secret
 //! (`stream.rs`).
 //!
-//! **TCP needs an explicit setting.** Over TCP, UCX encrypts nothing, and accepts bytes from any
-//! process that reaches the port that it chose. UCX emulates one-sided reads there. So any process
-//! that reaches the port can read *all* memory of the server. If a client is killed while an answer
-//! is in transit, UCX 1.13 ends the *server* (`ucs_fatal` in `ucp_request_send`: "unexpected error:
+//! **TCP needs an explicit setting.** Over TCP, UCX encrypts nothing, emulates one-sided reads, and
+//! accepts bytes from any process that reaches the port that UCX chose. So any process that reaches
+//! the port can read *all* memory of the server. If a client is killed while an answer is in
+//! transit, UCX 1.13 ends the *server* (`ucs_fatal` in `ucp_request_send`: "unexpected error:
 //! Endpoint timeout"; the setting `PROTO_ENABLE` changes nothing). So TCP is excluded from UCX's
 //! choices, unless `UCX_TLS` in the environment names transports. Such a setting is for trials
 //! without an RDMA card.
@@ -72,7 +72,7 @@ enum Use {
     Streams,
 }
 
-/// Warns in the log if UCX was told to use TCP, with the consequences.
+/// If UCX was told to use TCP, warns in the log of the consequences.
 fn warn_of_tcp(what: &str) {
     // If the variable is not set, TCP is excluded (`Context::new`).
     let transports = std::env::var_os("UCX_TLS").unwrap_or_default();
@@ -85,7 +85,7 @@ fn warn_of_tcp(what: &str) {
 /// Whether UCX uses TCP with this list of transports. Its functions do not report it (1.13).
 fn lets_tcp_in(transports: &str) -> bool {
     let has = |list: &str, names: &[&str]| {
-        // A name that begins with `\` means this transport, and not a group of transports.
+        // A name that begins with `\` means one transport, and not a group of transports.
         let mut all = list.split(',').map(|name| name.trim_start_matches('\\'));
         all.any(|name| names.contains(&name))
     };
@@ -158,9 +158,9 @@ impl Context {
         Ok(Arc::new(Context { functions, raw }))
     }
 
-    /// The shared context of all clients of servers on this machine, or of servers elsewhere. For
-    /// streams, the servers share it too. If it cannot be created, the next caller tries again,
-    /// since a card may be available by then.
+    /// The shared context for servers on this machine, or for servers elsewhere. For streams,
+    /// clients and servers share it. If the context cannot be created, the next caller tries again,
+    /// because a card may be available by then.
     fn shared(of: Use, loopback: bool) -> Result<Arc<Context>, String> {
         static SHARED: [Mutex<Option<Arc<Context>>>; 4] = [const { Mutex::new(None) }; 4];
         let shared = &SHARED[2 * of as usize + usize::from(loopback)];
@@ -174,7 +174,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: workers and regions hold a reference to the context, so there are none any more.
+        // SAFETY: workers and regions have a reference to the context, so none of them exists any
+        // more.
         unsafe { (self.functions.ucp_cleanup)(self.raw) };
     }
 }
@@ -221,10 +222,11 @@ impl Worker {
         self.context.functions
     }
 
-    /// Advances pending work. The result is `false` if there was none.
+    /// Advances pending work. The result is `false` if no work was pending.
     fn progress(&self) -> bool {
-        // SAFETY: the worker lives. It is not `Send`, and a stream, which is, locks it, so no other
-        // thread uses it now. Its one callback only stores a number (`endpoint.rs`).
+        // SAFETY: the worker lives. The worker is not `Send`. A stream is `Send`, and locks its
+        // worker. So no other thread uses the worker now. The only callback of the worker stores a
+        // number (`endpoint.rs`).
         unsafe { (self.functions().ucp_worker_progress)(self.raw) != 0 }
     }
 

@@ -10,29 +10,30 @@
 //!   arrives <─────────────────────────── UCX ───── HELLO
 //! ```
 //!
-//! **UCX aborts a process that passes it bytes that are no address.** So an address comes with a
-//! proof, keyed with the secret and the nonces of the greetings ([`Seal`]). Only a side that knows
-//! the secret, and only in this conversation, can make the other side pass bytes to UCX. A worker
-//! takes descriptors and megabytes, so a server creates one only after the client has sent its
-//! address.
+//! **UCX aborts a process that passes invalid bytes to UCX as an address.** So an address comes
+//! with a proof, keyed with the secret and the nonces of the greetings ([`Seal`]). So only a side
+//! that knows the secret can make the other side pass bytes to UCX, and only in this conversation.
+//! A worker takes descriptors and megabytes, so a server creates one only after the client has sent
+//! its address.
 //!
 //! ```text
 //!   0 bytes of the address u32   4 the address, then zeros   REACH proof [32]   in all REACH + 32
 //! ```
 //!
-//! After this setup, all bytes go through UCX. The TCP connection stays open without traffic. Its
-//! end is the end of the stream, however a process ends, and even if the UCX transport does not
-//! notice that end. So any thread can end a stream by its socket.
+//! After this setup, all bytes go through UCX. The TCP connection stays open without traffic. The
+//! end of the TCP connection is the end of the stream, however a process ends, and even if the UCX
+//! transport does not notice. So any thread can end a stream by ending its socket.
 //!
 //! Each stream has a worker on each side. Both directions lock the worker for one call of the
 //! library at a time, and no thread keeps the lock while it sleeps. If a reader finds no bytes, it
-//! arms the worker's descriptor and sleeps until the descriptor is readable. A writer may meanwhile
-//! process network events that the sleeping reader needs. Then the writer rings an eventfd.
+//! arms the worker's descriptor and sleeps until the descriptor is readable. Meanwhile a writer may
+//! process a network event that the sleeping reader needs. Then the writer signals an eventfd, to
+//! wake the reader.
 //!
-//! Written bytes are copied. One piece is in transit at a time, and the next piece waits for it. So
-//! if a side does not read, the other side's writes wait when the network is full. Only bytes that
-//! arrive while this side waits to write are kept in memory. If a side ends the stream, the bytes
-//! that it wrote last may be lost.
+//! Written bytes are copied. One piece is in transit at a time, and the next piece waits until it
+//! has been sent. So if a side does not read, the other side's writes wait when the network is
+//! full. Bytes that arrive while this side waits to write are stored in memory; all later bytes
+//! wait in the network. If a side ends the stream, the bytes that it wrote last may be lost.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -59,11 +60,11 @@ const LEAST_ADDRESS: usize = 1 + 8 + 1;
 const PIECE: usize = 64 << 10;
 /// The first bytes through UCX.
 const HELLO: &[u8; 16] = b"STRATANN UCX 1.\n";
-/// The longest sleep of a waiting thread that may get no event. A transport that cannot send now
-/// may not report when it can.
+/// The longest sleep of a waiting thread that no event may wake: if a transport cannot send now, it
+/// may not report when it can send again.
 const NAP: Duration = Duration::from_micros(100);
-/// The longest sleep of a writer that an event should wake. The reader may have processed that
-/// event.
+/// The longest sleep of a writer that waits for an event, because the reader may have processed
+/// that event already.
 const DOZE: Duration = Duration::from_millis(1);
 
 /// The error of a stream that UCX reports as ended.
@@ -100,8 +101,8 @@ impl Streams {
         }
     }
 
-    /// Like [`new`](Self::new), for a server. The call warns in the log about settings that are for
-    /// trials only.
+    /// Like [`new`](Self::new), for a server. Settings that are for trials only cause a warning in
+    /// the log.
     ///
     /// # Errors
     /// The call fails as [`new`](Self::new) does.
@@ -274,8 +275,8 @@ struct Inside {
     sleeps: bool,
 }
 
-// SAFETY: it owns its worker, and its pointers belong to that worker, which is made for use by one
-// thread at a time, of any thread (`api::SERIALIZED`).
+// SAFETY: this value owns its worker, and its pointers belong to the worker. UCX lets any one
+// thread at a time use the worker (`api::SERIALIZED`).
 unsafe impl Send for Inside {}
 
 /// Bytes that have arrived and were not all read. They belong to the library until they are
@@ -291,7 +292,7 @@ impl Inside {
     fn next(&self) -> io::Result<Option<Came>> {
         let functions = self.worker.functions();
         let mut len = 0;
-        // SAFETY: the endpoint is this worker's, which lives; a number to write to.
+        // SAFETY: the endpoint belongs to this worker, which lives, and `len` may be written to.
         let start = unsafe { (functions.ucp_stream_recv_data_nb)(self.endpoint.raw(), &mut len) };
         if let Some(status) = api::error_of(start) {
             return Err(broken(format!("UCX: {}", functions.text(status))));
@@ -333,8 +334,8 @@ impl Inside {
         unsafe { (functions.ucp_stream_data_release)(self.endpoint.raw(), start) };
     }
 
-    /// Like [`take`](Self::take), but also processes network events. It stops as soon as there are
-    /// bytes, so that later bytes wait in the network.
+    /// Like [`take`](Self::take), but also processes network events. The call stops as soon as
+    /// there are bytes, so that later bytes wait in the network.
     fn receive(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             let taken = self.take(out)?;
@@ -367,7 +368,7 @@ impl Inside {
         self.endpoint.check(&self.worker).map_err(broken)
     }
 
-    /// Sends bytes, if the last piece has been sent. Returns how many were taken.
+    /// Sends bytes, if the last piece has been sent. Returns the number of bytes that were taken.
     fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.check()?;
         let functions = self.worker.functions();
@@ -404,7 +405,7 @@ impl Drop for Inside {
         if let Some(came) = self.came.take() {
             self.release(came);
         }
-        // A piece in transit ends with the worker.
+        // The worker's end also ends a piece in transit.
         self.endpoint.close(&self.worker);
     }
 }
@@ -457,7 +458,7 @@ impl Line {
             self.look();
         }
         if bell {
-            // If there is a new reason to wake, the bell is rung again.
+            // For a new reason to wake, the bell is signalled again.
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         }
         Ok(())
@@ -468,9 +469,9 @@ impl Line {
         unsafe { BorrowedFd::borrow_raw(self.wakes) }
     }
 
-    /// Sleeps until there may be something to do, for `left` at the longest. `busy` is the result
-    /// of the previous call. The result is true if the worker had a pending event, so that its
-    /// descriptor could not be armed.
+    /// Sleeps until there may be bytes or space, for `left` at the longest. `busy` is the result of
+    /// the previous call. The result is true if the worker's descriptor could not be armed because
+    /// the worker had a pending event.
     fn wait(
         &self,
         mut inside: MutexGuard<'_, Inside>,
@@ -499,12 +500,12 @@ impl Line {
             let mut inside = self.inside();
             inside.sleeps = false;
             let got = inside.receive(out)?;
-            // Bytes that arrived before the end are read before it.
+            // Bytes that arrived before the end of the stream are read before the end is reported.
             if got > 0 || out.is_empty() || over {
                 return Ok(got);
             }
-            // If a piece cannot be sent, that is reported here as well, since perhaps no thread
-            // writes.
+            // If a piece cannot be sent, this read reports the failure too, because perhaps no
+            // thread writes.
             let sent = inside.is_sent().map(|_| ());
             if let Err(error) = sent.and_then(|()| inside.check()) {
                 drop(inside);
@@ -537,7 +538,7 @@ impl Line {
             if inside.is_sent()? {
                 let count = inside.send(bytes)?;
                 if inside.sending.is_some() {
-                    // The reader advances the piece.
+                    // The woken reader advances the piece.
                     self.wake(inside);
                 }
                 return Ok(count);
@@ -638,7 +639,8 @@ impl UcxWriter {
 }
 
 impl AsFd for UcxStream {
-    /// A descriptor that becomes readable when bytes arrive, after a read has found none.
+    /// A descriptor. If a read has found no bytes, the descriptor becomes readable when bytes
+    /// arrive.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.reader.line.wakes()
     }

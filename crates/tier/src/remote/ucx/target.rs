@@ -22,7 +22,7 @@ const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
-/// The time for which memory stays allocated after its last reader has ended. It is several times
+/// The time for which memory stays allocated after its last reader has ended. This is several times
 /// the longest wait of a client for an answer, so a read in transit still finds the memory.
 const RETIRED: Duration = Server::PATIENCE.saturating_mul(3);
 
@@ -63,7 +63,8 @@ fn failed(reason: String) -> TierError {
 }
 
 impl Target {
-    /// Starts the thread. If `loopback` is set, only processes on this machine can reach it.
+    /// Starts the thread. If `loopback` is set, only processes on this machine can reach the
+    /// thread.
     ///
     /// # Errors
     /// The call returns [`TierError::Unsupported`] if there is no library, it finds no device to
@@ -189,7 +190,7 @@ impl Target {
         Ok(bytes)
     }
 
-    /// Keeps the memory of a client that has ended until none of its reads can be in transit.
+    /// Keeps the memory that an ended client used, until none of its reads can be in transit.
     pub fn retire(&self, what: impl IntoIterator<Item = Kept>) {
         let until = Instant::now() + RETIRED;
         let all = what.into_iter().map(|what| (until, what));
@@ -197,7 +198,7 @@ impl Target {
     }
 }
 
-/// Answers reads until it is stopped.
+/// Answers reads until `stop` is set.
 fn answer(worker: &Worker, shared: &Shared) {
     while !shared.stop.load(Ordering::SeqCst) {
         while worker.progress() {}
@@ -232,8 +233,8 @@ impl Drop for Target {
 }
 
 /// Memory that clients can read. Clients must not write to it, although some transports would allow
-/// that. If a process does so, bytes change while they are read, as in any shared memory, and the
-/// checksums of pages detect it.
+/// that. If a process writes nevertheless, bytes change while they are read, as in any shared
+/// memory, and the checksums of pages detect the change.
 pub struct Region {
     context: Arc<Context>,
     memory: api::Memory,

@@ -119,7 +119,8 @@ fn crash(inodes: &mut [Arc<Inode>], disk: usize, mode: Crash, random: &mut Rando
     }
 }
 
-/// Applies a write up to some sector. The length of the file may survive without its bytes.
+/// Applies a write up to some sector. The new length of the file may survive although the bytes do
+/// not.
 fn tear(bytes: &mut Vec<u8>, change: &Change, random: &mut Random) {
     let Change::Write { offset, bytes: new } = change else {
         return;

@@ -1,4 +1,4 @@
-//! A failure of a single operation of any kind. The operations before and after it work. Tests make
+//! A failure of a single operation of any kind. The operations before and after it work. Tests let
 //! each operation of their work fail in turn.
 
 use std::io;
@@ -60,7 +60,7 @@ impl Mishap {
     /// All kinds of failures.
     pub const ALL: [Mishap; 3] = [Mishap::Undone, Mishap::Done, Mishap::NoRoom];
 
-    /// The error code of the operating system.
+    /// The error code with which the operating system reports this failure of an operation.
     fn code(self, operation: Operation) -> i32 {
         use Operation::{Len, List, Lock, Open, OpenTier, Read, TierRead};
         match (self, operation) {
@@ -86,15 +86,15 @@ pub(super) struct Trip {
 /// The outcome of an operation.
 pub(super) enum Verdict {
     Done,
-    /// The operation fails, but its change is made, or may be found after a crash.
+    /// The operation returns an error, but its change is made, or may be found after a crash.
     Fails(TierError),
 }
 
 impl State {
-    /// Counts an operation of any kind, and makes it fail if it is the selected operation.
+    /// Counts an operation of any kind, and lets it fail if it is the selected operation.
     ///
-    /// `Err` means that the operation has no effect. `Fails` means that it is performed
-    /// nevertheless.
+    /// `Err` means that the operation has no effect. `Fails` means that the operation is performed
+    /// and returns an error.
     pub(super) fn call(
         &mut self,
         operation: Operation,
@@ -128,7 +128,7 @@ impl State {
         }
     }
 
-    /// Like [`call`](State::call), for an operation without a change.
+    /// Like [`call`](State::call), for an operation that changes nothing.
     pub(super) fn look(
         &mut self,
         operation: Operation,
@@ -185,8 +185,8 @@ impl SimVolume {
         state.tripped.clone()
     }
 
-    /// Sets whether a failed sync discards the changes that it should have made durable, for files
-    /// and for names. Linux discards them: it marks the dirty pages as clean. Then reads still
+    /// Sets whether a failed sync of files, or of names, discards the changes that it should have
+    /// made durable. Linux discards them: it marks the dirty pages as clean. Then reads still
     /// return the written bytes, and a later sync succeeds, but a crash loses these bytes. By
     /// default a later sync makes the changes durable.
     pub fn discard_failed_syncs(&self, files: bool, names: bool) {
