@@ -382,11 +382,16 @@ class Program:
         report.step(self.label, began)
 
 
+def optimised(release):
+    """The options of cargo for tests that are optimised as releases are."""
+    return ["--profile", "slow"] if release else []
+
+
 def built(release):
     """Compiles all programs of tests, and returns them; `None` if that failed."""
     command = ["cargo", "test", "--no-run", "--locked", *PACKAGES, "--message-format=json-render-diagnostics"]
     made = subprocess.run(
-        command + (["--release"] if release else []), cwd=ROOT, stdout=subprocess.PIPE, stderr=None, text=True
+        command + optimised(release), cwd=ROOT, stdout=subprocess.PIPE, stderr=None, text=True
     )
     if made.returncode:
         return None
@@ -436,7 +441,7 @@ def rust(report, release, memory):
 
 def examples(report, release):
     """Runs the examples in the documentation, which only cargo can run."""
-    command = ["cargo", "test", "--doc", "--locked", *PACKAGES, *(["--release"] if release else [])]
+    command = ["cargo", "test", "--doc", "--locked", *PACKAGES, *optimised(release)]
     print("\n--- examples in the documentation", flush=True)
     began = time.monotonic()
     status, output = run(command + ["--no-fail-fast"])

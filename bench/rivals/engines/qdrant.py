@@ -8,7 +8,7 @@ METRICS = {"l2": "Euclid", "cosine": "Cosine", "ip": "Dot"}
 
 
 class Qdrant(Engine):
-    title, package, files = "Qdrant Edge, int8, ranked again", "qdrant-edge-py", "qdrant"
+    title, package, files = "Qdrant Edge, int8, re-ranked", "qdrant-edge-py", "qdrant"
     on_storage = True
 
     def prepare(self):

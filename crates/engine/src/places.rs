@@ -605,7 +605,7 @@ impl State<'_> {
                         "copies on the memory server {} are only for searches",
                         remote.address
                     ),
-                    "Change the index without this place",
+                    "Leave this place out when you change the index",
                 ));
             }
             PlaceTier::Remote(remote) => {

@@ -139,9 +139,7 @@ pub enum TierError {
         found: String,
     },
     /// The place is no longer the directory or file that was opened.
-    #[error(
-        "{place}: {what}; this handle writes nothing more. Close this handle, then open the index again"
-    )]
+    #[error("{place}: {what}; nothing more is written to it. Close the index, then open it again")]
     Replaced {
         /// The directory's path.
         place: String,

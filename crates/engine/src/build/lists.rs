@@ -66,8 +66,9 @@ impl ExpectedLists {
     ) -> Result<Self, Error> {
         let rows = source.rows();
         let sampled = SAMPLED.min(SAMPLED_BYTES / source.row_bytes().max(1));
-        // A graph needs memory for rows, points and lists. Points and lists need about as much
-        // memory as the rows, or more.
+        // The build of a graph needs memory for the rows, for their copies in the space where the
+        // build compares them (`Points`), and for the lists. The copies and the lists need about as
+        // much memory as the rows, or more.
         let takes = 4 * (sampled * (source.row_bytes() + 8 * DEGREE)) as u64;
         // In input order, the neighbours of a node may have any numbers.
         let is_ordered = options.order.unwrap_or(options.preset.order) == Order::Locality;

@@ -449,7 +449,7 @@ fn read_array(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
         return Err(field("the shape", shape, reason, remedy));
     };
     if found.fortran_order {
-        let reason = "the ids of a query must follow each other";
+        let reason = "the file must have all ids of one query, then all ids of the next (C order)";
         let remedy = "Save numpy.ascontiguousarray(array)";
         return Err(field("fortran_order", "True".to_owned(), reason, remedy));
     }

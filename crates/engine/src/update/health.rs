@@ -117,7 +117,7 @@ impl Health {
     /// Stops changes because the path no longer has the directory and the manifest of this handle.
     pub(crate) fn replaced(&self, what: &str) {
         self.halt(format!(
-            "{what}, so the path no longer has the index that this handle opened; this handle writes nothing more there"
+            "{what}, so the path no longer has the index that was opened; nothing more is written there"
         ));
     }
 

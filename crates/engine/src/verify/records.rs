@@ -366,9 +366,7 @@ impl Records<'_> {
                     let place = NodeAt { file, offset, node };
                     check.node_problem(
                         place,
-                        format_args!(
-                            "has a record that does not continue on the next page: {error}"
-                        ),
+                        format_args!("has a record whose end is missing on the next page: {error}"),
                     );
                     continue;
                 }

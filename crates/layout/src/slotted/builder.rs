@@ -50,8 +50,8 @@ impl Extent {
         }
     }
 
-    /// The widths in bytes: of a list's length, of a vector's length, and of an id if there are
-    /// ids.
+    /// The bytes that a record takes for each of three numbers: the size of its list, the size of
+    /// its encoded vector, and its id. The last is 0 without ids.
     fn widths(&self, ids: bool) -> (usize, usize, usize) {
         let range = self.ids.1 - self.ids.0;
         let id = if !ids || self.consecutive {

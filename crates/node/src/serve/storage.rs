@@ -85,7 +85,7 @@ fn make<R: Ranker>(ranker: &R, changes: &Receiver<Change>, lines: &Lines, over: 
             // After a panic in `tidy`, changes continue.
             if catch_unwind(AssertUnwindSafe(|| ranker.tidy(all_by))).is_err() {
                 tracing::error!(
-                    "a panic ended the removal of states that no server needs (the message is on standard error). The server tries again, and changes continue"
+                    "a panic ended the release of old checkpoints that no server uses (see standard error for its message). This server will try again. Inserts and deletes still work"
                 );
             }
             tidied = Instant::now();

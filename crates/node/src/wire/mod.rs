@@ -45,7 +45,8 @@
 //! - 5 begin continues with: bytes of the missing nodes u32, bytes of the row u32, missing nodes,
 //!   the query's row, scored nodes.
 //! - 11 ranked: *dead* is the number of nodes that are deleted or replaced.
-//! - 12 search: a length of the high list (D_high) or a beam of 0 stands for the server's default.
+//! - 12 search: if D_high (the length of the high list) is 0, the server's default applies. A beam
+//!   of 0 means the default beam.
 //! - 15 met is sent instead of lists after a look, and after a begin with missing nodes. 19 look is
 //!   sent instead of refine if low codes are offloaded. In 19 look, the u32 after the step is the
 //!   number of bytes of the missing nodes.

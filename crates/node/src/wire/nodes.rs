@@ -64,8 +64,8 @@ impl Scored<'_> {
         out.extend(self.estimates);
     }
 
-    /// Replaces the content of `nodes` with the set: at most [`MOST_NODES`], ascending, all below
-    /// `end`. An estimate may be any f32, even NaN.
+    /// Decodes these node numbers into `nodes`, and drops its earlier content. There are at most
+    /// [`MOST_NODES`] numbers. They ascend, and each is below `end`. An estimate may be any f32, even NaN.
     ///
     /// # Errors
     /// The bytes are no such set, or nodes and estimates differ in number.
@@ -91,8 +91,8 @@ impl Scored<'_> {
 }
 
 impl Nodes<'_> {
-    /// Replaces the content of `nodes` with the set: at most [`MOST_NODES`], ascending, all below
-    /// `end`.
+    /// Decodes these node numbers into `nodes`, and drops its earlier content. There are at most
+    /// [`MOST_NODES`] numbers. They ascend, and each is below `end`.
     ///
     /// # Errors
     /// The bytes are no such set.

@@ -76,8 +76,8 @@ impl Records {
         Ok(())
     }
 
-    /// Puts the record at a position onto the page of a composer. Returns `false` if the record
-    /// does not fit.
+    /// Appends record number `at` of this buffer to the page that `composer` fills. Returns `false`
+    /// if the record does not fit.
     pub(super) fn put(&self, at: usize, composer: &mut impl Composer) -> bool {
         let RecordSpan {
             node,

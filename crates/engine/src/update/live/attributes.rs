@@ -242,7 +242,7 @@ impl LiveIndex {
         self.reading(|reading| reading.scroll(filter, after, limit))
     }
 
-    /// Returns the ids of vectors that match a filter, in ascending order, without attributes. The
+    /// Returns only the ids, not the attributes, of vectors that match a filter. Ids ascend. The
     /// result has the first `limit` matching ids above `after`, or fewer if fewer match. All ids
     /// are read at one timestamp.
     ///

@@ -49,7 +49,8 @@ struct Lines {
 }
 
 impl Lines {
-    /// Moves the input from a desk to this value. Returns false if the worker has to end.
+    /// Takes the input that other threads left for this worker on its [`Desk`], and adds it to
+    /// these lines. Returns false if the worker has to end.
     fn take(&mut self, desk: &Desk) -> bool {
         let mut mail = desk.mail();
         if mail.over {

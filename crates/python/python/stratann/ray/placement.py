@@ -26,7 +26,7 @@ AGAIN = 0.25
 """The pause before a group calls an unavailable actor again, in seconds."""
 
 NAMED = 8
-"""The maximum number of members of a group that a message names."""
+"""A message names at most this many members of a group of actors."""
 
 
 class ActorsError(StratannError):

@@ -1,5 +1,5 @@
-//! Damages inline indexes after direct inserts. Pages are in place, or in the journal of the last
-//! checkpoint.
+//! Damages inline indexes after direct inserts. Some pages are in the journal of the last
+//! checkpoint too, and repair can read them there.
 
 use stratann_layout::header::stored_checksum;
 use stratann_layout::{InlineBuilder, InlineShape, InlineView, JournalFile, stream};
