@@ -65,7 +65,8 @@ impl Scored<'_> {
     }
 
     /// Decodes these node numbers into `nodes`, and drops its earlier content. There are at most
-    /// [`MOST_NODES`] numbers. They ascend, and each is below `end`. An estimate may be any f32, even NaN.
+    /// [`MOST_NODES`] numbers. They ascend, and each is below `end`. An
+    /// estimate may be any f32, even NaN.
     ///
     /// # Errors
     /// The bytes are no such set, or nodes and estimates differ in number.

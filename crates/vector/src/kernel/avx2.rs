@@ -144,8 +144,8 @@ impl Lanes for Avx2 {
                     _mm256_add_epi32(lanes, _mm256_set1_epi32(8)),
                 ),
             ];
-            // If a lane's distance is not the least, its index becomes all ones, the largest unsigned
-            // number. So the minimum of the indices is the first lane with the least distance.
+            // If a lane's distance is not the least, its index becomes all ones, the largest
+            // unsigned number. So the minimum of the indices is the first lane with the least distance.
             let other = [
                 _mm256_castps_si256(_mm256_cmp_ps::<_CMP_NEQ_UQ>(
                     least[0],
