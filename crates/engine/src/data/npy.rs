@@ -636,7 +636,7 @@ mod tests {
         };
         let text = of([1.0, 2.0, 3.0, 4.0, -1e300, 6.0]).unwrap_err();
         assert!(
-            text.contains("row 1, column 1 is -1e300, for which float32 has no number"),
+            text.contains("row 1, column 1 is -1e300, which float32 cannot represent"),
             "{text}"
         );
         // A check of the rows finds NaN and infinity. Numbers that are too small become zero.

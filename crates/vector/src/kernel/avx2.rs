@@ -145,7 +145,8 @@ impl Lanes for Avx2 {
                 ),
             ];
             // If a lane's distance is not the least, its index becomes all ones, the largest
-            // unsigned number. So the minimum of the indices is the first lane with the least distance.
+            // unsigned number. So the minimum of the indices is the first lane with the least
+            // distance.
             let other = [
                 _mm256_castps_si256(_mm256_cmp_ps::<_CMP_NEQ_UQ>(
                     least[0],
