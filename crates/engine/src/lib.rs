@@ -76,15 +76,14 @@ pub use build::{
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
 pub use data::{
-    Cleared, DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, Outline,
-    RowSource, RowTable, VectorFile, VectorSource, brute_force, check_brute_force,
+    Cleared, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, Outline, RowSource,
+    RowTable, VectorFile, VectorSource, brute_force, check_brute_force,
 };
 pub use durable::Durability;
-pub use error::{Error, ErrorKind};
+pub use error::{DataError, Error, ErrorKind, GraphError};
 pub use export::{ExportOptions, ExportReport};
 pub use fill::{BlockFill, Fill};
 pub use filter::{Filter, FilterColumn, Schema};
-pub use graph::GraphError;
 pub use index::{CacheSize, Index, OpenOptions, Opener, THREAD_BYTES};
 pub use lookup::Rows;
 pub use places::{Copies, Places, copies, remove_copies};
