@@ -53,7 +53,7 @@ use stratann_vector::{Element, Metric};
 pub(crate) use self::kind::{GraphIndex, Kind};
 pub use self::lent::Opener;
 pub(crate) use self::lent::{Grant, Lender, Lent, Shortage};
-pub use self::options::{CacheSize, OpenOptions, THREAD_BYTES};
+pub use self::options::{CacheSize, OpenOptions};
 pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;

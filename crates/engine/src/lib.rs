@@ -26,7 +26,6 @@
 mod advise;
 mod alike;
 mod bits;
-pub mod bounds;
 mod build;
 mod cache;
 mod catalog;
@@ -46,7 +45,6 @@ mod measure;
 mod navigation;
 mod places;
 mod plan;
-mod preset;
 pub mod press;
 mod progress;
 mod recall;
@@ -58,6 +56,7 @@ mod search;
 mod slow;
 mod snapshot;
 mod sorter;
+mod spec;
 mod stats;
 mod stored;
 mod stores;
@@ -79,16 +78,14 @@ pub use data::{
     Cleared, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, Outline, RowSource,
     RowTable, VectorFile, VectorSource, brute_force, check_brute_force,
 };
-pub use durable::Durability;
 pub use error::{DataError, Error, ErrorKind, GraphError};
 pub use export::{ExportOptions, ExportReport};
 pub use fill::{BlockFill, Fill};
 pub use filter::{Filter, FilterColumn, Schema};
-pub use index::{CacheSize, Index, OpenOptions, Opener, THREAD_BYTES};
+pub use index::{CacheSize, Index, OpenOptions, Opener};
 pub use lookup::Rows;
 pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
-pub use preset::{Compression, Order, Preset, Press, Rerank, Update};
 pub use progress::{Progress, Silent};
 pub use recall::{
     Calibrated, Calibration, LiveRecall, QuerySource, RecallFound, RecallWatch, calibrate,
@@ -96,13 +93,16 @@ pub use recall::{
 };
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
 pub use search::{
-    ByWay, Counters, Estimates, Explained, Parts, Range, RangePlace, RangeResults, SearchOptions,
-    SearchResults, Strategy, SubmittedSearch, Tried, Way,
+    ByWay, Counters, Estimates, Explained, Parts, Range, RangePlace, RangeResults, SearchResults,
+    SubmittedSearch, Tried,
 };
 pub use snapshot::{SnapshotReport, snapshot};
+pub use spec::{
+    Compression, DirectOptions, Durability, Layout, Order, Preset, Press, Pruning, Rerank,
+    SearchOptions, Strategy, THREAD_BYTES, Update, Way, WriteOptions, bounds,
+};
 pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
-pub use stores::Layout;
 pub use stratann_layout::LayoutError;
 pub use stratann_layout::attributes::{ColumnType, Row, Value};
 pub use stratann_tier::{
@@ -112,7 +112,7 @@ pub use stratann_tier::{
 pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerError};
 pub use threads::processors;
 pub use update::{
-    CodebookFate, CompactReport, CutOff, CutOffInsert, DirectCounts, DirectOptions, Due,
-    IndexHealth, LiveIndex, MergeWhen, Merger, Pruning, Resumed, WriteOptions,
+    CodebookFate, CompactReport, CutOff, CutOffInsert, DirectCounts, Due, IndexHealth, LiveIndex,
+    MergeWhen, Merger, Resumed,
 };
 pub use verify::{Problem, VerifyReport, verify, verify_placed};

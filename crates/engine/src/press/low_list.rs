@@ -5,9 +5,9 @@
 use stratann_vector::{DistanceTable, Metric, ProductQuantizer};
 
 use super::missing::MOST_OF_STEP;
+use crate::Press;
 use crate::bounds;
 use crate::frontier::{Frontier, distance_of, key, node_of};
-use crate::preset::Press;
 
 /// The list of candidates by low codes. The value is reused for each query.
 #[derive(Debug, Default)]

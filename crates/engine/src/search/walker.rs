@@ -15,9 +15,9 @@ use super::rerank::Reranker;
 use super::scan::{Everything, Scan};
 use super::source::{CandidateSource, Guided, LeftOut};
 use super::spare::Spare;
-use super::strategy::{self, Strategy};
+use super::strategy;
 use super::traversal::{Setting, Traversal};
-use super::ways::{Growth, Way};
+use super::ways::Growth;
 use crate::index::Index;
 use crate::measure::Heat;
 use crate::navigation::NavigationScratch;
@@ -26,7 +26,7 @@ use crate::progress::Progress;
 use crate::recall::Depth;
 use crate::stores::NodePages;
 use crate::update::LooksAt;
-use crate::{Error, Press, Rerank};
+use crate::{Error, Press, Rerank, Strategy, Way};
 
 /// All parameters of a walk, with every default resolved.
 #[derive(Clone, Copy)]

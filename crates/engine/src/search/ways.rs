@@ -57,20 +57,10 @@ use super::further::{further, walked_further};
 use super::promise::Ends;
 use super::walker::Plan;
 use crate::index::{GraphIndex, Index, Kind};
-use crate::preset::named;
+use crate::spec::Way;
 use crate::stores::VectorsAt;
 use crate::stores::clusters::{ClusterStores, Vectors};
 use crate::update::LooksAt;
-
-named! {
-    /// The strategy of a search with a filter.
-    pub enum Way, "way" {
-        /// Walks the graph or probes clusters, also through vectors that do not match.
-        Within = "within", "Walks the graph, or probes clusters, and also passes vectors that do not match",
-        /// Starts from all matches, and compares them one after the other.
-        Before = "before", "Compares the codes of all matches, and reads the vectors of the best",
-    }
-}
 
 /// The choices of a search with a filter, and the estimates behind them. Its cost is in the
 /// [counters](crate::SearchResults::counters). If several indexes were

@@ -51,5 +51,4 @@ pub(crate) use self::pages::{
     CodedComposer, Composable, Composer, NodePages, NothingChanges, PageView, PagesStay, Placed,
     Record, RecordsMove, Rewritable, too_long, undecodable,
 };
-pub use self::topology::Layout;
 pub(crate) use self::topology::{Pages, on_pages};

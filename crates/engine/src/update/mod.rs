@@ -51,14 +51,12 @@ mod tests;
 #[cfg(test)]
 mod trials;
 
+pub use direct::DirectCounts;
 pub(crate) use direct::inserting_bytes;
-pub use direct::{DirectCounts, DirectOptions, Pruning};
 pub(crate) use drift::Drift;
 pub use drift::IndexHealth;
 pub use due::{Due, MergeWhen, Merger};
-pub use live::{
-    CodebookFate, CompactReport, CutOff, CutOffInsert, LiveIndex, Resumed, WriteOptions,
-};
+pub use live::{CodebookFate, CompactReport, CutOff, CutOffInsert, LiveIndex, Resumed};
 
 pub(crate) use contents::each_list;
 pub(crate) use contents::each_vector;

@@ -32,16 +32,16 @@ mod watched;
 
 use super::contents::each_vector;
 use super::*;
+use crate::Durability;
 use crate::build::{BuildOptions, build_rows_on};
 use crate::data::{Matrix, NoRows};
-use crate::durable::Durability;
 use crate::progress::Silent;
 use crate::repair::{RepairOptions, repair_in};
 use crate::slow::{crashes, each_crash, slow, step};
 use crate::verify::verify_in;
 use crate::{
-    Compression, Error, ErrorKind, Filter, Layout, OpenOptions, Order, Row, RowTable,
-    SearchOptions, Update, Value, stored,
+    Compression, DirectOptions, Error, ErrorKind, Filter, Layout, OpenOptions, Order, Row,
+    RowTable, SearchOptions, Update, Value, WriteOptions, stored,
 };
 
 const DIM: usize = 16;

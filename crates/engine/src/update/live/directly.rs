@@ -14,7 +14,8 @@ use stratann_layout::LogRecord;
 use stratann_tier::Volume;
 
 use super::changes::BATCH;
-use super::{INTERRUPTIBLE, LiveIndex, State, WriteOptions};
+use super::{INTERRUPTIBLE, LiveIndex, State};
+use crate::WriteOptions;
 use crate::index::Index;
 use crate::progress::{Progress, Silent, WithinStage};
 use crate::update::direct::{Direct, is_taken, own_files};
