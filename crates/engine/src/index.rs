@@ -69,6 +69,7 @@ use crate::room::{Queued, Wanted};
 use crate::stores::codes::Codes;
 use crate::stores::columns::Columns;
 use crate::stores::ids::IdTable;
+use crate::stores::reading;
 use crate::stores::topology::placement::Pin;
 use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
 use crate::update::{CarriedIds, Drift, Overlay, logged_bytes, replay};
@@ -335,7 +336,7 @@ impl Index {
         let preset: Preset = manifest.preset.parse()?;
         let mut kind = Kind::open(&*volume, &manifest)?;
         let (mut carried, mut inserted) = (CarriedIds::of_build(&manifest), Vec::new());
-        if let Some(mut file) = stored::placement(&*volume, &manifest)? {
+        if let Some(mut file) = reading::placement(&*volume, &manifest)? {
             kind.take_placement(&*volume, &manifest, &file)?;
             inserted = std::mem::take(&mut file.codes);
             carried = CarriedIds::of(file, &manifest);
@@ -411,7 +412,7 @@ impl Index {
             // Reads were counted only for pages of the build.
             let (graph, vectors) = kind.files();
             let pages = (graph.pages, vectors.pages);
-            let heat = stored::heat(&*volume, &manifest, pages)?;
+            let heat = reading::heat(&*volume, &manifest, pages)?;
             kind.load(&*volume, &memory_plan, heat.as_ref())?;
         }
         let codebook = match kind {
@@ -435,7 +436,7 @@ impl Index {
             Some(entry) => volume.open_reader(&entry.name).ok().map(Arc::from),
             None => None,
         };
-        let recall = Recall::of(stored::recall(&*volume, &manifest));
+        let recall = Recall::of(reading::recall(&*volume, &manifest));
         tracing::debug!(
             index = %path.display(),
             preset = %preset,

@@ -43,6 +43,7 @@ mod index;
 mod lookup;
 mod measure;
 mod navigation;
+mod options;
 mod places;
 mod plan;
 pub mod press;
@@ -68,7 +69,7 @@ mod visited;
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
 pub use alike::meant;
 pub use build::{
-    BuildOptions, BuildPlan, BuildReport, SpaceChoice, build, build_with_rows, check_build,
+    BuildPlan, BuildReport, SpaceChoice, build, build_with_rows, check_build,
     chunk_bytes_for_overhead, create, create_if_absent, create_with_columns, is_there_for,
     is_vacant, plan_build, plan_build_with_rows,
 };
@@ -84,6 +85,7 @@ pub use fill::{BlockFill, Fill};
 pub use filter::{Filter, FilterColumn, Schema};
 pub use index::{CacheSize, Index, OpenOptions, Opener};
 pub use lookup::Rows;
+pub use options::BuildOptions;
 pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
 pub use progress::{Progress, Silent};

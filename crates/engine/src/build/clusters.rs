@@ -25,7 +25,6 @@ use stratann_vector::{Kernel, Metric};
 
 use super::PLACEHOLDER_ID;
 use super::facts::{check_ids, no_rows, too_many_rows};
-use super::files::{Aligned, write_stream};
 use super::ids::{are_nodes, write_ids};
 use super::measuring::{MEASURING, assembled, calibrate};
 use super::rows::Rows;
@@ -40,6 +39,7 @@ use crate::progress::{Progress, Stage};
 use crate::recall;
 use crate::stores::clusters::extent_kind;
 use crate::stores::composition::Made;
+use crate::stores::writing::files::{Aligned, write_stream};
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
 
 /// The bytes that are stored with a vector: its number, its external id and a checksum.

@@ -20,6 +20,7 @@ use stratann_vector::{DistanceTable, LowCodes, Metric, PairedQuantizer};
 use super::Composition;
 use super::composition::CodesAt;
 use crate::codebook::Codebook;
+use crate::stores::reading;
 use crate::{Error, Preset, stored};
 
 /// The least number of nodes beyond the checkpoint for which memory is reserved. In a larger index,
@@ -109,7 +110,7 @@ impl Codes {
 
     /// The codes of the entry points.
     fn of_entries(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
-        let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
+        let EntryPoints { nodes, codes } = reading::entry_points(volume, manifest)?;
         let bytes = GrowingBytes::filled(codes.len(), 0, |out| {
             out.copy_from_slice(&codes);
             Ok::<_, Error>(())

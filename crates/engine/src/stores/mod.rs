@@ -36,12 +36,14 @@ mod graph;
 pub(crate) mod ids;
 pub(crate) mod page_source;
 mod pages;
+pub(crate) mod reading;
 pub(crate) mod records;
 pub(crate) mod resident;
 pub(crate) mod roles;
 pub(crate) mod slotted;
 pub(crate) mod topology;
 pub(crate) mod vectors;
+pub(crate) mod writing;
 
 pub(crate) use self::clusters::ClusterStores;
 pub(crate) use self::codes::CodeParts;

@@ -24,10 +24,10 @@ use super::part_writer::{PartWriter, Records};
 use super::rows::RowsReader;
 use super::{Segment, decoded};
 use crate::Error;
-use crate::build::files::Sequential;
 use crate::durable::Checkpoint;
 use crate::filter::Schema;
 use crate::sorter::Sorter;
+use crate::stores::writing::files::Sequential;
 
 /// The temporary files of the sorters. A segment needs all of them at the same time. Real segments
 /// have lower numbers than these files.

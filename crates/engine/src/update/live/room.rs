@@ -11,12 +11,13 @@ use std::sync::atomic::Ordering;
 
 use super::changes::BATCH;
 use super::{LiveIndex, State};
+use crate::Error;
 use crate::durable::{keep_small_room, room_for_deletes};
 use crate::progress::Progress;
+use crate::stores::reading;
 use crate::update::logged::{FIRST_FRESH, vector_charge};
 use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::{self, Needs};
-use crate::{Error, stored};
 
 /// Without a memory budget, a checkpoint is due if more than this number of bytes of rows wait for
 /// it.
@@ -263,7 +264,7 @@ impl LiveIndex {
         let Some(stores) = state.index.clusters() else {
             return Ok(None);
         };
-        let facts = stored::cluster_facts(&*self.volume, state.index.manifest())?;
+        let facts = reading::cluster_facts(&*self.volume, state.index.manifest())?;
         let dead = state.overlay.deleted.len() as u64;
         Ok(Some(Needs::of(&state.index, stores, facts, dead)))
     }

@@ -12,7 +12,6 @@ use stratann_tier::Volume;
 
 use super::local::{Changes, New, go_on};
 use crate::Error;
-use crate::build::{Aligned, write_stream};
 use crate::durable::Checkpoint;
 use crate::index::Index;
 use crate::plan::segment_memory;
@@ -21,6 +20,7 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::reader::ClusterReader;
 use crate::stores::columns::{Found, RowBytes, Written};
 use crate::stores::composition::Made;
+use crate::stores::writing::files::{Aligned, write_stream};
 use crate::update::merge::Inputs;
 use crate::update::ranges::IdRanges;
 
