@@ -31,9 +31,13 @@
 //!   INDEX/pending-…     changes that wait for their pages                        ┘ while open
 //! ```
 
+pub(crate) mod contents;
+pub(crate) mod drift;
+pub(crate) mod growth;
 mod kind;
 mod lent;
 mod options;
+pub(crate) mod replay;
 mod shared;
 mod unpacked;
 
@@ -50,10 +54,12 @@ use stratann_tier::{
 };
 use stratann_vector::{Element, Metric};
 
+use self::drift::Drift;
 pub(crate) use self::kind::{GraphIndex, Kind};
 pub use self::lent::Opener;
 pub(crate) use self::lent::{Grant, Lender, Lent, Shortage};
 pub use self::options::{CacheSize, OpenOptions};
+use self::replay::replay;
 pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;
@@ -61,6 +67,8 @@ use crate::data::VectorSource;
 use crate::durable::{kept_room, log_bytes, log_number};
 use crate::lookup::IdHashes;
 use crate::navigation::Navigation;
+use crate::overlay::logged::logged_bytes;
+use crate::overlay::{CarriedIds, Overlay};
 use crate::places::Purpose;
 use crate::plan::{MemoryPlan, Needs, PageFile};
 use crate::progress::{Progress, Silent};
@@ -72,7 +80,6 @@ use crate::stores::ids::IdTable;
 use crate::stores::reading;
 use crate::stores::topology::placement::Pin;
 use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
-use crate::update::{CarriedIds, Drift, Overlay, logged_bytes, replay};
 use crate::{Error, ErrorKind, Preset, plan, stored};
 
 /// An index that is open for searches. Any number of threads may share it. Opening and searching an

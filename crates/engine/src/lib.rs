@@ -44,6 +44,7 @@ mod lookup;
 mod measure;
 mod navigation;
 mod options;
+mod overlay;
 mod places;
 mod plan;
 pub mod press;
@@ -100,8 +101,8 @@ pub use search::{
 };
 pub use snapshot::{SnapshotReport, snapshot};
 pub use spec::{
-    Compression, DirectOptions, Durability, Layout, Order, Preset, Press, Pruning, Rerank,
-    SearchOptions, Strategy, THREAD_BYTES, Update, Way, WriteOptions, bounds,
+    Compression, DirectOptions, Durability, Layout, MergeWhen, Order, Preset, Press, Pruning,
+    Rerank, SearchOptions, Strategy, THREAD_BYTES, Update, Way, WriteOptions, bounds,
 };
 pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
@@ -115,6 +116,6 @@ pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerEr
 pub use threads::processors;
 pub use update::{
     CodebookFate, CompactReport, CutOff, CutOffInsert, DirectCounts, Due, IndexHealth, LiveIndex,
-    MergeWhen, Merger, Resumed,
+    Merger, Resumed,
 };
 pub use verify::{Problem, VerifyReport, verify, verify_placed};

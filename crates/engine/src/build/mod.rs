@@ -82,7 +82,6 @@ use facts::Facts;
 pub(crate) use facts::{training_rows, twice};
 pub(crate) use folder::ScratchFolder;
 pub(crate) use ids::{IdSorter, LEAST_MEMORY};
-pub(crate) use placeholder::PLACEHOLDER_ID;
 use placeholder::Placeholder;
 
 pub use crate::options::BuildOptions;

@@ -17,10 +17,10 @@ use super::*;
 use crate::build::build_rows;
 use crate::data::{Matrix, VectorFile, VectorSource};
 use crate::index::Index;
+use crate::index::contents::each_vector;
 use crate::progress::Silent;
 use crate::slow::{crashes, slow};
 use crate::stores::reading;
-use crate::update::each_vector;
 use crate::{
     Compression, Durability, Layout, LiveIndex, OpenOptions, Order, Row, RowTable, SearchOptions,
     Update, Value, WriteOptions,

@@ -28,12 +28,14 @@ use super::{
     Within, ways,
 };
 use crate::data::{VectorSource, check_rows};
+use crate::index::growth::LooksAt;
 use crate::index::{Index, Kind};
-use crate::measure::Heat;
+use crate::overlay::fresh::FreshScratch;
+use crate::overlay::{Overlay, Seen};
 use crate::progress::Progress;
 use crate::room::{Queued, Taken, Wanted};
+use crate::stores::heat::Heat;
 use crate::stores::{VectorsAt, on_pages};
-use crate::update::{FreshScratch, LooksAt, Overlay, Seen};
 use crate::{Error, bounds};
 
 /// If a walk found too few results, it is repeated with a candidate list longer by this factor.

@@ -37,11 +37,11 @@
 //! The dispatch by layout, metric, element type and strategy happens once for each query or batch,
 //! never for each hop of a walk.
 
-mod admission;
 mod batch;
 mod before;
 mod further;
 mod leading;
+pub(crate) mod low_list;
 mod nodes;
 mod parts;
 mod probe;
@@ -51,6 +51,7 @@ mod ranking;
 mod reader;
 mod rerank;
 mod results;
+mod rounded;
 mod scan;
 mod source;
 mod spare;
@@ -70,10 +71,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use stratann_tier::{Task, TierError};
 
-pub(crate) use self::admission::{Admission, Matching};
 use self::batch::{Answers, Batch, Clock};
 pub(crate) use self::further::Uses;
 use self::further::further;
+pub(crate) use self::low_list::LowList;
+pub use self::low_list::MOST_OF_STEP;
 pub(crate) use self::nodes::{Exactness, Nodes};
 pub use self::parts::Parts;
 pub(crate) use self::parts::Timer;
@@ -82,7 +84,9 @@ pub use self::range::{Range, RangePlace, RangeResults};
 pub(crate) use self::ranking::Ranking;
 pub(crate) use self::reader::Page;
 pub(crate) use self::rerank::Reranker;
+pub(crate) use self::rounded::{far, is_rounded, round};
 pub(crate) use self::source::LeftOut;
+pub(crate) use self::strategy::width_of;
 pub use self::submit::SubmittedSearch;
 pub(crate) use self::submit::{Searched, submitted};
 use self::traversal::SCAN_FROM;
@@ -92,12 +96,14 @@ pub(crate) use self::ways::Growth;
 pub use self::ways::{ByWay, Estimates, Explained};
 use crate::data::VectorSource;
 use crate::index::Index;
-use crate::measure::Heat;
+use crate::overlay::{Admission, Matching};
 use crate::progress::{Progress, Silent, Stage};
+use crate::stores::heat::Heat;
 
+use crate::index::growth::looks_at;
+use crate::overlay::{Overlay, Seen};
 use crate::stores::VectorsAt;
 use crate::stores::composition::CodesAt;
-use crate::update::{Overlay, Seen, looks_at};
 use crate::{Error, Press, Rerank, SearchOptions, Strategy, Way, bounds};
 
 /// The most queries in flight on a thread, for a batch that is too short to try several numbers

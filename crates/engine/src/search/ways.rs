@@ -41,8 +41,8 @@
 //! save the read of the columns, which is made once for all queries. But it would read the
 //! attributes of each candidate, which takes two blocks. `docs/measured.md` has the cost of both.
 //!
-//! **All.** If a search ranks every vector anyway ([`looks_at`](crate::update::looks_at)), *before*
-//! reads the vectors of all matches and compares no codes.
+//! **All.** If a search ranks every vector anyway ([`looks_at`](crate::index::growth::looks_at)),
+//! *before* reads the vectors of all matches and compares no codes.
 //!
 //! The selectivity is exact, because the set of matching nodes is known by then. [`Explained`]
 //! reports the estimates and the choice.
@@ -56,11 +56,11 @@ use super::before::HEAD;
 use super::further::{further, walked_further};
 use super::promise::Ends;
 use super::walker::Plan;
+use crate::index::growth::LooksAt;
 use crate::index::{GraphIndex, Index, Kind};
 use crate::spec::Way;
 use crate::stores::VectorsAt;
 use crate::stores::clusters::{ClusterStores, Vectors};
-use crate::update::LooksAt;
 
 /// The choices of a search with a filter, and the estimates behind them. Its cost is in the
 /// [counters](crate::SearchResults::counters). If several indexes were
@@ -152,7 +152,7 @@ const LEAST: f64 = 2.0;
 const THROUGH: f64 = 0.5;
 
 /// The list size with which builds measure reads.
-const MEASURED: f64 = crate::measure::LIST as f64;
+const MEASURED: f64 = crate::stores::heat::LIST as f64;
 
 /// The power by which the reads of a walk grow with the nodes that it visits, if a page that was
 /// read serves all its nodes. In `bench/filters.py`, walks of 26 to 1,300 nodes on photo-sift-100k

@@ -6,7 +6,7 @@ mod layout;
 mod preset;
 mod searches;
 
-pub use self::changes::{DirectOptions, Durability, Pruning, WriteOptions};
+pub use self::changes::{DirectOptions, Durability, MergeWhen, Pruning, WriteOptions};
 pub use self::layout::Layout;
 pub use self::preset::{Compression, Order, Preset, Press, Rerank, Update};
 pub use self::searches::{SearchOptions, Strategy, Way};

@@ -11,8 +11,8 @@ use super::resident::{Resident, Source};
 use super::topology::placement::Placement;
 use super::vectors::segments::Segments;
 use super::{Composition, NodePages, Pages, Placed, VectorsAt, on_pages};
-use crate::measure::Hottest;
 use crate::plan::{MemoryPlan, PageFile};
+use crate::stores::heat::Hottest;
 use crate::stores::reading;
 use crate::{Error, stored};
 

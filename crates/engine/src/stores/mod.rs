@@ -33,6 +33,7 @@ pub(crate) mod codes;
 pub(crate) mod columns;
 pub(crate) mod composition;
 mod graph;
+pub(crate) mod heat;
 pub(crate) mod ids;
 pub(crate) mod page_source;
 mod pages;

@@ -53,25 +53,26 @@ use self::reserved::Reserved;
 pub use self::resumable::{CutOff, CutOffInsert, Resumed};
 use self::submit::Submitted;
 use super::direct::Direct;
-use super::due::{Due, Extents, MergeWhen, Reads, garbage_of_graph};
-use super::fresh::FreshGraph;
-use super::growth::{LooksAt, far_grown, found_badly, looks_at};
+use super::due::{Due, Extents, Reads, garbage_of_graph};
+use super::due::{far_grown, found_badly};
 use super::health::{Concern, Health};
 use super::ids::StoredIds;
-use super::overlay::{Moment, Overlay, Seen, Tombstones};
-use super::replay::{self, Replayed};
 use super::scattered::Scattered;
 use crate::data::VectorSource;
 use crate::durable::{Log, inserts, opened_from};
+use crate::index::growth::{LooksAt, looks_at};
+use crate::index::replay::{self, Replayed};
 use crate::index::{Index, Lent, OpenOptions};
+use crate::overlay::fresh::FreshGraph;
+use crate::overlay::{Moment, Overlay, Seen, Tombstones};
 use crate::places::Purpose;
 use crate::progress::{Progress, Silent};
 use crate::recall::Measurer;
 use crate::stores::columns::RowBytes;
 use crate::stores::ids::IdTable;
 use crate::{
-    Durability, Error, RecallWatch, SearchOptions, SearchResults, Stats, Update, WriteOptions,
-    bounds, stored,
+    Durability, Error, MergeWhen, RecallWatch, SearchOptions, SearchResults, Stats, Update,
+    WriteOptions, bounds, stored,
 };
 
 /// The interval at which a call that waits for a merge checks for an interruption.

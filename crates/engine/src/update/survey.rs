@@ -16,13 +16,13 @@ use std::path::Path;
 
 use stratann_layout::{FileKind, KeptFacts, SegmentFacts};
 
-use super::contents::{each_vector, each_vector_page, is_given_up};
 use super::garbage::{Fate, Held, fates};
 use super::merge::Inputs;
 use super::rows::IndexRows;
 use crate::build::{BuildOptions, Spool};
 use crate::data::{NoRows, VectorFile, VectorSource};
 use crate::index::Index;
+use crate::index::contents::{each_vector, each_vector_page, is_given_up};
 use crate::progress::{Progress, Stage};
 use crate::stores::VectorsAt;
 use crate::stores::columns::RowBytes;

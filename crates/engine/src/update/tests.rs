@@ -30,11 +30,10 @@ mod snapshots;
 mod unsynced;
 mod watched;
 
-use super::contents::each_vector;
 use super::*;
-use crate::Durability;
 use crate::build::{BuildOptions, build_rows_on};
 use crate::data::{Matrix, NoRows};
+use crate::index::contents::each_vector;
 use crate::progress::Silent;
 use crate::repair::{RepairOptions, repair_in};
 use crate::slow::{crashes, each_crash, slow, step};
@@ -43,6 +42,7 @@ use crate::{
     Compression, DirectOptions, Error, ErrorKind, Filter, Layout, OpenOptions, Order, Row,
     RowTable, SearchOptions, Update, Value, WriteOptions, stored,
 };
+use crate::{Durability, MergeWhen};
 
 const DIM: usize = 16;
 const BASE: u64 = 40;

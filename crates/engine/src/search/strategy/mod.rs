@@ -11,6 +11,7 @@ mod press;
 use self::best_first::best_first;
 use self::pipelined::pipelined;
 use self::press::press;
+pub(crate) use self::press::width_of;
 use super::reader::{NodeReader, Page};
 use super::traversal::Traversal;
 use crate::Error;

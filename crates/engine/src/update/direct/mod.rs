@@ -40,16 +40,17 @@ use self::in_place::{JOURNAL_THREADS, Journal};
 use self::insert::{Inserter, NewNode};
 use self::store::{LEAST_UNWRITTEN, MOST_UNWRITTEN, PageStore};
 use super::health::{Concern, Health};
-use super::overlay::{Overlay, Tombstones};
-use super::ranges::IdRanges;
 use crate::index::Index;
+use crate::index::growth::LooksAt;
+use crate::overlay::Admission;
+use crate::overlay::ranges::IdRanges;
+use crate::overlay::{Overlay, Tombstones};
 use crate::plan::query_bytes;
 use crate::progress::{Progress, Stage};
-use crate::search::{Admission, Ends, Growth, Plan, Timer, Uses, Within};
+use crate::search::{Ends, Growth, Plan, Timer, Uses, Within};
 use crate::stores::topology::placement::{PageBytes, Placement};
 use crate::stores::vectors::added::Added;
 use crate::stores::{GraphStores, NodePages, on_pages};
-use crate::update::LooksAt;
 use crate::{DirectOptions, Error, Press, Update};
 
 /// The costs of direct inserts since the index was opened.

@@ -14,6 +14,7 @@ use super::local::{Changes, New, go_on};
 use crate::Error;
 use crate::durable::Checkpoint;
 use crate::index::Index;
+use crate::overlay::ranges::IdRanges;
 use crate::plan::segment_memory;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
@@ -22,7 +23,6 @@ use crate::stores::columns::{Found, RowBytes, Written};
 use crate::stores::composition::Made;
 use crate::stores::writing::files::{Aligned, write_stream};
 use crate::update::merge::Inputs;
-use crate::update::ranges::IdRanges;
 
 /// The writer of the files of one rebalance.
 pub(super) struct Writing<'a> {
