@@ -8,6 +8,9 @@
 An edge leads from a top-level module to another one that its code names, in `use` or in a path. The
 check follows `mod` from lib.rs. It leaves out comments, strings, and code that only tests compile. A
 name that lib.rs exports belongs to the module from which lib.rs takes it.
+
+The check does not see the call of a method whose `impl` is in another module than its type, such as
+`Layout::composition` in stores and `Index::search` in search.
 """
 
 import pathlib
