@@ -120,6 +120,8 @@ check-docs:
 check-rules:
 	$(PYTHON) .ci/dependencies.py --self-test
 	$(PYTHON) .ci/dependencies.py
+	$(PYTHON) .ci/modules.py --self-test
+	$(PYTHON) .ci/modules.py
 	$(PYTHON) .ci/unsafe.py --self-test
 	$(PYTHON) .ci/unsafe.py
 	$(PYTHON) .ci/links.py --self-test

@@ -1,5 +1,8 @@
 //! The errors of the engine. One type adds context to the small errors of the modules.
 
+mod data;
+mod graph;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,8 +12,8 @@ use stratann_tier::TierError;
 use stratann_tier::remote::Fault;
 use stratann_vector::QuantizerError;
 
-use crate::data::DataError;
-use crate::graph::GraphError;
+pub use self::data::DataError;
+pub use self::graph::GraphError;
 
 /// Any failure of the engine. The text names the argument or file, the value that was found, and
 /// the remedy.

@@ -31,9 +31,13 @@
 //!   INDEX/pending-…     changes that wait for their pages                        ┘ while open
 //! ```
 
+pub(crate) mod contents;
+pub(crate) mod drift;
+pub(crate) mod growth;
 mod kind;
 mod lent;
 mod options;
+pub(crate) mod replay;
 mod shared;
 mod unpacked;
 
@@ -50,10 +54,12 @@ use stratann_tier::{
 };
 use stratann_vector::{Element, Metric};
 
+use self::drift::Drift;
 pub(crate) use self::kind::{GraphIndex, Kind};
 pub use self::lent::Opener;
 pub(crate) use self::lent::{Grant, Lender, Lent, Shortage};
-pub use self::options::{CacheSize, OpenOptions, THREAD_BYTES};
+pub use self::options::{CacheSize, OpenOptions};
+use self::replay::replay;
 pub(crate) use self::shared::Shared;
 use crate::cache::SlotCache;
 use crate::codebook::Codebook;
@@ -61,6 +67,8 @@ use crate::data::VectorSource;
 use crate::durable::{kept_room, log_bytes, log_number};
 use crate::lookup::IdHashes;
 use crate::navigation::Navigation;
+use crate::overlay::logged::logged_bytes;
+use crate::overlay::{CarriedIds, Overlay};
 use crate::places::Purpose;
 use crate::plan::{MemoryPlan, Needs, PageFile};
 use crate::progress::{Progress, Silent};
@@ -69,9 +77,9 @@ use crate::room::{Queued, Wanted};
 use crate::stores::codes::Codes;
 use crate::stores::columns::Columns;
 use crate::stores::ids::IdTable;
+use crate::stores::reading;
 use crate::stores::topology::placement::Pin;
 use crate::stores::{ClusterStores, CodeParts, Composition, GraphStores};
-use crate::update::{CarriedIds, Drift, Overlay, logged_bytes, replay};
 use crate::{Error, ErrorKind, Preset, plan, stored};
 
 /// An index that is open for searches. Any number of threads may share it. Opening and searching an
@@ -335,7 +343,7 @@ impl Index {
         let preset: Preset = manifest.preset.parse()?;
         let mut kind = Kind::open(&*volume, &manifest)?;
         let (mut carried, mut inserted) = (CarriedIds::of_build(&manifest), Vec::new());
-        if let Some(mut file) = stored::placement(&*volume, &manifest)? {
+        if let Some(mut file) = reading::placement(&*volume, &manifest)? {
             kind.take_placement(&*volume, &manifest, &file)?;
             inserted = std::mem::take(&mut file.codes);
             carried = CarriedIds::of(file, &manifest);
@@ -411,7 +419,7 @@ impl Index {
             // Reads were counted only for pages of the build.
             let (graph, vectors) = kind.files();
             let pages = (graph.pages, vectors.pages);
-            let heat = stored::heat(&*volume, &manifest, pages)?;
+            let heat = reading::heat(&*volume, &manifest, pages)?;
             kind.load(&*volume, &memory_plan, heat.as_ref())?;
         }
         let codebook = match kind {
@@ -435,7 +443,7 @@ impl Index {
             Some(entry) => volume.open_reader(&entry.name).ok().map(Arc::from),
             None => None,
         };
-        let recall = Recall::of(stored::recall(&*volume, &manifest));
+        let recall = Recall::of(reading::recall(&*volume, &manifest));
         tracing::debug!(
             index = %path.display(),
             preset = %preset,

@@ -26,7 +26,6 @@
 mod advise;
 mod alike;
 mod bits;
-pub mod bounds;
 mod build;
 mod cache;
 mod catalog;
@@ -44,9 +43,10 @@ mod index;
 mod lookup;
 mod measure;
 mod navigation;
+mod options;
+mod overlay;
 mod places;
 mod plan;
-mod preset;
 pub mod press;
 mod progress;
 mod recall;
@@ -58,6 +58,7 @@ mod search;
 mod slow;
 mod snapshot;
 mod sorter;
+mod spec;
 mod stats;
 mod stored;
 mod stores;
@@ -69,27 +70,25 @@ mod visited;
 pub use advise::{AdviseOptions, BoundBy, Candidate, advise};
 pub use alike::meant;
 pub use build::{
-    BuildOptions, BuildPlan, BuildReport, SpaceChoice, build, build_with_rows, check_build,
+    BuildPlan, BuildReport, SpaceChoice, build, build_with_rows, check_build,
     chunk_bytes_for_overhead, create, create_if_absent, create_with_columns, is_there_for,
     is_vacant, plan_build, plan_build_with_rows,
 };
 pub use catalog::{Catalog, CatalogOptions, IndexFacts, MOST_OPEN};
 pub use codebook::{Codebook, TrainOptions};
 pub use data::{
-    Cleared, DataError, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, Outline,
-    RowSource, RowTable, VectorFile, VectorSource, brute_force, check_brute_force,
+    Cleared, GroundTruth, JsonColumns, JsonRows, Matrix, MatrixRef, NoRows, Outline, RowSource,
+    RowTable, VectorFile, VectorSource, brute_force, check_brute_force,
 };
-pub use durable::Durability;
-pub use error::{Error, ErrorKind};
+pub use error::{DataError, Error, ErrorKind, GraphError};
 pub use export::{ExportOptions, ExportReport};
 pub use fill::{BlockFill, Fill};
 pub use filter::{Filter, FilterColumn, Schema};
-pub use graph::GraphError;
-pub use index::{CacheSize, Index, OpenOptions, Opener, THREAD_BYTES};
+pub use index::{CacheSize, Index, OpenOptions, Opener};
 pub use lookup::Rows;
+pub use options::BuildOptions;
 pub use places::{Copies, Places, copies, remove_copies};
 pub use plan::MemoryPlan;
-pub use preset::{Compression, Order, Preset, Press, Rerank, Update};
 pub use progress::{Progress, Silent};
 pub use recall::{
     Calibrated, Calibration, LiveRecall, QuerySource, RecallFound, RecallWatch, calibrate,
@@ -97,13 +96,16 @@ pub use recall::{
 };
 pub use repair::{Lost, RepairOptions, RepairReport, repair};
 pub use search::{
-    ByWay, Counters, Estimates, Explained, Parts, Range, RangePlace, RangeResults, SearchOptions,
-    SearchResults, Strategy, SubmittedSearch, Tried, Way,
+    ByWay, Counters, Estimates, Explained, Parts, Range, RangePlace, RangeResults, SearchResults,
+    SubmittedSearch, Tried,
 };
 pub use snapshot::{SnapshotReport, snapshot};
+pub use spec::{
+    Compression, DirectOptions, Durability, Layout, MergeWhen, Order, Preset, Press, Pruning,
+    Rerank, SearchOptions, Strategy, THREAD_BYTES, Update, Way, WriteOptions, bounds,
+};
 pub use stats::{Bytes, ClusterStats, Codecs, GraphAndVectors, Stats};
 pub use stored::vectors_in;
-pub use stores::Layout;
 pub use stratann_layout::LayoutError;
 pub use stratann_layout::attributes::{ColumnType, Row, Value};
 pub use stratann_tier::{
@@ -113,7 +115,7 @@ pub use stratann_tier::{
 pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerError};
 pub use threads::processors;
 pub use update::{
-    CodebookFate, CompactReport, CutOff, CutOffInsert, DirectCounts, DirectOptions, Due,
-    IndexHealth, LiveIndex, MergeWhen, Merger, Pruning, Resumed, WriteOptions,
+    CodebookFate, CompactReport, CutOff, CutOffInsert, DirectCounts, Due, IndexHealth, LiveIndex,
+    Merger, Resumed,
 };
 pub use verify::{Problem, VerifyReport, verify, verify_placed};

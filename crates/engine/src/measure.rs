@@ -20,7 +20,7 @@ use stratann_layout::manifest::{HotShare, Measured};
 use crate::data::{MatrixRef, VectorSource};
 use crate::index::Index;
 use crate::progress::Silent;
-use crate::stores::vectors::segments::Extent;
+use crate::stores::heat::{Heat, LIST};
 use crate::{Error, SearchOptions, Strategy};
 
 /// The least number of rows of a collection that is measured. A smaller collection fits into
@@ -29,57 +29,10 @@ pub(crate) const LEAST_ROWS: usize = 1_000;
 /// The number of rows for each query, and the largest number of queries.
 const ROWS_A_QUERY: usize = 250;
 const MOST_QUERIES: usize = 20_000;
-/// The list size of the sample's queries.
-pub(crate) const LIST: usize = 40;
 /// The beam width of the sample's queries.
 const BEAM: usize = 4;
 /// The shares of the hottest pages for which the share of hits is recorded.
 const SHARES: [f64; 9] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0];
-
-/// Counts how often searches requested each page.
-pub(crate) struct Heat {
-    graph: Vec<AtomicU32>,
-    /// The counts of the pages of all segments, one segment after the other.
-    vectors: Vec<AtomicU32>,
-    /// The position of each segment's first page in `vectors`.
-    starts: Vec<usize>,
-}
-
-impl Heat {
-    fn new(index: &Index) -> Self {
-        let graph = index.graph();
-        let mut starts = Vec::new();
-        let mut pages = 0;
-        for segment in graph.segments.iter().flat_map(|segments| segments.iter()) {
-            starts.push(pages);
-            pages += segment.pages.directory.pages() as usize;
-        }
-        let zeros = |count| (0..count).map(|_| AtomicU32::new(0)).collect();
-        Self {
-            graph: zeros(graph.pages.file(graph.nodes).pages as usize),
-            vectors: zeros(pages),
-            starts,
-        }
-    }
-
-    /// Counts a request for a page with lists.
-    pub(crate) fn graph(&self, page: u64) {
-        if let Some(count) = self.graph.get(page as usize) {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Counts a request for each page of `place`. These are pages of vectors that are stored apart
-    /// from lists.
-    pub(crate) fn vectors(&self, place: Extent) {
-        let start = self.starts.get(place.segment).copied().unwrap_or(0) as u64;
-        for page in place.page..place.end() {
-            if let Some(count) = self.vectors.get((start + page) as usize) {
-                count.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-    }
-}
 
 /// The number of queries to sample from a collection of `rows` rows.
 pub(crate) fn sample_size(rows: usize) -> usize {
@@ -115,7 +68,7 @@ pub(crate) fn measure(
         let counters = results.counters;
         Ok::<_, Error>((mean(counters.graph_reads), mean(counters.vector_reads)))
     };
-    let heat = [Heat::new(index), Heat::new(index)];
+    let heat = [Heat::new(index.graph()), Heat::new(index.graph())];
     let (reads_medoid, _) = run(first, Some(false), None)?;
     let (reads_navigation, vector_reads) = run(first, Some(index.has_navigation()), None)?;
     run(first, None, Some(&heat[0]))?;
@@ -169,67 +122,4 @@ fn curve(ranking: &[AtomicU32], reads: &[AtomicU32]) -> Vec<HotShare> {
             }
         })
         .collect()
-}
-
-/// Selects the hottest `share` of pages. These are all pages with more reads than a threshold, and
-/// the first pages whose number of reads is the threshold.
-pub(crate) struct Hottest {
-    above: u16,
-    /// The number of pages at the threshold that are still to be selected.
-    at: u64,
-}
-
-impl Hottest {
-    /// Prepares the selection of the hottest `share` of pages. Time and memory depend only on
-    /// `heat`.
-    pub(crate) fn new(heat: &[u16], share: f64) -> Self {
-        let mut counts = vec![0u64; 1 << 16];
-        for &reads in heat {
-            counts[usize::from(reads)] += 1;
-        }
-        let mut wanted = (share * heat.len() as f64) as u64;
-        for reads in (0..=u16::MAX).rev() {
-            let here = counts[usize::from(reads)];
-            if here > wanted || reads == 0 {
-                return Self {
-                    above: reads,
-                    at: wanted,
-                };
-            }
-            wanted -= here;
-        }
-        Self { above: 0, at: 0 }
-    }
-
-    /// Whether the next page, which was read `reads` times, is selected. The caller passes the
-    /// pages in order.
-    pub(crate) fn takes(&mut self, reads: u16) -> bool {
-        if reads != self.above {
-            return reads > self.above;
-        }
-        let takes = self.at > 0;
-        self.at = self.at.saturating_sub(1);
-        takes
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hottest_takes_exactly_its_share() {
-        let heat = [3, 0, 7, 7, 0, 1, 7, 2, 0, 0];
-        let taken = |share| {
-            let mut hottest = Hottest::new(&heat, share);
-            (0..heat.len())
-                .filter(|&page| hottest.takes(heat[page]))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(taken(0.0), Vec::<usize>::new());
-        assert_eq!(taken(0.2), [2, 3]);
-        assert_eq!(taken(0.4), [0, 2, 3, 6]);
-        assert_eq!(taken(0.7), [0, 1, 2, 3, 5, 6, 7]);
-        assert_eq!(taken(1.0), (0..10).collect::<Vec<_>>());
-    }
 }

@@ -20,9 +20,7 @@ use stratann_layout::manifest::{HotShare, Measured};
 
 use crate::Error;
 use crate::codebook::Codebook;
-use crate::index::THREAD_BYTES;
-use crate::search::BEYOND;
-use crate::stores::columns::segment_memory;
+use crate::spec::THREAD_BYTES;
 
 /// Memory of a process beside the index's own tables. It covers the program and its libraries (6
 /// MB, of files that the system shares between processes), and two threads' stacks and rings. It
@@ -46,6 +44,16 @@ const LENT: u64 = 4 << 20;
 const SORTING: u64 = 4;
 /// Bytes of a candidate: its key and its state, twice, since lists grow by doubling.
 const CANDIDATE: u64 = 20;
+/// The number of candidates beyond k that a search in the layered layout keeps. Only a few of these
+/// candidates are in doubt.
+pub(crate) const BEYOND: usize = 32;
+/// The bytes that such a search keeps for a candidate, without the leading part of the candidate.
+pub(crate) const CANDIDATE_BYTES: usize = 64;
+/// The default bytes of memory for sorting a segment. Under a budget, the memory is the budget
+/// divided by `SORT_SHARE`, but at least `LEAST_SORT` and at most `SORT`.
+const SORT: u64 = 64 << 20;
+const SORT_SHARE: u64 = 16;
+const LEAST_SORT: u64 = 1 << 20;
 /// The list size that memory is planned for. Searches with a longer list keep fewer queries in
 /// flight.
 const USUAL_LIST: usize = 100;
@@ -303,6 +311,11 @@ impl MemoryPlan {
             None => wanted,
         }
     }
+}
+
+/// Returns the bytes of memory for sorting a segment, given the budget of the whole index.
+pub(crate) fn segment_memory(budget: Option<u64>) -> u64 {
+    budget.map_or(SORT, |budget| (budget / SORT_SHARE).clamp(LEAST_SORT, SORT))
 }
 
 /// Bytes of a query in flight: its filter of scored nodes, and the pages that it holds.

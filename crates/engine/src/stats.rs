@@ -5,11 +5,12 @@ use stratann_layout::{CoupledShape, FileEntry, FileKind, IndexKind, Manifest, Ro
 
 use crate::fill::BlockFill;
 use crate::index::Index;
+use crate::overlay::Overlay;
 use crate::plan::MemoryPlan;
 use crate::recall::{Calibrated, LiveRecall, RecallWatch};
 use crate::stores::codes::Codes;
 use crate::stores::{ClusterStores, Composition};
-use crate::update::{DirectCounts, IndexHealth, Overlay, far_grown, found_badly};
+use crate::update::{DirectCounts, IndexHealth, far_grown, found_badly};
 
 /// Facts about an index, as `stratann stats --json` prints them. The keys of the JSON are a stable
 /// interface.

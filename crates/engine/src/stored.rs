@@ -2,38 +2,23 @@
 //! manifest are refused.
 //!
 //! - [`place`]: finds the directory of an index, its manifest, and directories of several indexes
-//! - [`clusters`]: reads files of a cluster index, by their headers and tables
-//! - [`pages`]: reads files of pages, by their headers
 //! - [`streams`]: reads byte strings, piece by piece
-//! - [`tables`]: reads byte strings that are decoded as a whole
+//!
+//! [`stores::reading`](crate::stores::reading) reads the headers and the tables of stores.
 
-mod clusters;
-mod pages;
 mod place;
 mod streams;
-mod tables;
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{FileEntry, FileKind, LayoutError, Manifest};
 use stratann_tier::Volume;
 
-pub(crate) use self::clusters::{
-    amended, cluster_facts, cluster_file, clusters, extent_segment, heads, member_segment, members,
-};
-pub(crate) use self::pages::{
-    PagesFile, coupled, coupled_shape, csr, csr_shape, inline, inline_shape, pages, pages_of,
-    slotted, span,
-};
 pub use self::place::vectors_in;
 pub(crate) use self::place::{
     UNFINISHED_SNAPSHOT, existing, home, indexes_in, is_absent, is_index, layout, manifest,
 };
 pub(crate) use self::streams::{
     check_room, check_stream, read_opened, read_pieces, read_stream, read_stream_whole,
-};
-pub(crate) use self::tables::{
-    chunks, directory, entry_points, heat, journal, pending, pending_of, placement, placement_of,
-    recall,
 };
 use crate::Error;
 
@@ -107,7 +92,7 @@ pub(crate) fn file_of(
 }
 
 /// The error of a file with a contradiction.
-fn damaged(volume: &dyn Volume, name: &str, what: impl Into<String>) -> Error {
+pub(crate) fn damaged(volume: &dyn Volume, name: &str, what: impl Into<String>) -> Error {
     Error::Damaged {
         file: name_of(volume, name),
         what: what.into(),

@@ -23,9 +23,7 @@ use stratann_layout::{
 use stratann_tier::{Volume, peak_rss_bytes, process_cpu_time};
 use stratann_vector::{Kernel, Metric};
 
-use super::PLACEHOLDER_ID;
 use super::facts::{check_ids, no_rows, too_many_rows};
-use super::files::{Aligned, write_stream};
 use super::ids::{are_nodes, write_ids};
 use super::measuring::{MEASURING, assembled, calibrate};
 use super::rows::Rows;
@@ -40,6 +38,8 @@ use crate::progress::{Progress, Stage};
 use crate::recall;
 use crate::stores::clusters::extent_kind;
 use crate::stores::composition::Made;
+use crate::stores::ids::PLACEHOLDER_ID;
+use crate::stores::writing::files::{Aligned, write_stream};
 use crate::{Compression, Error, Layout, Order, Preset, bounds};
 
 /// The bytes that are stored with a vector: its number, its external id and a checksum.

@@ -11,7 +11,8 @@ use stratann_tier::{Directory, TierError};
 use super::rows::Rows;
 use crate::Error;
 use crate::durable::Checkpoint;
-use crate::stores::columns::{SegmentWriter, segment_memory};
+use crate::plan::segment_memory;
+use crate::stores::columns::SegmentWriter;
 
 /// The largest and the smallest number of rows of a sample, and its approximate bytes.
 const MOST_ROWS: usize = 1 << 16;

@@ -4,10 +4,11 @@ use stratann_layout::coupled::MAX_DEGREE;
 use stratann_vector::LowCodes;
 
 use super::BuildOptions;
-use super::format::{Choice, NodeWriter};
+use super::format::Choice;
 use super::space::{SpaceChoice, list_for};
 use crate::codebook::{self, check_code_bytes, check_dimension, usual_code_bytes};
 use crate::data::VectorSource;
+use crate::stores::writing::NodeWriter;
 use crate::{Error, Layout, Order, bounds};
 
 const MORE_THAN_MAX_DEGREE: usize = MAX_DEGREE + 1;

@@ -1,100 +1,19 @@
 //! The conversion of nodes to bytes. This module chooses the layout and the compression, and
 //! derives the facts that follow, before any work.
 
-use stratann_layout::{BLOCK, FileKind, SlottedShape};
-use stratann_vector::Element;
+use stratann_layout::BLOCK;
 
-use super::coding::Coding;
-use super::sharing::{PagePlan, Sizes};
-use super::sweep::Written;
-use super::{Build, BuildOptions, SpaceChoice, parting, space};
-use crate::codebook::Codebook;
+use super::{BuildOptions, SpaceChoice, parting, space};
 use crate::data::VectorSource;
 use crate::fill;
-use crate::graph::Constructed;
 use crate::stores::VectorsAt;
 use crate::stores::composition::Made;
+use crate::stores::writing::coding::Coding;
+use crate::stores::writing::{Choices, Expected, NodeWriter};
 use crate::{Compression, Error, Layout, plan};
-
-/// The layout packed is chosen if a page is expected to have at least this number of nodes with
-/// their vectors. Otherwise the layout is layered or decoupled, where a page has about fifty lists.
-/// If pages had only a few nodes with vectors, a traversal would read many times the bytes that it
-/// needs.
-const NODES_WORTH_PACKING: f64 = 6.0;
 
 /// The default of the degree bound R.
 const USUAL_DEGREE: usize = 64;
-
-/// Writes the nodes of an index in one layout, after the order and the pages of the nodes were
-/// decided.
-pub(crate) trait NodeWriter: Send + Sync {
-    /// The bytes of the record of each node, in the present order. `None` if all records have one
-    /// length, or if they are not on pages.
-    ///
-    /// # Errors
-    /// The call fails if rows or lists cannot be read, or if the build is interrupted.
-    fn sizes(&self, build: &Build<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
-        let _ = (build, graph);
-        Ok(None)
-    }
-
-    /// Writes all nodes and their codes. If there is a plan of pages, the nodes are written to the
-    /// planned pages.
-    ///
-    /// # Errors
-    /// The call fails if rows or lists cannot be read, if files cannot be written, or if the build
-    /// is interrupted.
-    fn write(
-        &self,
-        build: &Build<'_>,
-        graph: &mut Constructed,
-        codebook: &Codebook,
-        plan: &PagePlan,
-    ) -> Result<Written, Error>;
-}
-
-/// A writer of nodes, and the number of nodes that a page is expected to have.
-pub(crate) type Planned = (Box<dyn NodeWriter>, usize);
-
-/// The data from which a layout plans its files.
-pub(crate) struct Choices<'a> {
-    pub(crate) source: &'a dyn VectorSource,
-    pub(crate) options: &'a BuildOptions,
-    /// The compression of lists and vectors.
-    pub(crate) compression: Compression,
-    /// R, the largest number of neighbours of a node.
-    pub(crate) degree: usize,
-    /// The bytes of a vector's PQ code.
-    pub(crate) code_bytes: usize,
-    /// The expected bytes of a node's list and vector.
-    pub(crate) expected: Expected,
-}
-
-impl Choices<'_> {
-    /// The parameters of the codecs, before they are trained.
-    pub(crate) fn coding(&self) -> Result<Coding, Error> {
-        Coding::new(self.source, self.degree, self.compression)
-    }
-
-    /// The shape of slotted pages of a kind. The pages are large enough for a record of `largest`
-    /// bytes.
-    pub(crate) fn slotted(&self, kind: FileKind, largest: usize) -> Result<SlottedShape, Error> {
-        let (element, dim) = (self.source.element(), self.source.dim());
-        Ok(SlottedShape::new(kind, element, dim, self.degree, largest)?)
-    }
-
-    /// The shape of pages of vectors with at most `largest` bytes each. A record may span two
-    /// pages.
-    pub(crate) fn running_on(&self, largest: usize) -> Result<SlottedShape, Error> {
-        let (element, dim) = (self.source.element(), self.source.dim());
-        Ok(SlottedShape::running_on(
-            element,
-            dim,
-            self.degree,
-            largest,
-        )?)
-    }
-}
 
 /// A layout, with the choices that follow from it.
 pub(super) struct Choice {
@@ -286,70 +205,10 @@ fn check_sizes(options: &BuildOptions, vector_bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// The number of bytes that an encoded node is expected to take. Real collections differ from it by
-/// up to about a third. This is accurate enough to choose a layout and to order nodes. The estimate
-/// depends only on the element type and dimension of the vectors, not on the codec. So with each
-/// compression, the graph is built over the same order. The nodes of a page are chosen later, by
-/// the real sizes of records (`sharing.rs`).
-pub(crate) struct Expected {
-    vector: f64,
-    leading: f64,
-    list: f64,
-}
-
-impl Expected {
-    /// The bytes of the length fields and the id of a node on a slotted page.
-    const OVERHEAD: f64 = 6.0;
-
-    fn of(element: Element, dim: usize, degree: usize) -> Self {
-        let share = match element {
-            Element::U8 | Element::I8 => 0.7,
-            // In a float, only the exponent compresses well.
-            Element::F32 | Element::F16 => 0.85,
-        };
-        Self {
-            vector: share * (dim * element.size()) as f64,
-            leading: 0.6 * dim as f64,
-            list: 1.3 * degree as f64,
-        }
-    }
-
-    /// The bytes of a list, a vector, and the fields of a slotted page for both.
-    fn node(&self) -> f64 {
-        self.vector + self.list + Self::OVERHEAD
-    }
-
-    /// Whether vectors are packed. If enough nodes share a page, one read gets many nodes that are
-    /// near each other. Otherwise the traversal reads only pages of lists, or pages of lists and
-    /// leading parts.
-    fn are_packed(&self) -> bool {
-        BLOCK as f64 / self.node() >= NODES_WORTH_PACKING
-    }
-
-    /// The number of nodes with whole vectors that fit on a page.
-    pub(crate) fn nodes_a_page(&self) -> usize {
-        on_page(self.node())
-    }
-
-    /// The number of nodes with the leading parts of their vectors that fit on a page. A leading
-    /// part has about five bits for each element.
-    pub(crate) fn leading_a_page(&self) -> usize {
-        on_page(self.leading + self.list + Self::OVERHEAD)
-    }
-
-    /// The number of nodes that fit on a page that has only lists.
-    pub(crate) fn lists_a_page(&self) -> usize {
-        on_page(self.list)
-    }
-}
-
-/// The number of records of `bytes` bytes that fit into a block, at least 1.
-fn on_page(bytes: f64) -> usize {
-    ((BLOCK as f64 / bytes) as usize).max(1)
-}
-
 #[cfg(test)]
 mod tests {
+    use stratann_vector::Element;
+
     use super::*;
     use crate::Preset;
     use crate::data::Matrix;

@@ -13,11 +13,11 @@ use stratann_layout::{FileEntry, FileKind, IdsFile};
 use stratann_tier::Volume;
 
 use super::BuildOptions;
-use super::files::write_made;
 use crate::Error;
 use crate::durable::Checkpoint;
 use crate::progress::{Progress, Stage};
 use crate::sorter::Sorter;
+use crate::stores::writing::files::write_made;
 
 /// The least and the largest memory for the sort of entries, in bytes.
 pub(crate) const LEAST_MEMORY: u64 = 1 << 20;

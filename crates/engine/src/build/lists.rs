@@ -18,10 +18,10 @@
 use std::path::Path;
 
 use super::BuildOptions;
-use super::coding::Coding;
 use crate::data::{Matrix, VectorSource, check_rows};
 use crate::graph;
 use crate::progress::Silent;
+use crate::stores::writing::coding::Coding;
 use crate::{Error, Order};
 
 /// The number of rows in the larger sample.

@@ -7,7 +7,6 @@ use stratann_layout::manifest::RECALL;
 use stratann_layout::{FileKind, Manifest};
 use stratann_tier::Volume;
 
-use super::files::write_stream;
 use super::{Build, BuildOptions};
 use crate::Error;
 use crate::data::VectorSource;
@@ -18,6 +17,7 @@ use crate::measure;
 use crate::progress::{Progress, Silent, Stage};
 use crate::recall;
 use crate::stores::codes::Codes;
+use crate::stores::writing::files::write_stream;
 
 /// The bytes of memory for the measurement, in addition to the codes.
 pub(super) const MEASURING: u64 = 24 << 20;
@@ -26,11 +26,11 @@ impl Build<'_> {
     /// Samples the rows for the measurement of the planner's figures. Returns no rows if the
     /// collection is small.
     pub(super) fn sample_queries(&self, graph: &Constructed) -> Result<Vec<u8>, Error> {
-        let rows = graph.rows.in_order(&graph.order, self.source);
+        let rows = graph.rows.in_order(&graph.order, self.writing.source);
         if rows.rows() < measure::LEAST_ROWS {
             return Ok(Vec::new());
         }
-        let sample = self.sample(measure::sample_size(rows.rows()));
+        let sample = self.writing.sample(measure::sample_size(rows.rows()));
         // Nodes with consecutive numbers may be near each other. So each half takes every second
         // node of the sample, and covers the whole collection.
         let (first, second) = (sample.iter().step_by(2), sample.iter().skip(1).step_by(2));
@@ -48,27 +48,27 @@ impl Build<'_> {
             false => Codes::of_nodes(manifest),
         };
         let needs = codes + MEASURING;
-        if queries.is_empty() || self.options.memory.is_some_and(|cap| cap < needs) {
+        if queries.is_empty() || self.writing.options.memory.is_some_and(|cap| cap < needs) {
             return Ok(());
         }
-        let _stage = Stage::begin(self.progress, "measuring", 1);
+        let _stage = Stage::begin(self.writing.progress, "measuring", 1);
         let index = assembled(self.volume, manifest, None)?;
-        let (measured, heat) = measure::measure(&index, queries, self.options.threads)?;
+        let (measured, heat) = measure::measure(&index, queries, self.writing.options.threads)?;
         manifest.measured = Some(measured);
         manifest.files.push(write_stream(
-            &self.checkpoint,
+            &self.writing.checkpoint,
             FileKind::Heat,
             None,
             &heat.encode(),
         )?);
-        if index.nodes() < recall::LEAST_ROWS || !self.options.calibrate {
+        if index.nodes() < recall::LEAST_ROWS || !self.writing.options.calibrate {
             return Ok(());
         }
         calibrate(
             &index,
-            &self.checkpoint,
-            self.options,
-            self.progress,
+            &self.writing.checkpoint,
+            self.writing.options,
+            self.writing.progress,
             manifest,
         )
     }

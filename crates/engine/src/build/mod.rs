@@ -9,26 +9,20 @@
 //!     └──> PQ codes
 //!
 //!   clusters.rs  builds a cluster index
-//!   codes.rs     encodes rows as PQ codes
 //!   space.rs     finds the largest degree for a space budget
 //!   lists.rs     estimates the size of lists
 //!   parting.rs   decides whether to store vectors in two parts
-//!   precision.rs chooses the number of bits in leading parts
-//!   coding.rs    trains the codecs of lists and vectors on samples
-//!   encode.rs    encodes lists and vectors, on all threads
-//!   sharing.rs   decides which nodes share a page
-//!   slotted.rs   writes records of different lengths to pages
-//!   raw.rs       writes records of one size to pages
 //!   train.rs     trains the codebook
 //!   navigation.rs  builds the navigation graph
 //!   measuring.rs measures facts for the planner
-//!   files.rs     writes files
 //!   ids.rs       writes the file of ids (ids-…), if ids are not node numbers
 //!   rows.rs      writes the attributes of vectors as a segment of columns
 //!   placeholder.rs  makes the one node of an index that is built of no rows
 //!   again.rs     reads the options of a manifest, to rebuild the index
 //!   spool.rs     writes rows to a scratch file if their number is unknown
 //! ```
+//!
+//! `sharing.rs` and `sweep.rs` are in [`stores::writing`](crate::stores::writing).
 //!
 //! The manifest is written last and replaced atomically. So a build that is interrupted, fails or
 //! crashes leaves no index that opens. If a build replaces an existing index, the existing index
@@ -40,12 +34,8 @@ mod absent;
 mod again;
 mod chunks;
 mod clusters;
-pub(crate) mod codes;
-pub(crate) mod coding;
-pub(crate) mod encode;
 mod expected_rows;
 mod facts;
-pub(crate) mod files;
 mod folder;
 mod format;
 mod ids;
@@ -53,17 +43,12 @@ mod lists;
 mod measuring;
 mod navigation;
 mod needs;
-mod options;
 mod parting;
 mod placeholder;
-pub(crate) mod precision;
-pub(crate) mod raw;
+mod report;
 mod rows;
-mod sharing;
-pub(crate) mod slotted;
 mod space;
 mod spool;
-pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 mod train;
@@ -84,27 +69,26 @@ use crate::data::{Check, NoRows, RowSource, VectorSource, check_rows, check_stor
 use crate::durable::{Checkpoint, Committed, begin_state, check_replaceable, inserts, keep_room};
 use crate::fill::BlockFill;
 use crate::filter::Schema;
-use crate::graph::{self, Constructed, NodeRows, Parameters};
+use crate::graph::{self, Constructed, Parameters};
 use crate::progress::Progress;
 use crate::savepoint::{self, Savepoints};
 use crate::stores::vectors::write::KeptSegment;
+use crate::stores::writing::Writing;
+use crate::stores::writing::files::write_pieces;
 use crate::{Error, Layout, Order, bounds, stored};
 pub(crate) use again::high_bytes;
 use clusters::{ClusterBuild, ClusterPlan};
 use facts::Facts;
 pub(crate) use facts::{training_rows, twice};
-pub(crate) use files::{Aligned, write_made, write_pieces, write_stream};
 pub(crate) use folder::ScratchFolder;
-pub(crate) use format::{Choices, NodeWriter, Planned};
 pub(crate) use ids::{IdSorter, LEAST_MEMORY};
-pub(crate) use placeholder::PLACEHOLDER_ID;
 use placeholder::Placeholder;
-pub(crate) use sharing::{PagePlan, Sizes};
 
+pub use crate::options::BuildOptions;
 pub use absent::{create_if_absent, is_there_for};
 pub use chunks::chunk_bytes_for_overhead;
 pub use needs::{BuildPlan, plan_build, plan_build_with_rows};
-pub use options::{BuildOptions, BuildReport};
+pub use report::BuildReport;
 pub use space::SpaceChoice;
 use vacant::check_vacant;
 pub use vacant::is_vacant;
@@ -385,15 +369,20 @@ fn build_in(
     }
     let mut build = Build {
         volume,
-        source,
-        options,
+        writing: Writing {
+            source,
+            options,
+            degree: facts.degree,
+            check: check_of(replaces),
+            kept: carried.kept,
+            checkpoint,
+            scratch,
+            progress,
+        },
         facts,
         attributes,
-        progress,
         replaces,
         carried,
-        checkpoint,
-        scratch,
         savepoints: savepoints.as_ref(),
         stages,
         began,
@@ -587,20 +576,15 @@ pub(crate) fn rebuild_empty(
 /// A build in progress.
 pub(crate) struct Build<'a> {
     volume: &'a Arc<dyn Volume>,
-    /// The rows.
-    pub(crate) source: &'a dyn VectorSource,
-    pub(crate) options: &'a BuildOptions,
+    /// The rows and the options, and the place of the files.
+    writing: Writing<'a>,
     facts: Facts,
     /// The attributes of the rows.
     attributes: Option<Rows<'a>>,
-    progress: &'a dyn Progress,
-    /// The checkpoint that the files of the build belong to.
-    pub(crate) checkpoint: Checkpoint<'a>,
-    scratch: &'a Path,
     /// The savepoints. `None` if the build keeps none.
     savepoints: Option<&'a Savepoints<'a>>,
     /// The parts that stay from the index that this build replaces.
-    pub(crate) carried: Carried<'a>,
+    carried: Carried<'a>,
     /// Whether the rows come from an index that is open.
     replaces: bool,
     stages: Vec<(String, f64)>,
@@ -612,37 +596,41 @@ pub(crate) struct Build<'a> {
 impl Build<'_> {
     fn run(&mut self, ready: Option<Ready<'_>>) -> Result<(BuildReport, Committed), Error> {
         let mut graph = self.construct()?;
-        let plan = self.stage("sharing", |build| build.share_pages(&mut graph))?;
+        let plan = self.stage("sharing", |build| {
+            let facts = &build.facts;
+            let writer = &*facts.writer;
+            build.writing.share_pages(writer, facts.order, &mut graph)
+        })?;
         let codebook = self.stage("codebook", |build| build.codebook(&graph))?;
         let mut written = self.stage("pages", |build| {
             let written = build
                 .facts
                 .writer
-                .write(build, &mut graph, &codebook, &plan);
+                .write(&build.writing, &mut graph, &codebook, &plan);
             let full = matches!(&written, Err(Error::Tier(TierError::NoSpace { .. })));
             if !full || !savepoint::are_in(&**build.volume) {
                 return written;
             }
             // The index needs the space more than the savepoints do, and the content of the
             // savepoints is in memory.
-            build.progress.warn(
+            build.writing.progress.warn(
                 "no space for the pages; the savepoints are removed, and the pages are written again",
             );
             savepoint::remove_all(&**build.volume);
             build
                 .facts
                 .writer
-                .write(build, &mut graph, &codebook, &plan)
+                .write(&build.writing, &mut graph, &codebook, &plan)
         })?;
         let navigation = self.stage("navigation", |build| {
             build.write_navigation(&graph, &mut written)
         })?;
         let (fields, centroids) = codebook.file();
         let kind = FileKind::Codebook;
-        let file = write_pieces(&self.checkpoint, kind, None, &fields, &[&centroids])?;
+        let file = write_pieces(&self.writing.checkpoint, kind, None, &fields, &[&centroids])?;
         written.files.push(file);
         let queries = self.sample_queries(&graph)?;
-        let (options, rows) = (self.options, self.source.rows());
+        let (options, rows) = (self.writing.options, self.writing.source.rows());
         let next_id = self.next_id();
         let given = match self.replaces {
             true => self.carried.given_codebook,
@@ -652,16 +640,28 @@ impl Build<'_> {
         // Without a file of ids, the ids are the node numbers.
         if next_id != rows as u64 || !ids::are_nodes(&graph.order, options) {
             let ids = self.stage("ids", |build| {
-                let (volume, checkpoint) = (build.volume.as_ref(), &build.checkpoint);
-                ids::write_ids(volume, checkpoint, &graph.order, options, build.progress)
+                let (volume, checkpoint) = (build.volume.as_ref(), &build.writing.checkpoint);
+                ids::write_ids(
+                    volume,
+                    checkpoint,
+                    &graph.order,
+                    options,
+                    build.writing.progress,
+                )
             })?;
             written.files.push(ids);
             writer_features |= IDS;
         }
         if let Some(attributes) = self.attributes.take() {
             let segment = self.stage("rows", |build| {
-                let (volume, checkpoint) = (build.volume.as_ref(), &build.checkpoint);
-                attributes.write(volume, checkpoint, &graph.order, options, build.progress)
+                let (volume, checkpoint) = (build.volume.as_ref(), &build.writing.checkpoint);
+                attributes.write(
+                    volume,
+                    checkpoint,
+                    &graph.order,
+                    options,
+                    build.writing.progress,
+                )
             })?;
             written.files.extend(segment);
             writer_features |= COLUMNS;
@@ -675,11 +675,11 @@ impl Build<'_> {
                 },
             writer_features,
             created_by: env!("CARGO_PKG_VERSION").to_owned(),
-            checkpoint: self.checkpoint.number(),
+            checkpoint: self.writing.checkpoint.number(),
             preset: options.preset.name.to_owned(),
-            element: self.source.element(),
+            element: self.writing.source.element(),
             metric: options.metric,
-            dimension: self.source.dim() as u32,
+            dimension: self.writing.source.dim() as u32,
             kind: IndexKind::Graph(GraphFacts {
                 degree: self.facts.degree as u32,
                 build_list: self.facts.build_list as u32,
@@ -736,13 +736,13 @@ impl Build<'_> {
         }
         let bytes = manifest.files.iter().map(|entry| entry.length).sum();
         if let Some(space) = self.facts.space.filter(|space| bytes > space.budget) {
-            self.progress.warn(&format!(
+            self.writing.progress.warn(&format!(
                 "the index has {bytes} bytes, more than its space budget of {} bytes; the build expected {} bytes. Build it with a smaller degree",
                 space.budget, space.expected
             ));
         }
         let committing = Instant::now();
-        let committed = self.checkpoint.commit(&manifest)?;
+        let committed = self.writing.checkpoint.commit(&manifest)?;
         // After the commit, no step may fail, and no interruption is checked. If a crash restores
         // the previous index, the recorded inserts of that index are restored too.
         if takes_place && committed.trouble.is_none() {
@@ -766,7 +766,7 @@ impl Build<'_> {
             list_codec: manifest.list_codec,
             vector_codec: manifest.vector_codec,
             fill: self.facts.layout.has_codes_in_records().then(|| {
-                let (source, bytes) = (self.source, self.facts.code_bytes);
+                let (source, bytes) = (self.writing.source, self.facts.code_bytes);
                 BlockFill::of(source.element(), source.dim(), self.facts.degree, bytes)
             }),
             stages: std::mem::take(&mut self.stages),
@@ -786,20 +786,13 @@ impl Build<'_> {
         let done = work(self)?;
         self.stages
             .push((name.to_owned(), start.elapsed().as_secs_f64()));
-        self.go_on()?;
+        self.writing.go_on()?;
         Ok(done)
-    }
-
-    fn go_on(&self) -> Result<(), Error> {
-        if self.progress.interrupted() {
-            return Err(Error::Interrupted);
-        }
-        Ok(())
     }
 
     /// Orders the rows, and builds the graph over them.
     fn construct(&mut self) -> Result<Constructed, Error> {
-        let options = self.options;
+        let options = self.writing.options;
         let order = match self.facts.order {
             Order::Input => graph::Order::Input,
             Order::Locality => graph::Order::Locality {
@@ -812,13 +805,13 @@ impl Build<'_> {
             order,
             parameters: &parameters,
             memory: options.memory,
-            scratch: self.scratch,
+            scratch: self.writing.scratch,
             known: self.carried.known,
-            check: self.check(),
+            check: self.writing.check,
             savepoints: self.savepoints,
             afterwards: Some(self.training_bytes()),
         };
-        let built = graph::construct(self.source, &task, self.progress)?;
+        let built = graph::construct(self.writing.source, &task, self.writing.progress)?;
         self.stages.extend(
             built
                 .stats
@@ -831,59 +824,17 @@ impl Build<'_> {
 
     /// The largest id that the index has ever had, plus 1.
     fn next_id(&self) -> u64 {
-        next_id(self.source, self.options, &self.carried)
-    }
-
-    /// The checks that each row must pass.
-    fn check(&self) -> Check {
-        check_of(self.replaces)
-    }
-
-    /// Checks rows again. Returns an error if rows have changed since the graph was built, and now
-    /// fail the checks. A source may be read twice.
-    pub(crate) fn check_again(
-        &self,
-        rows: &NodeRows<'_>,
-        first: usize,
-        bytes: &[u8],
-    ) -> Result<(), Error> {
-        let (check, metric) = (self.check(), self.options.metric);
-        let Err(error) = check(rows, metric, first, bytes) else {
-            return Ok(());
-        };
-        // The error names a row by the row's number in the source.
-        let row_bytes = rows.row_bytes();
-        for (at, row) in bytes.chunks_exact(row_bytes).enumerate() {
-            check(rows, metric, rows.row_of(first + at), row)?;
-        }
-        Err(error.into())
+        next_id(self.writing.source, self.writing.options, &self.carried)
     }
 
     fn parameters(&self, degree: usize, build_list: usize) -> Parameters {
         Parameters {
             degree,
             build_list,
-            alpha: self.options.alpha,
-            threads: self.options.threads,
-            seed: self.options.seed,
+            alpha: self.writing.options.alpha,
+            threads: self.writing.options.threads,
+            seed: self.writing.options.seed,
         }
-    }
-
-    /// Returns an even sample of `count` nodes. In locality order it is stratified: each
-    /// neighbourhood has its share of the sample.
-    fn sample(&self, count: usize) -> Vec<u32> {
-        let rows = self.source.rows();
-        (0..count).map(|i| (i * rows / count) as u32).collect()
-    }
-
-    /// The nodes at which a search may start if codes are stored beside lists. These are the
-    /// medoid, and an even sample of the nodes. The preset has the number of entry points.
-    pub(crate) fn entry_points(&self, medoid: u32) -> Vec<u32> {
-        let others = self.options.preset.entry_points.saturating_sub(1);
-        let mut entries = vec![medoid];
-        let sample = self.sample(others.min(self.source.rows()));
-        entries.extend(sample.into_iter().filter(|&node| node != medoid));
-        entries
     }
 }
 

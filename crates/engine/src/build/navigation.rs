@@ -3,12 +3,12 @@
 use stratann_layout::{FileKind, NavigationFacts, NavigationFile};
 
 use super::Build;
-use super::files::write_stream;
-use super::sweep::Written;
 use crate::Error;
 use crate::data::{MatrixRef, VectorSource};
 use crate::graph::{self, Constructed};
 use crate::navigation::rounded;
+use crate::stores::writing::files::write_stream;
+use crate::stores::writing::sweep::Written;
 
 /// The largest number of neighbours in the navigation graph, and the list size of its build.
 pub(super) const NAVIGATION_DEGREE: usize = 32;
@@ -25,24 +25,24 @@ impl Build<'_> {
         if sampled == 0 {
             return Ok(None);
         }
-        let rows = graph.rows.in_order(&graph.order, self.source);
-        let nodes = self.sample(sampled);
+        let rows = graph.rows.in_order(&graph.order, self.writing.source);
+        let nodes = self.writing.sample(sampled);
         let mut vectors = vec![0; sampled * rows.row_bytes()];
         rows.gather(&nodes, &mut vectors)?;
         let parameters = self.parameters(NAVIGATION_DEGREE, NAVIGATION_LIST);
         let task = graph::Task {
-            metric: self.options.metric,
+            metric: self.writing.options.metric,
             order: graph::Order::Input,
             parameters: &parameters,
             memory: None,
-            scratch: self.scratch,
+            scratch: self.writing.scratch,
             known: None,
-            check: self.check(),
+            check: self.writing.check,
             savepoints: None,
             afterwards: None,
         };
         let sample = MatrixRef::new(&vectors, sampled, rows.dim(), rows.element())?;
-        let mut built = graph::construct(&sample, &task, self.progress)?;
+        let mut built = graph::construct(&sample, &task, self.writing.progress)?;
         let (mut offsets, mut links, mut list) = (vec![0], Vec::new(), Vec::new());
         for position in 0..sampled as u32 {
             built.lists.read(position, &mut list)?;
@@ -61,10 +61,15 @@ impl Build<'_> {
         // distances must be exact.
         let file = match self.facts.layout.has_codes_in_records() {
             true => file,
-            false => rounded(file, self.options.metric, rows.element(), rows.dim()),
+            false => rounded(
+                file,
+                self.writing.options.metric,
+                rows.element(),
+                rows.dim(),
+            ),
         };
         written.files.push(write_stream(
-            &self.checkpoint,
+            &self.writing.checkpoint,
             FileKind::Navigation,
             None,
             &file.encode(),

@@ -3,7 +3,6 @@
 
 use serde::Serialize;
 
-use super::coding::Coding;
 use super::facts::Facts;
 use super::rows::Rows;
 use super::space::Expectation;
@@ -12,6 +11,7 @@ use crate::data::{RowSource, VectorSource};
 use crate::graph::{self, Parameters};
 use crate::progress::Progress;
 use crate::stores::VectorsAt;
+use crate::stores::writing::coding::Coding;
 use crate::{Compression, Error, Order, plan};
 
 /// The estimated costs of a build. The estimate writes no files of an index.

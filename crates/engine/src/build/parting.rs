@@ -21,9 +21,9 @@
 use stratann_codec::NestedModel;
 use stratann_vector::to_f32;
 
-use super::coding::Coding;
 use crate::Error;
 use crate::data::VectorSource;
+use crate::stores::writing::coding::Coding;
 
 /// With leading parts, a page must have at least this multiple of the nodes with whole vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;

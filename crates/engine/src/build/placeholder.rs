@@ -19,9 +19,7 @@ use super::facts::check_ids;
 use crate::Error;
 use crate::codebook::check_dimension;
 use crate::data::{DataError, VectorSource, check_range};
-
-/// The external id of a placeholder. In results, this number means "no result".
-pub(crate) const PLACEHOLDER_ID: u64 = u64::MAX;
+use crate::stores::ids::PLACEHOLDER_ID;
 
 /// The one row of a placeholder, as a source of rows.
 #[derive(Debug)]

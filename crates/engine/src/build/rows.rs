@@ -11,8 +11,9 @@ use crate::Error;
 use crate::data::RowSource;
 use crate::durable::Checkpoint;
 use crate::filter::Schema;
+use crate::plan::segment_memory;
 use crate::progress::{Progress, Stage};
-use crate::stores::columns::{SegmentWriter, encoded, segment_memory};
+use crate::stores::columns::{SegmentWriter, encoded};
 
 /// The number of rows between two checks for an interruption.
 const BETWEEN_LOOKS: usize = 1 << 12;

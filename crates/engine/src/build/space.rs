@@ -20,11 +20,11 @@ use serde::Serialize;
 use stratann_layout::IdsFile;
 
 use super::BuildOptions;
-use super::coding::Coding;
 use super::lists::ExpectedLists;
 use super::navigation::NAVIGATION_DEGREE;
 use crate::data::VectorSource;
 use crate::stores::VectorsAt;
+use crate::stores::writing::coding::Coding;
 use crate::{Compression, Error, Layout, Order};
 
 /// The degrees that are tried, the largest first. Larger degrees were not measured. With smaller

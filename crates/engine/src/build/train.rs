@@ -17,15 +17,15 @@ impl Build<'_> {
     /// Returns the given codebook, the codebook of a savepoint, or a codebook that is trained on an
     /// even sample of the nodes.
     pub(super) fn codebook(&self, graph: &Constructed) -> Result<Codebook, Error> {
-        if let Some(codebook) = &self.options.codebook {
+        if let Some(codebook) = &self.writing.options.codebook {
             return Ok(codebook.clone());
         }
         let Some(savepoints) = self.savepoints else {
             return self.train(graph);
         };
         let (place, input) = ((What::Codebook, 0), savepoints.input_of(&[], &graph.order));
-        let (dim, code_bytes) = (self.source.dim(), self.facts.code_bytes);
-        let low_codes = facts::low_codes(self.options)?;
+        let (dim, code_bytes) = (self.writing.source.dim(), self.facts.code_bytes);
+        let low_codes = facts::low_codes(self.writing.options)?;
         let read = |content: &mut Content| {
             let mut centroids = vec![0; Codebook::content_bytes(dim, low_codes)];
             content.bytes(&mut centroids)?;
@@ -39,7 +39,7 @@ impl Build<'_> {
         let codebook = self.train(graph)?;
         let (_, centroids) = codebook.file();
         let bytes = centroids.len() as u64;
-        savepoints.keep(place, &input, bytes, self.progress, |sink| {
+        savepoints.keep(place, &input, bytes, self.writing.progress, |sink| {
             sink.bytes(&centroids)
         });
         Ok(codebook)
@@ -47,10 +47,12 @@ impl Build<'_> {
 
     fn train(&self, graph: &Constructed) -> Result<Codebook, Error> {
         let (rows, dim) = (
-            graph.rows.in_order(&graph.order, self.source),
-            self.source.dim(),
+            graph.rows.in_order(&graph.order, self.writing.source),
+            self.writing.source.dim(),
         );
-        let nodes = self.sample(self.source.rows().min(self.facts.training_rows));
+        let nodes = self
+            .writing
+            .sample(self.writing.source.rows().min(self.facts.training_rows));
         let mut floats = vec![0.0; nodes.len() * dim];
         let mut bytes = Vec::new();
         // The sample is read in pieces, so that only one copy of it is in memory.
@@ -60,9 +62,12 @@ impl Build<'_> {
             to_f32(rows.element(), &bytes, floats);
         }
         drop(bytes);
-        let _stage = Stage::begin(self.progress, "training codes", 1);
-        let (metric, training) = (self.options.metric, self.training());
-        let (code_bytes, low_codes) = (self.facts.code_bytes, facts::low_codes(self.options)?);
+        let _stage = Stage::begin(self.writing.progress, "training codes", 1);
+        let (metric, training) = (self.writing.options.metric, self.training());
+        let (code_bytes, low_codes) = (
+            self.facts.code_bytes,
+            facts::low_codes(self.writing.options)?,
+        );
         Codebook::of_sample(floats, dim, code_bytes, metric, &training, low_codes)
     }
 
@@ -70,18 +75,26 @@ impl Build<'_> {
     /// are the floats of the sample, and for each thread the floats of one chunk of each row and a
     /// few words for each row.
     pub(super) fn training_bytes(&self) -> u64 {
-        if self.options.codebook.is_some() {
+        if self.writing.options.codebook.is_some() {
             return 0;
         }
-        let rows = self.source.rows().min(self.facts.training_rows) as u64;
-        let dim = self.source.dim();
+        let rows = self.writing.source.rows().min(self.facts.training_rows) as u64;
+        let dim = self.writing.source.dim();
         let chunk = dim.div_ceil(self.facts.code_bytes.max(1));
-        let threads = self.options.threads.clamp(1, self.facts.code_bytes.max(1));
+        let threads = self
+            .writing
+            .options
+            .threads
+            .clamp(1, self.facts.code_bytes.max(1));
         rows * 4 * (dim + threads * (chunk + 4)) as u64
     }
 
     /// The parameters for the training of codebooks.
     fn training(&self) -> Training {
-        codebook::training(self.source.dim(), self.options.threads, self.options.seed)
+        codebook::training(
+            self.writing.source.dim(),
+            self.writing.options.threads,
+            self.writing.options.seed,
+        )
     }
 }

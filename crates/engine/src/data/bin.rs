@@ -11,7 +11,7 @@
 //! A file whose name ends with `.crop_nb_N` has the first N rows of a larger file. Its header may
 //! still have the number of rows of the larger file.
 
-use super::error::DataError;
+use super::DataError;
 use super::output::Output;
 use super::source::{
     Shape, Stored, VectorSource, check_not_empty, extension, extension_error, read_at,

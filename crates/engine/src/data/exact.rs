@@ -8,7 +8,7 @@
 //!
 //! Each thread keeps the k nearest rows of its own queries, so threads share only the block.
 
-use super::error::DataError;
+use super::DataError;
 use super::source::{Matrix, VectorSource, check_rows};
 use super::truth::GroundTruth;
 use crate::bounds;

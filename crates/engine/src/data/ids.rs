@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::error::DataError;
+use super::DataError;
 use super::npy;
 use super::source::{open, read_at};
 

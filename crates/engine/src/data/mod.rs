@@ -15,7 +15,6 @@
 //! [`Matrix`], the whole file is read.
 
 mod bin;
-mod error;
 mod exact;
 mod ids;
 mod none;
@@ -26,9 +25,9 @@ mod source;
 mod truth;
 mod vecs;
 
+pub use crate::error::DataError;
 pub(crate) use bin::bin_extension;
 pub use bin::write_bin;
-pub use error::DataError;
 pub use exact::{brute_force, check_brute_force};
 pub use ids::read_ids;
 pub use none::{NoRows, Outline};

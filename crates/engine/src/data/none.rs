@@ -4,7 +4,7 @@
 
 use stratann_vector::Element;
 
-use super::error::DataError;
+use super::DataError;
 use super::source::{VectorSource, check_range};
 
 /// A source that has a dimension and an element type, but no rows.

@@ -20,7 +20,7 @@
 //! few rows needs one read for each column. If an array has another dtype, the error names the
 //! numpy call that converts the array.
 
-use super::error::DataError;
+use super::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;

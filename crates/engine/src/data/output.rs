@@ -1,6 +1,6 @@
 //! A file that gets its name when it is complete. An incomplete file is removed.
 
-use super::error::DataError;
+use super::DataError;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::FileExt;

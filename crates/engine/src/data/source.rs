@@ -1,7 +1,7 @@
 //! Sources of rows. A source is a file, or bytes in memory. It is a matrix of `rows` x `dim`
 //! elements, row after row, little-endian, without gaps.
 
-use super::error::DataError;
+use super::DataError;
 use super::npy::Array;
 use super::{bin, npy, vecs};
 use std::fs::File;

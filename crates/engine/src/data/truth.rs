@@ -17,7 +17,7 @@
 //! Distances follow the convention of `stratann_vector::Metric`. A smaller distance is nearer, and
 //! L2 distances are squared.
 
-use super::error::DataError;
+use super::DataError;
 use super::npy::{self, NpyHeader};
 use super::output::Output;
 use super::source::{check_not_empty, extension, extension_error, open, read_at};

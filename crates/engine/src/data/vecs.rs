@@ -9,7 +9,7 @@
 //! The length of the file determines the number of rows. All rows must have the dimension of the
 //! first row. This is checked when they are read.
 
-use super::error::DataError;
+use super::DataError;
 use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;

@@ -83,7 +83,7 @@ pub(crate) use self::replay::{NextLog, replay};
 pub(crate) use self::salvage::{LostRecords, salvage};
 use super::room::{LOG_ROOM, drop_log_room};
 use crate::stored::name_of;
-use crate::{Error, ErrorKind};
+use crate::{Durability, Error, ErrorKind};
 
 /// The largest number of bytes of records that stay in memory until they are durable. When the log
 /// reaches this limit, it syncs.
@@ -95,18 +95,6 @@ const UNSYNCED_SHARE: u64 = 32;
 /// sync, before it rotates the log.
 const FIRST_RESCUE: Duration = Duration::from_secs(1);
 const LAST_RESCUE: Duration = Duration::from_secs(60);
-
-/// The time at which an append is durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// The append is durable when its call returns.
-    Always,
-    /// The append is durable at most this time after its call returned.
-    Every(Duration),
-    /// The append is durable at the latest when a later
-    /// [`LiveIndex::flush`](crate::LiveIndex::flush) or merge returns.
-    OnFlush,
-}
 
 /// The log that is being written. Several threads share it.
 #[derive(Debug)]

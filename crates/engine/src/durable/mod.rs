@@ -14,7 +14,6 @@ mod room;
 pub(crate) use checkpoint::{
     Checkpoint, Committed, are_of_first_build, begin_state, check_replaceable, is_ours, opened_from,
 };
-pub use log::Durability;
 pub(crate) use log::{
     Log, LogPosition, LostRecords, NextLog, log_bytes, log_name, number_of as log_number, replay,
     salvage,

@@ -59,8 +59,7 @@ pub(crate) use rows::NodeRows;
 pub(crate) use shuffle::{Filling, shuffle};
 pub(crate) use space::Space;
 
-use crate::data::DataError;
-use std::path::PathBuf;
+pub use crate::error::GraphError;
 
 /// The parameters of the build. They have the names that users of DiskANN know.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,49 +110,4 @@ pub trait Known: Sync + std::fmt::Debug {
     /// # Errors
     /// The call fails if the lists cannot be read.
     fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError>;
-}
-
-/// The error of a build of a graph.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum GraphError {
-    /// The vectors cannot be read, or cannot be used.
-    #[error(transparent)]
-    Data(#[from] DataError),
-    /// The memory cap is too low for a build in any number of parts.
-    #[error(
-        "a build of these vectors needs at least {least} bytes of memory; {given} were allowed. Raise the cap (--memory)"
-    )]
-    Memory {
-        /// The memory cap in bytes.
-        given: u64,
-        /// The lowest cap that suffices, in bytes.
-        least: u64,
-    },
-    /// The source has more rows than a graph can have nodes.
-    #[error(
-        "{rows} vectors are too many; one index can have up to {most}. Divide the vectors among several indexes"
-    )]
-    Rows {
-        /// The number of rows in the source.
-        rows: usize,
-        /// The largest number of rows that a build accepts.
-        most: usize,
-    },
-    /// An operation on a scratch file of a build in parts failed.
-    #[error("{}: cannot {action} a scratch file of the build: {source}", path.display())]
-    Scratch {
-        /// The file.
-        path: PathBuf,
-        /// The operation that failed.
-        action: &'static str,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// The graph that the build extends cannot be read.
-    #[error(transparent)]
-    Known(Box<crate::Error>),
-    /// The caller stopped the build.
-    #[error("interrupted")]
-    Interrupted,
 }

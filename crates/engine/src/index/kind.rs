@@ -8,8 +8,8 @@
 //! | stores, their memory, and other data that a search needs | here |
 //! | the candidate source of a search | `search/source.rs` |
 //! | build and rebuild | `build/mod.rs`, `build/again.rs` |
-//! | updates | `update/`: `direct/`, `rebalance/`, `contents.rs`, `survey.rs`, `live/compact.rs` |
-//! | contents of its tables | `stored/place.rs`, `stored/pages.rs`, `stores/codes.rs` |
+//! | updates | `index/contents.rs`; in `update/` `direct/`, `rebalance/`, `survey.rs`, `live/` |
+//! | contents of its tables | `stored/place.rs`, `stores/reading/pages.rs`, `stores/codes.rs` |
 //! | invariants of its stores | `verify/`, `repair/` |
 //! | statistics | `measure.rs`, `stats.rs`, `search/scan.rs` |
 //!

@@ -20,7 +20,7 @@ pub struct OpenOptions {
     /// loaded when the first search needs it.
     pub navigation: Option<bool>,
     /// The bytes of the caller's own data that count towards `memory`: queries, results, and
-    /// [`THREAD_BYTES`] for each search thread beyond two.
+    /// [`THREAD_BYTES`](crate::THREAD_BYTES) for each search thread beyond two.
     pub beside: u64,
     /// The tier from which each role of the index is read. Copies in memory and mapped copies count
     /// towards `memory`.
@@ -36,10 +36,6 @@ pub struct OpenOptions {
     /// `cache` or with `places` is never unpacked.
     pub unpack: bool,
 }
-
-/// The approximate memory of a search thread: its stack, its ring and its first buffers. A budget
-/// always includes two threads.
-pub const THREAD_BYTES: u64 = 512 << 10;
 
 /// The size of the cache of hot records. The cache keeps the records that searches read last: the
 /// stored bytes of lists, and of vectors if these are beside lists.

@@ -9,8 +9,8 @@ use stratann_layout::Manifest;
 use stratann_tier::{IoMode, Volume, WorkerPool, ask_for_memory};
 
 use crate::Error;
+use crate::THREAD_BYTES;
 use crate::codebook::Codebook;
-use crate::index::THREAD_BYTES;
 use crate::room::Room;
 use crate::threads;
 

@@ -20,16 +20,17 @@ use parking_lot::Mutex;
 use stratann_layout::{CsrShape, Manifest};
 use stratann_tier::HugeBytes;
 
-use super::{CacheSize, Index, Kind, OpenOptions, THREAD_BYTES};
+use super::contents::{Share, each_list_in, each_vector_in};
+use super::{CacheSize, Index, Kind, OpenOptions};
+use crate::THREAD_BYTES;
 use crate::plan::MemoryPlan;
 use crate::progress::{Progress, Stage, WithinStage};
 use crate::stores::composition::CodesAt;
 use crate::stores::resident::Resident;
 use crate::stores::topology::placement::NOWHERE;
-use crate::stores::{GraphStores, Layout, Pages};
+use crate::stores::{GraphStores, Pages};
 use crate::threads::{processors, shared_beside};
-use crate::update::{Share, each_list_in, each_vector_in};
-use crate::{Error, Preset};
+use crate::{Error, Layout, Preset};
 
 /// The shape of the rows. `None` if unpacking would not help, or if some node has no record.
 pub(super) fn shape(

@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 
 use crate::Error;
 use crate::index::Index;
+use crate::overlay::Admission;
 use crate::progress::Progress;
-use crate::search::{Admission, Exactness, Nodes};
+use crate::search::{Exactness, Nodes};
 
 /// The hash of a node that has no record yet.
 const UNKNOWN: u32 = 0;

@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, BinaryHeap};
 use super::LookUp;
 use crate::Error;
 use crate::index::Index;
+use crate::overlay::{Dead, Overlay, Seen};
 use crate::progress::Silent;
 use crate::search::{Exactness, Nodes};
 use crate::stores::ids::{IdTable, LastBlock};
-use crate::update::{Dead, Overlay, Seen};
 
 /// The `most` lowest live ids from `least` on, ascending. If there are fewer, returns all of them.
 /// `new` must have the `most` lowest ids, from `least` on, of live vectors that were inserted after

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::ids::{listed, new_ids};
 use super::{LookUp, Rows, Wanted};
+use crate::overlay::Seen;
 use crate::progress::{Progress, Silent};
-use crate::update::{Seen, Snapshot};
+use crate::update::Snapshot;
 use crate::{Error, LiveIndex};
 
 /// The number of times that a look-up is repeated, if an id is replaced so often during the look-up

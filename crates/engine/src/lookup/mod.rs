@@ -1,7 +1,7 @@
 //! Look-ups return the exact vectors of external ids, or list the ids.
 //!
 //! ```text
-//!   id ──> vectors in memory, at the read timestamp       update/fresh.rs
+//!   id ──> vectors in memory, at the read timestamp       overlay/fresh.rs
 //!      └─> a node ──────────────────────────────────────> its record, if it is live
 //!           ├─ of a vector of the build: the file of ids  stores/ids.rs
 //!           │    without a file, ids are row numbers: the node with this number, if its record
@@ -10,7 +10,7 @@
 //!                                                         a node; under a budget read each time
 //! ```
 //!
-//! Like a search, a look-up has one read timestamp ([`Moment`](crate::update::Moment)). If an
+//! Like a search, a look-up has one read timestamp ([`Moment`](crate::overlay::Moment)). If an
 //! upsert moves a vector during the look-up, the look-up finds the vector in its old or its new
 //! place. If an id is replaced so often that its version at the read timestamp is forgotten, the id
 //! is looked up again at a later timestamp.
@@ -29,10 +29,11 @@ use stratann_vector::{Element, to_f32};
 
 pub(crate) use self::hashes::IdHashes;
 use crate::index::Index;
+use crate::overlay::Admission;
+use crate::overlay::Seen;
 use crate::progress::Progress;
-use crate::search::{Admission, Exactness, Nodes};
+use crate::search::{Exactness, Nodes};
 use crate::stores::ids::{IdTable, LastBlock};
-use crate::update::Seen;
 use crate::{Error, ErrorKind, bounds};
 
 /// Vectors that were looked up by their ids.

@@ -14,9 +14,10 @@ use super::{Collection, check, no_node};
 use crate::bounds;
 use crate::data::MatrixRef;
 use crate::frontier::{Frontier, key};
+use crate::overlay::Seen;
+use crate::overlay::fresh::FreshScratch;
 use crate::progress::Silent;
 use crate::search::{Counters, Ranking, Reranker, Timer};
-use crate::update::{FreshScratch, Seen};
 use crate::{Error, Index, LiveIndex, MergeWhen, Merger, OpenOptions, Rerank, WriteOptions};
 
 /// The remedy in errors of requests about a checkpoint that the server has released.

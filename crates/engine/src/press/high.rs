@@ -13,12 +13,13 @@ use stratann_vector::DistanceTable;
 use super::missing::{Missing, nearest};
 use super::packed::PackedLists;
 use super::popular::{Counting, Popularity};
-use super::{Collection, check, still, width_of};
+use super::{Collection, check, still};
 use crate::codebook::Codebook;
 use crate::frontier::{Frontier, key, node_of};
+use crate::index::contents::each_list;
 use crate::progress::{Progress, Stage};
+use crate::search::width_of;
 use crate::stores::codes::{Correction, complete, each_code};
-use crate::update::each_list;
 use crate::{Error, Index, OpenOptions};
 
 /// The most lists with which the model of the list codec is trained.

@@ -4,11 +4,11 @@
 use stratann_codec::ListModel;
 use stratann_vector::{ProductQuantizer, Rounding};
 
-use super::low_list::{BEGUN, spaced};
-use super::missing::{MOST_OF_STEP, Missing, nearest};
+use super::Collection;
+use super::missing::{Missing, nearest};
 use super::packed::each_list;
 use super::popular::Kept;
-use super::{Collection, LowList};
+use crate::search::low_list::{BEGUN, LowList, MOST_OF_STEP, spaced};
 use crate::visited::Visited;
 use crate::{Error, Press, bounds};
 

@@ -19,16 +19,11 @@
 
 use crate::frontier::key;
 
-/// A step requests at most this many nodes, and sends at most this many nodes for refinement. A
-/// message of the servers cannot carry more. Further nodes with offloaded codes wait for the next
-/// step.
-pub const MOST_OF_STEP: usize = 1 << 16;
-
 /// The nodes with offloaded low codes in one step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// The requested nodes: at most [`MOST_OF_STEP`]. If the list is empty, the step makes no
-    /// request.
+    /// The requested nodes: at most [`MOST_OF_STEP`](super::MOST_OF_STEP). If the list is empty,
+    /// the step makes no request.
     pub nodes: Vec<u32>,
     /// The number of nodes to refine by high codes. These nodes are chosen from the requested and
     /// the offered nodes.

@@ -42,7 +42,6 @@
 mod full;
 mod high;
 mod low;
-mod low_list;
 mod missing;
 mod packed;
 mod popular;
@@ -59,8 +58,9 @@ use stratann_vector::{
 pub use self::full::{Full, Ranked};
 pub use self::high::{High, HighQuery};
 pub use self::low::{Low, LowQuery};
-pub(crate) use self::low_list::LowList;
-pub use self::missing::{MOST_OF_STEP, Missing};
+pub use self::missing::Missing;
+pub use crate::search::MOST_OF_STEP;
+use crate::search::{far, is_rounded, round};
 use crate::stores::VectorsAt;
 use crate::stores::codes::low_codes_of;
 use crate::{Error, Index, stored};
@@ -207,20 +207,6 @@ impl Collection {
     }
 }
 
-/// Whether walks use [rounded](Rounding) queries for this element type. They do if an element has
-/// more than one byte. The final ranking of candidates uses the query without rounding.
-pub(crate) fn is_rounded(element: Element) -> bool {
-    element.size() > 1
-}
-
-/// Rounds a query, and writes the bytes to send into `sent`. Returns false if the query is too far
-/// from all vectors to be rounded.
-pub(crate) fn round(rounding: &Rounding, query: &mut [f32], sent: &mut Vec<u8>) -> bool {
-    sent.clear();
-    rounding.append(query, sent);
-    rounding.read(sent, query)
-}
-
 /// The remedy for an error caused by servers that do not fit together.
 const ALIKE: &str = "Run all servers with the same index and the same version of StratANN";
 
@@ -228,31 +214,6 @@ const ALIKE: &str = "Run all servers with the same index and the same version of
 fn no_node(node: u32, count: u32) -> Error {
     let reason = format!("the index has {count} nodes, numbered from 0");
     Error::call("a node", node, reason, ALIKE)
-}
-
-/// The error of a query that cannot be rounded.
-pub(crate) fn far() -> Error {
-    Error::call(
-        "a query",
-        "too far from all vectors",
-        "its distances would not be finite",
-        "Scale the query as the vectors are scaled",
-    )
-}
-
-/// The number of nodes that a round visits. It is 1 in round 0, then 2, 4 and so on, up to the beam
-/// width.
-///
-/// On the way to the query's neighbourhood, one node a round is enough, because the candidates of
-/// further nodes would soon be dropped. A search then needs about two more rounds than with a fixed
-/// width. In DistVS, the width is fixed. With a fixed width of 8, PRESS took 1.25 times the work on
-/// photo-sift-100k, and 1.14 times the work on package-text.
-pub(crate) fn width_of(round: u32, beam: usize) -> usize {
-    1usize
-        .checked_shl(round)
-        .filter(|&width| width > 0)
-        .unwrap_or(beam)
-        .min(beam)
 }
 
 /// Returns an error if servers cannot share an index. They cannot if the index has no low codes, if

@@ -25,9 +25,10 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::{Collection, still};
+use crate::overlay::{Moment, Overlay, Seen};
 use crate::stores::VectorsAt;
 use crate::stores::vectors::segments::Segments;
-use crate::update::{Moment, Overlay, Seen, Snapshot};
+use crate::update::Snapshot;
 use crate::{Error, Index, LiveIndex};
 
 /// The changes since a checkpoint, as of a read timestamp.

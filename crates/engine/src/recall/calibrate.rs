@@ -42,7 +42,6 @@ use stratann_vector::Kernel;
 
 use super::exact::{Found, distance_of, nearest, ordered};
 use super::queries::Queries;
-use crate::build::write_stream;
 use crate::data::{MatrixRef, VectorSource, check_rows};
 use crate::durable::{Checkpoint, begin_state, opened_from};
 use crate::index::{Index, OpenOptions};
@@ -50,6 +49,7 @@ use crate::navigation::NavigationScratch;
 use crate::progress::{Progress, Stage, WithinStage};
 use crate::search::LeftOut;
 use crate::stores::VectorsAt;
+use crate::stores::writing::files::write_stream;
 use crate::{Error, SearchOptions, Strategy, bounds, stored};
 
 /// A collection with fewer vectors is not measured.

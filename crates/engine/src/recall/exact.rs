@@ -12,9 +12,9 @@ use stratann_vector::Kernel;
 
 use crate::Error;
 use crate::index::Index;
+use crate::index::contents::each_vector;
 use crate::progress::Progress;
 use crate::threads;
-use crate::update::each_vector;
 
 /// The bytes of vectors that are compared with all queries at a time. These vectors stay in the L2
 /// cache.

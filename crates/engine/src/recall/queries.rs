@@ -29,9 +29,9 @@ use stratann_vector::{Element, Metric, first_beyond, from_f32, to_f32};
 use crate::Error;
 use crate::graph::random::Random;
 use crate::index::Index;
+use crate::index::contents::each_vector;
 use crate::progress::Progress;
 use crate::stores::VectorsAt;
-use crate::update::each_vector;
 
 /// Of this many vectors of the index, one becomes a query. `QUERIES` has the least and the most
 /// queries.

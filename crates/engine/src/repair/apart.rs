@@ -32,6 +32,7 @@ use super::pages::{Files, Pages, Tally, offset_of};
 use super::placed::Newest;
 use super::tables::{Decoded, Decoders};
 use crate::stores::VectorsAt;
+use crate::stores::reading;
 use crate::stores::records::PageFormat;
 use crate::{Error, Layout, stored};
 
@@ -169,7 +170,7 @@ impl<'m> Files<'m, '_, '_> {
         // If a new node waits for a page of the graph, its whole vector is among the pending nodes.
         let pending = match in_parts {
             true => self.table(FileKind::Pending, |files, payload| {
-                stored::pending_of(files.volume, files.manifest, facts, &payload)
+                reading::pending_of(files.volume, files.manifest, facts, &payload)
             })?,
             false => Ok(PendingFile::default()),
         };

@@ -18,6 +18,7 @@ use super::files::{self, Header, Payload};
 use super::pages::Files;
 use super::rows::Fault;
 use crate::stores::clusters::extent_kind;
+use crate::stores::reading;
 use crate::{Error, stored};
 
 /// After a damaged posting list, the repair tries the numbers of this many clusters at each place.
@@ -68,7 +69,7 @@ impl Files<'_, '_, '_> {
             ExtentKind::Replicated | ExtentKind::Grouped => extents,
             ExtentKind::Postings => FileKind::Addressed,
         };
-        self.placement = stored::placement(volume, manifest).ok().flatten();
+        self.placement = reading::placement(volume, manifest).ok().flatten();
         let later = match kind {
             ExtentKind::Replicated => extents,
             ExtentKind::Grouped | ExtentKind::Postings => FileKind::Addressed,
@@ -206,7 +207,7 @@ impl Files<'_, '_, '_> {
         number: u32,
         tally: &mut Tally,
     ) -> Result<u64, Error> {
-        let known = stored::amended(self.volume, self.manifest).ok().flatten();
+        let known = reading::amended(self.volume, self.manifest).ok().flatten();
         let segment = known.and_then(|amended| {
             let mut segments = amended.extents.into_iter();
             segments.find(|segment| segment.number == number)
@@ -270,7 +271,7 @@ impl Files<'_, '_, '_> {
         let members = Members::new(shape);
         let there = volume.len(&entry.name)?.saturating_sub(BLOCK as u64);
         let count = u32::try_from(there / members.bytes() as u64).unwrap_or(u32::MAX);
-        let known = stored::amended(volume, manifest).ok().flatten();
+        let known = reading::amended(volume, manifest).ok().flatten();
         let known = known.and_then(|amended| {
             let n = amended
                 .members

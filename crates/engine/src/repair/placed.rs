@@ -23,6 +23,7 @@ use super::files::{self, Header};
 use super::pages::{Files, Pages, Tally, offset_of};
 use super::tables::{Decoded, Decoders};
 use crate::bits::Bits;
+use crate::stores::reading;
 use crate::stores::records::PageFormat;
 use crate::verify::added_wrong;
 use crate::{Error, Layout, stored};
@@ -132,7 +133,7 @@ impl<'m> Files<'m, '_, '_> {
         let pages = self.page_file(layout, facts.live)?;
         let placement = self.placement(layout, facts)?;
         let pending = self.table(FileKind::Pending, |files, payload| {
-            stored::pending_of(files.volume, files.manifest, facts, &payload)
+            reading::pending_of(files.volume, files.manifest, facts, &payload)
         })?;
         match placement {
             Ok(placement) => self.by_table(facts, pages, &placement, pending),
@@ -147,7 +148,7 @@ impl<'m> Files<'m, '_, '_> {
         facts: &PlacementFacts,
     ) -> Result<Table<PlacementFile>, Error> {
         let found = self.table(FileKind::Placement, |files, payload| {
-            stored::placement_of(files.volume, files.manifest, facts, payload)
+            reading::placement_of(files.volume, files.manifest, facts, payload)
         })?;
         Ok(
             found.and_then(|placement| match added_wrong(layout, &placement) {

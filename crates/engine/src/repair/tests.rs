@@ -17,9 +17,10 @@ use super::*;
 use crate::build::build_rows;
 use crate::data::{Matrix, VectorFile, VectorSource};
 use crate::index::Index;
+use crate::index::contents::each_vector;
 use crate::progress::Silent;
 use crate::slow::{crashes, slow};
-use crate::update::each_vector;
+use crate::stores::reading;
 use crate::{
     Compression, Durability, Layout, LiveIndex, OpenOptions, Order, Row, RowTable, SearchOptions,
     Update, Value, WriteOptions,
@@ -374,7 +375,7 @@ fn exactly_the_pages_that_were_hit_are_lost() {
 
 impl Place {
     fn inline_nodes(&self) -> usize {
-        stored::inline(&self.volume, &self.manifest())
+        reading::inline(&self.volume, &self.manifest())
             .unwrap()
             .0
             .nodes_per_page()
@@ -385,7 +386,7 @@ impl Place {
 fn models_are_found_in_a_directory_whose_counts_are_damaged() {
     let place = Place::new(Layout::Packed);
     let manifest = place.manifest();
-    let mut bytes = stored::directory(&place.volume, &manifest)
+    let mut bytes = reading::directory(&place.volume, &manifest)
         .unwrap()
         .encode();
     // The first blocks have the lengths and the models.
@@ -426,7 +427,7 @@ fn pages_of_several_blocks_are_found_without_the_header_of_their_file() {
             _ => (FileKind::Vectors, Some(0)),
         };
         let name = place.entry(kind, n).name;
-        let (shape, _, _) = stored::slotted(&place.volume, &place.manifest(), kind, n).unwrap();
+        let (shape, _, _) = reading::slotted(&place.volume, &place.manifest(), kind, n).unwrap();
         let page = shape.page_bytes();
         // Vectors apart from lists span several blocks instead, except with the paper's
         // compression.

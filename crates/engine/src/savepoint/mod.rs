@@ -47,7 +47,7 @@ use stratann_tier::{TierError, Volume};
 pub(crate) use blake3::Hash;
 pub(crate) use file::{Content, Sink, Unfit};
 
-use crate::build::BuildOptions;
+use crate::BuildOptions;
 use crate::data::VectorSource;
 use crate::progress::Progress;
 use crate::{Error, stored};

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use blake3::{Hash, Hasher};
 
+use crate::BuildOptions;
 use crate::Error;
-use crate::build::BuildOptions;
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 

@@ -28,12 +28,14 @@ use super::{
     Within, ways,
 };
 use crate::data::{VectorSource, check_rows};
+use crate::index::growth::LooksAt;
 use crate::index::{Index, Kind};
-use crate::measure::Heat;
+use crate::overlay::fresh::FreshScratch;
+use crate::overlay::{Overlay, Seen};
 use crate::progress::Progress;
 use crate::room::{Queued, Taken, Wanted};
+use crate::stores::heat::Heat;
 use crate::stores::{VectorsAt, on_pages};
-use crate::update::{FreshScratch, LooksAt, Overlay, Seen};
 use crate::{Error, bounds};
 
 /// A walk that found too few results is repeated with a candidate list this many times as long.

@@ -23,9 +23,7 @@ use std::num::NonZeroUsize;
 
 use stratann_vector::Metric;
 
-/// The list has k candidates, and at most this number of further candidates. Only a few of these
-/// candidates are in doubt.
-pub(crate) const BEYOND: usize = 32;
+use crate::plan::{BEYOND, CANDIDATE_BYTES};
 
 /// A candidate is in doubt if it is within this number of deviations from the boundary of the
 /// results.
@@ -33,9 +31,6 @@ const IN_DOUBT: f32 = 1.5;
 
 /// The expected distances are corrected only if at least this number of exact distances is known.
 const LEARNED: u32 = 3;
-
-/// The bytes that a query keeps for a candidate, without the leading part of the candidate.
-pub(crate) const CANDIDATE_BYTES: usize = size_of::<Ranked>() + size_of::<Expected>();
 
 /// A candidate that was ranked by its leading part.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +57,8 @@ struct Expected {
     place: usize,
     id: u64,
 }
+
+const _: () = assert!(CANDIDATE_BYTES == size_of::<Ranked>() + size_of::<Expected>());
 
 /// The nearest candidates of one query by leading parts, nearest first, ties by lower id.
 #[derive(Debug, Default)]

@@ -15,11 +15,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use stratann_tier::{Task, Thread};
 
-use super::admission::Admission;
 use super::probe::{Piece, each_piece};
 use super::scan::Scan;
 use crate::Error;
 use crate::index::{Index, Kind};
+use crate::overlay::Admission;
 use crate::progress::Progress;
 use crate::room::{Taken, Wanted};
 use crate::stores::clusters::{Run, Vectors};

@@ -39,7 +39,6 @@ use stratann_tier::{Block, ReadQueue, Request, Thread, next_of};
 use stratann_vector::{Kernel, Metric};
 
 use super::Counters;
-use super::admission::Admission;
 use super::parts::{Part, Timer};
 use super::ranking::Ranking;
 use super::scan::let_others;
@@ -50,6 +49,7 @@ use crate::Error;
 use crate::filter::NodeSet;
 use crate::index::Index;
 use crate::navigation::NavigationScratch;
+use crate::overlay::Admission;
 use crate::progress::Progress;
 use crate::stores::ClusterStores;
 use crate::stores::clusters::{ByteFile, MemberAt, Run, Vectors};

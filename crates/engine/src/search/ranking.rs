@@ -9,12 +9,12 @@
 
 use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
 
-use super::admission::Admission;
 use super::leading::{ByLeading, Leading, LeadingError};
 use super::parts::{Part, Timer};
 use super::promise::Promise;
 use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
+use crate::overlay::Admission;
 
 /// The standard deviations of the codes' error within which a node may still be a result, if
 /// ranking costs the decoding of a vector. On photo-sift-100k, a search with 3 deviations ranks two

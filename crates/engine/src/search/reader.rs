@@ -11,7 +11,7 @@ use stratann_tier::{Completion, ReadQueue, Request, next};
 use super::Counters;
 use super::parts::{Part, Timer};
 use crate::Error;
-use crate::measure::Heat;
+use crate::stores::heat::Heat;
 use crate::stores::page_source::Bytes;
 use crate::stores::{GraphStores, NodePages};
 

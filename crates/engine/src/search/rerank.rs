@@ -44,7 +44,7 @@ use super::Counters;
 use super::parts::{Part, Timer};
 use super::ranking::{Exact, Ranking, WORTH_READING};
 use crate::frontier::{Frontier, distance_of, node_of};
-use crate::measure::Heat;
+use crate::stores::heat::Heat;
 use crate::stores::page_source::Bytes;
 use crate::stores::vectors::segments::{Extent, Segment, Segments};
 use crate::stores::{NodePages, Record};

@@ -2,7 +2,7 @@
 //!
 //! A search scans if its candidate list is long enough for all vectors, or if its walk found too
 //! few vectors. It also scans if a filter or a look-up names the nodes, or if the index has
-//! outgrown its codes and has few vectors ([`looks_at`](crate::update::looks_at)).
+//! outgrown its codes and has few vectors ([`looks_at`](crate::index::growth::looks_at)).
 //!
 //! The scan reads the number of nodes first, and looks for each node below this number. The record
 //! of a node is first in memory without a page, then on a dirty page, and then on storage. The scan
@@ -34,7 +34,6 @@ mod nodes;
 mod tests;
 
 use super::Counters;
-use super::admission::Admission;
 use super::before::ByCode;
 use super::leading::ByLeading;
 use super::parts::Timer;
@@ -44,6 +43,7 @@ use super::source::CandidateSource;
 use crate::Error;
 use crate::filter::NodeSet;
 use crate::index::Index;
+use crate::overlay::Admission;
 use crate::plan::held_pages;
 use crate::progress::Progress;
 use crate::stores::page_source::Bytes;

@@ -33,8 +33,9 @@ use super::stop::Stop;
 use crate::data::{Matrix, VectorSource};
 use crate::filter::{Checked, Filter};
 use crate::index::Index;
+use crate::overlay::{Moment, Seen};
 use crate::room::{Queued, Taken};
-use crate::update::{Matches, Moment, Seen};
+use crate::update::Matches;
 use crate::{Error, SearchOptions, SearchResults};
 
 /// The index that a submitted search keeps open.

@@ -36,6 +36,7 @@ use stratann_tier::GrowingBytes;
 use stratann_vector::DistanceTable;
 
 use super::Counters;
+use super::LowList;
 use super::further::Uses;
 use super::parts::{Part, Timer};
 use super::ranking::Ranking;
@@ -48,7 +49,6 @@ use crate::cache::SlotCache;
 use crate::frontier::{self, Frontier, distance_of, key, node_of};
 use crate::navigation::Seeds;
 use crate::plan::held_pages;
-use crate::press::LowList;
 use crate::stores::topology::placement::NOWHERE;
 use crate::stores::{CodeParts, GraphStores, NodePages, PageView, Record};
 use crate::visited::Visited;

@@ -4,7 +4,6 @@ use stratann_tier::Thread;
 use stratann_vector::{Kernel, Reduction, normalize, to_f32};
 
 use super::Counters;
-use super::admission::Admission;
 use super::before::ByCode;
 use super::further::Uses;
 use super::parts::{Part, Timer};
@@ -15,18 +14,19 @@ use super::rerank::Reranker;
 use super::scan::{Everything, Scan};
 use super::source::{CandidateSource, Guided, LeftOut};
 use super::spare::Spare;
-use super::strategy::{self, Strategy};
+use super::strategy;
 use super::traversal::{Setting, Traversal};
-use super::ways::{Growth, Way};
+use super::ways::Growth;
+use super::{LowList, far, is_rounded, round};
 use crate::index::Index;
-use crate::measure::Heat;
+use crate::index::growth::LooksAt;
 use crate::navigation::NavigationScratch;
-use crate::press::{LowList, far, is_rounded, round};
+use crate::overlay::Admission;
 use crate::progress::Progress;
 use crate::recall::Depth;
 use crate::stores::NodePages;
-use crate::update::LooksAt;
-use crate::{Error, Press, Rerank};
+use crate::stores::heat::Heat;
+use crate::{Error, Press, Rerank, Strategy, Way};
 
 /// All parameters of a walk, with every default resolved.
 #[derive(Clone, Copy)]

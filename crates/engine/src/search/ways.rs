@@ -41,8 +41,8 @@
 //! save the read of the columns, which is made once for all queries. But it would read the
 //! attributes of each candidate, which takes two blocks. `docs/measured.md` has the cost of both.
 //!
-//! **All.** If a search ranks every vector anyway ([`looks_at`](crate::update::looks_at)), *before*
-//! reads the vectors of all matches and compares no codes.
+//! **All.** If a search ranks every vector anyway ([`looks_at`](crate::index::growth::looks_at)),
+//! *before* reads the vectors of all matches and compares no codes.
 //!
 //! The selectivity is exact, because the set of matching nodes is known before the choice.
 //! [`Explained`] reports the estimates and the choice.
@@ -56,21 +56,11 @@ use super::before::HEAD;
 use super::further::{further, walked_further};
 use super::promise::Ends;
 use super::walker::Plan;
+use crate::index::growth::LooksAt;
 use crate::index::{GraphIndex, Index, Kind};
-use crate::preset::named;
+use crate::spec::Way;
 use crate::stores::VectorsAt;
 use crate::stores::clusters::{ClusterStores, Vectors};
-use crate::update::LooksAt;
-
-named! {
-    /// The strategy of a search with a filter.
-    pub enum Way, "way" {
-        /// Walks the graph or probes clusters, also through vectors that do not match.
-        Within = "within", "Walks the graph, or probes clusters, and also passes vectors that do not match",
-        /// Starts from all matches, and compares them one after the other.
-        Before = "before", "Compares the codes of all matches, and reads the vectors of the best",
-    }
-}
 
 /// The choices of a search with a filter, and the estimates behind them. The cost of the search is
 /// in the [counters](crate::SearchResults::counters). If several indexes were [searched as
@@ -162,7 +152,7 @@ const LEAST: f64 = 2.0;
 const THROUGH: f64 = 0.5;
 
 /// The list size with which builds measure reads.
-const MEASURED: f64 = crate::measure::LIST as f64;
+const MEASURED: f64 = crate::stores::heat::LIST as f64;
 
 /// The power by which the reads of a walk grow with the nodes that it visits, if a page that was
 /// read serves all its nodes. In `bench/filters.py`, walks of 26 to 1,300 nodes on photo-sift-100k

@@ -32,6 +32,7 @@ use stratann_tier::{Tier, Volume};
 use super::composition::{CodesAt, Made, Records};
 use super::{Composition, VectorsAt};
 use crate::navigation::Navigation;
+use crate::stores::reading;
 use crate::{Error, stored};
 
 /// The common part of the compositions of cluster layouts.
@@ -238,19 +239,19 @@ impl ClusterStores {
     /// A file is missing, damaged, of a later format or of another index.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let composition = stored::layout(volume, manifest)?.composition();
-        let facts = stored::cluster_facts(volume, manifest)?;
+        let facts = reading::cluster_facts(volume, manifest)?;
         let Made::Clusters { extents } = composition.made else {
             return Err(Error::Damaged {
                 file: volume.name(),
                 what: format!("the {} layout has no clusters", composition.name()),
             });
         };
-        let (entry, shape) = stored::cluster_file(volume, manifest, extents)?;
+        let (entry, shape) = reading::cluster_file(volume, manifest, extents)?;
         let kind = extent_kind(extents);
-        let table = stored::clusters(volume, manifest, (extents, kind))?;
+        let table = reading::clusters(volume, manifest, (extents, kind))?;
         let file = stored::file_of(volume, manifest, FileKind::Clusters, None)?;
-        let amended = stored::amended(volume, manifest)?;
-        let heads = stored::heads(volume, manifest, amended.as_ref())?;
+        let amended = reading::amended(volume, manifest)?;
+        let heads = reading::heads(volume, manifest, amended.as_ref())?;
         let mut stores = Self {
             composition,
             files: vec![ByteFile::open(volume, entry)?],
@@ -275,7 +276,7 @@ impl ClusterStores {
         };
         stores.built_sample = stores.sample();
         if kind == ExtentKind::Postings {
-            let (entry, members) = stored::members(volume, manifest)?;
+            let (entry, members) = reading::members(volume, manifest)?;
             stores.add_members(volume, entry, members, 0..shape.vectors)?;
         }
         if let Some(amended) = amended {
@@ -310,7 +311,7 @@ impl ClusterStores {
         later.resize_with(amended.clusters as usize, || None);
         for segment in &amended.extents {
             let (entry, shape) =
-                stored::extent_segment(volume, manifest, (extents, self.kind), segment)?;
+                reading::extent_segment(volume, manifest, (extents, self.kind), segment)?;
             let file = self.files.len() as u32;
             self.files.push(ByteFile::open(volume, entry)?);
             self.shapes.push(shape);
@@ -343,7 +344,7 @@ impl ClusterStores {
             }
         }
         for n in 0..amended.members.len() {
-            let (entry, members, numbers) = stored::member_segment(volume, manifest, &amended, n)?;
+            let (entry, members, numbers) = reading::member_segment(volume, manifest, &amended, n)?;
             self.add_members(volume, entry, members, numbers)?;
         }
         let last = self.members.last().map(|last| last.numbers.end);

@@ -19,6 +19,7 @@ use stratann_vector::{DistanceTable, LowCodes, Metric, PairedQuantizer};
 use super::Composition;
 use super::composition::CodesAt;
 use crate::codebook::Codebook;
+use crate::stores::reading;
 use crate::{Error, Preset, stored};
 
 /// Memory is reserved for at least this many new nodes. If an index has more nodes than this, it
@@ -108,7 +109,7 @@ impl Codes {
 
     /// The codes of the entry points.
     fn of_entries(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
-        let EntryPoints { nodes, codes } = stored::entry_points(volume, manifest)?;
+        let EntryPoints { nodes, codes } = reading::entry_points(volume, manifest)?;
         let bytes = GrowingBytes::filled(codes.len(), 0, |out| {
             out.copy_from_slice(&codes);
             Ok::<_, Error>(())

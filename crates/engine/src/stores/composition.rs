@@ -6,9 +6,9 @@ use stratann_tier::Volume;
 use stratann_vector::Element;
 
 use super::records::FixedFormat;
+use super::writing::{Choices, Planned};
 use super::{NodePages, Pages, Placed};
 use crate::Error;
-use crate::build::{Choices, Planned};
 
 /// The stores of a layout.
 pub(crate) struct Composition {

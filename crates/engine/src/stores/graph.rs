@@ -11,8 +11,9 @@ use super::resident::{Resident, Source};
 use super::topology::placement::Placement;
 use super::vectors::segments::Segments;
 use super::{Composition, NodePages, Pages, Placed, VectorsAt, on_pages};
-use crate::measure::Hottest;
 use crate::plan::{MemoryPlan, PageFile};
+use crate::stores::heat::Hottest;
+use crate::stores::reading;
 use crate::{Error, stored};
 
 /// Topology and vectors of an open graph index.
@@ -135,7 +136,7 @@ impl GraphStores {
         manifest: &Manifest,
         file: &PlacementFile,
     ) -> Result<(), Error> {
-        let pending = stored::pending(volume, manifest)?;
+        let pending = reading::pending(volume, manifest)?;
         let mut known = HashSet::new();
         let twice = pending
             .records
@@ -163,7 +164,7 @@ impl GraphStores {
         let placement = self.placement.get_or_init(|| pages.placement(file.nodes));
         placement.count(file);
         let page_bytes = pages.file(file.nodes.into()).page_bytes;
-        let journal = stored::journal(volume, manifest, page_bytes)?;
+        let journal = reading::journal(volume, manifest, page_bytes)?;
         for (page, bytes) in journal.pages(page_bytes) {
             if page >= placement.pages() {
                 return Err(Error::Damaged {

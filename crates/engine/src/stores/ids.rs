@@ -22,6 +22,9 @@ use stratann_tier::{Volume, VolumeReader};
 
 use crate::{Error, stored};
 
+/// The external id of a placeholder. In results, this number means "no result".
+pub(crate) const PLACEHOLDER_ID: u64 = u64::MAX;
+
 /// A look-up skips at most this many consecutive damaged blocks. If there are more, the ids after
 /// them count as unreadable.
 const MOST_DAMAGED: usize = 64;

@@ -33,15 +33,18 @@ pub(crate) mod codes;
 pub(crate) mod columns;
 pub(crate) mod composition;
 mod graph;
+pub(crate) mod heat;
 pub(crate) mod ids;
 pub(crate) mod page_source;
 mod pages;
+pub(crate) mod reading;
 pub(crate) mod records;
 pub(crate) mod resident;
 pub(crate) mod roles;
 pub(crate) mod slotted;
 pub(crate) mod topology;
 pub(crate) mod vectors;
+pub(crate) mod writing;
 
 pub(crate) use self::clusters::ClusterStores;
 pub(crate) use self::codes::CodeParts;
@@ -51,5 +54,4 @@ pub(crate) use self::pages::{
     CodedComposer, Composable, Composer, NodePages, NothingChanges, PageView, PagesStay, Placed,
     Record, RecordsMove, Rewritable, too_long, undecodable,
 };
-pub use self::topology::Layout;
 pub(crate) use self::topology::{Pages, on_pages};

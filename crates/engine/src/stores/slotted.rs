@@ -13,6 +13,7 @@ use stratann_tier::Volume;
 use super::records::{PageFormat, PageRecords, Stored, StoredBytes};
 use super::{Composer, PageView, Placed, Record, undecodable};
 use crate::plan::PageFile;
+use crate::stores::reading;
 use crate::{Error, stored};
 
 /// A file of slotted pages.
@@ -34,7 +35,7 @@ impl SlottedPages {
         directory: &DirectoryFile,
         placement: &Placed,
     ) -> Result<Self, Error> {
-        let (shape, _, entry) = stored::slotted(volume, manifest, kind, None)?;
+        let (shape, _, entry) = reading::slotted(volume, manifest, kind, None)?;
         Ok(Self {
             shape,
             directory: directory.pages(0),

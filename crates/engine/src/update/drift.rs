@@ -37,24 +37,23 @@
 //! because a small budget prevented the sample. In these cases, searches know the drift only after
 //! a call of [`Index::health`].
 
-use parking_lot::Mutex;
 use serde::Serialize;
-use stratann_layout::DriftFacts;
-use stratann_layout::manifest::{GIVEN_CODEBOOK, Manifest};
+use stratann_layout::manifest::GIVEN_CODEBOOK;
 use stratann_tier::is_worker;
 use stratann_vector::{Reduction, normalize, to_f32};
 
-use super::due::{Due, MergeWhen};
-use super::growth::{LooksAt, looks_at};
+use super::due::Due;
 use super::live::LiveIndex;
-use super::overlay::Seen;
-use crate::Error;
 use crate::codebook::crowds;
 use crate::index::Index;
+use crate::index::drift::came;
+use crate::index::growth::{LooksAt, looks_at};
+use crate::overlay::{Admission, Seen};
 use crate::progress::{Progress, Silent};
 use crate::room::Queued;
-use crate::search::{Admission, Exactness, Nodes};
+use crate::search::{Exactness, Nodes};
 use crate::stats::Stats;
+use crate::{Error, MergeWhen};
 
 /// The maximum number of nodes of a sample. Half of the nodes were inserted since the last build or
 /// merge. The vectors of a sample take at most `SAMPLE_BYTES` bytes, but a sample has at least
@@ -260,51 +259,6 @@ impl Index {
     }
 }
 
-/// The result of the last sample of the vectors inserted since the last build or merge.
-#[derive(Debug, Default)]
-pub(crate) struct Drift {
-    /// Locked while a sample is examined. Searches never wait for this lock, since the examination
-    /// may wait for memory and threads of searches.
-    looking: Mutex<()>,
-    looked: Mutex<Looked>,
-}
-
-/// The result of a sample: the number of vectors inserted before the sample (`came`), and the share
-/// of these vectors that had drifted, in thousandths. If no sample was taken, `came` is 0.
-#[derive(Clone, Copy, Debug, Default)]
-struct Looked {
-    came: u64,
-    thousandths: u32,
-}
-
-impl Drift {
-    /// The drift that a checkpoint recorded.
-    pub(crate) fn of(manifest: &Manifest) -> Self {
-        let facts = manifest.placement.and_then(|placement| placement.drift);
-        let looked = facts.map(|DriftFacts { came, thousandths }| Looked { came, thousandths });
-        Self {
-            looked: Mutex::new(looked.unwrap_or_default()),
-            ..Self::default()
-        }
-    }
-
-    /// The facts that a checkpoint records. `None` if no vector has drifted.
-    pub(super) fn facts(&self) -> Option<DriftFacts> {
-        let Looked { came, thousandths } = self.last();
-        (thousandths > 0).then_some(DriftFacts { came, thousandths })
-    }
-
-    fn last(&self) -> Looked {
-        *self.looked.lock()
-    }
-
-    /// Stores the result of a sample that was taken after `came` inserts.
-    fn note(&self, came: u64, drifted: f64) {
-        let thousandths = (1_000.0 * drifted).round().clamp(0.0, 1_000.0) as u32;
-        *self.looked.lock() = Looked { came, thousandths };
-    }
-}
-
 impl LiveIndex {
     /// The number of drifted vectors as a share of all vectors. `None` if fewer than `least`
     /// vectors were inserted (256 if `least` is higher), or if the memory budget is below 16 MiB.
@@ -360,25 +314,7 @@ impl LiveIndex {
     }
 }
 
-impl Looked {
-    /// The drifted share of the vectors that were inserted before the sample.
-    fn share(self) -> f64 {
-        f64::from(self.thousandths) / 1_000.0
-    }
-
-    /// The number of drifted vectors as a share of all `live` vectors. Vectors inserted since the
-    /// sample are assumed to drift as often as the vectors inserted before it.
-    fn of_all(self, index: &Index, live: u64) -> f64 {
-        (self.share() * came(index) as f64 / live.max(1) as f64).min(1.0)
-    }
-}
-
 /// Whether a merge may train a new codebook. It may, unless the codebook was given to the build.
 fn has_own_codebook(index: &Index) -> bool {
     index.manifest().writer_features & GIVEN_CODEBOOK == 0
-}
-
-/// The number of nodes inserted since the last build or merge.
-fn came(index: &Index) -> u64 {
-    (index.nodes() as u64).saturating_sub(index.manifest().vectors)
 }

@@ -49,61 +49,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::growth::growth;
 use super::health::Concern;
 use super::live::LiveIndex;
-use super::overlay::Overlay;
 use crate::index::Index;
+use crate::index::growth::{LEAST_TRAINED, SCANNED, growth};
+use crate::overlay::Overlay;
 use crate::progress::Progress;
 use crate::search::SearchResults;
-use crate::{Error, SearchOptions, Update};
-
-/// Limits at which a merge is due. An infinite limit is never reached.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MergeWhen {
-    /// The share of the vectors on storage that were deleted or replaced.
-    pub deleted: f64,
-    /// The mean reads of a query, as a multiple of the reads with nothing deleted.
-    pub reads: f64,
-    /// The number of vectors that wait in memory, as a share of the number on storage. Rows that
-    /// were set without a vector count as vectors of the same size.
-    pub logged: f64,
-    /// Dead bytes in the files of clusters, as a share of these files. In a graph: pages beyond the
-    /// number that a build would need, as a share of all pages. If the graph has ten times `least`
-    /// vectors or more, its limit is 0.55, or this value if this value is higher.
-    pub garbage: f64,
-    /// The reads of a probe of one cluster in a grouped index, as a multiple of the reads after the
-    /// build. If vectors were added to a cluster, a probe of the cluster needs more than one read.
-    /// A search probes several clusters that have vectors in common. So if a probe makes 1.3 times
-    /// the reads, a search makes less than 1.3 times the reads.
-    pub scattered: f64,
-    /// The number of vectors, as a multiple of the number at the last build or merge. The limit
-    /// applies if the last build or merge had fewer vectors than a codebook is trained on.
-    pub grown: f64,
-    /// The share of all vectors that were inserted since the last build or merge, and are unlike
-    /// the vectors on which the codes were trained. Searches often miss such vectors.
-    pub drifted: f64,
-    /// The minimum number of changed vectors for a merge. Some rules have a lower minimum, which
-    /// applies if this value is higher. For `drifted`, 256 inserted vectors suffice. For `deleted`,
-    /// 64 deleted vectors suffice if their share is twice the limit. For `grown`, and for `garbage`
-    /// in a small graph, 32 inserted vectors can suffice.
-    pub least: u64,
-}
-
-impl Default for MergeWhen {
-    fn default() -> Self {
-        Self {
-            deleted: 0.1,
-            reads: 1.1,
-            logged: 0.06,
-            garbage: 0.4,
-            scattered: 1.3,
-            grown: 4.0,
-            drifted: 0.01,
-            least: 1_000,
-        }
-    }
-}
+use crate::{Error, MergeWhen, SearchOptions, Update};
 
 /// Why a merge is due.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -562,6 +515,25 @@ impl Progress for Stop {
 
     fn interrupted(&self) -> bool {
         *self.told.lock() == Told::Stop
+    }
+}
+
+/// Returns the reason why searches miss vectors of an index, if the index has far outgrown its
+/// codes.
+pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
+    let times = growth(index, live, 1)?;
+    // Vectors that wait in memory do not count, since searches of their graph use no codes.
+    let linked = live.min(index.nodes() as u64) >= SCANNED && !index.has_clusters();
+    (linked && index.manifest().built_vectors() < LEAST_TRAINED).then_some(Due::Grown(times))
+}
+
+/// The message about an index in which searches miss some vectors.
+pub(crate) fn found_badly(due: Due) -> String {
+    match due {
+        Due::Drifted(_) => format!("{due}, until a merge (compact the index)"),
+        due => format!(
+            "searches often miss some vectors until a merge, since {due} (compact the index)"
+        ),
     }
 }
 

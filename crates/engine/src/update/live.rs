@@ -52,49 +52,28 @@ use self::directly::direct_of;
 use self::reserved::Reserved;
 pub use self::resumable::{CutOff, CutOffInsert, Resumed};
 use self::submit::Submitted;
-use super::direct::{Direct, DirectOptions};
-use super::due::{Due, Extents, MergeWhen, Reads, garbage_of_graph};
-use super::fresh::FreshGraph;
-use super::growth::{LooksAt, far_grown, found_badly, looks_at};
+use super::direct::Direct;
+use super::due::{Due, Extents, Reads, garbage_of_graph};
+use super::due::{far_grown, found_badly};
 use super::health::{Concern, Health};
 use super::ids::StoredIds;
-use super::overlay::{Moment, Overlay, Seen, Tombstones};
-use super::replay::{self, Replayed};
 use super::scattered::Scattered;
 use crate::data::VectorSource;
-use crate::durable::{Durability, Log, inserts, opened_from};
+use crate::durable::{Log, inserts, opened_from};
+use crate::index::growth::{LooksAt, looks_at};
+use crate::index::replay::{self, Replayed};
 use crate::index::{Index, Lent, OpenOptions};
+use crate::overlay::fresh::FreshGraph;
+use crate::overlay::{Moment, Overlay, Seen, Tombstones};
 use crate::places::Purpose;
 use crate::progress::{Progress, Silent};
 use crate::recall::Measurer;
 use crate::stores::columns::RowBytes;
 use crate::stores::ids::IdTable;
-use crate::{Error, RecallWatch, SearchOptions, SearchResults, Stats, Update, bounds, stored};
-
-/// The options for opening an index for changes.
-#[derive(Clone, Debug)]
-pub struct WriteOptions {
-    /// The durability at which a call that changes the index returns.
-    pub durability: Durability,
-    /// The maximum number of threads that insert the rows of one call.
-    pub threads: usize,
-    /// The strategy by which new vectors are inserted. `None` stands for the choice of the preset.
-    /// If the layout does not support direct inserts, vectors wait for a merge.
-    pub update: Option<Update>,
-    /// The options of direct inserts.
-    pub direct: DirectOptions,
-}
-
-impl Default for WriteOptions {
-    fn default() -> Self {
-        Self {
-            durability: Durability::Always,
-            threads: crate::threads::processors(),
-            update: None,
-            direct: DirectOptions::default(),
-        }
-    }
-}
+use crate::{
+    Durability, Error, MergeWhen, RecallWatch, SearchOptions, SearchResults, Stats, Update,
+    WriteOptions, bounds, stored,
+};
 
 /// The interval at which a call that waits for a merge checks for an interruption.
 const INTERRUPTIBLE: Duration = Duration::from_millis(50);

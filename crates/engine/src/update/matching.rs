@@ -6,12 +6,12 @@
 //!              └────> rows in memory ─────> slots of graphs ──────┴─> search among the matches
 //! ```
 
-use super::overlay::Seen;
 use crate::data::VectorSource;
 use crate::filter::{Checked, Filter, NodeSet};
 use crate::index::Index;
+use crate::overlay::Matching;
+use crate::overlay::Seen;
 use crate::progress::{Progress, Silent};
-use crate::search::Matching;
 use crate::stores::columns::Looked;
 use crate::update::LiveIndex;
 use crate::{Error, SearchOptions, SearchResults};

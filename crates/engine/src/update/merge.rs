@@ -30,8 +30,6 @@ use stratann_layout::manifest::GIVEN_CODEBOOK;
 use stratann_tier::Volume;
 
 use super::attributes::MergedRows;
-use super::contents::each_list;
-use super::fresh::FreshGraph;
 use super::live::{CodebookFate, CompactReport};
 use super::outgrown::{Outgrown, outgrown};
 use super::survey::{self, NOWHERE, Rows};
@@ -41,6 +39,8 @@ use crate::data::NoRows;
 use crate::durable::Committed;
 use crate::graph::{self, GraphError, Known};
 use crate::index::Index;
+use crate::index::contents::each_list;
+use crate::overlay::fresh::FreshGraph;
 use crate::progress::{Progress, Silent};
 
 /// The inputs of a merge, besides the index.

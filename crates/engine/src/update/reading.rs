@@ -24,11 +24,11 @@ use parking_lot::RwLock;
 use stratann_layout::attributes::Row;
 
 use super::ids::StoredIds;
-use super::overlay::{Dead, Moment, Overlay, Seen, Tombstones};
-use super::ranges::IdRanges;
 use crate::Error;
 use crate::filter::{Checked, Filter, NodeSet, Schema};
 use crate::index::Index;
+use crate::overlay::ranges::IdRanges;
+use crate::overlay::{Dead, Moment, Overlay, Seen, Tombstones};
 use crate::stores::columns::{RowBytes, View, Windows, decoded};
 
 /// The number of ids that a scan of all ids reads at a time.

@@ -10,10 +10,10 @@
 
 use stratann_vector::Element;
 
-use super::contents::vector_pages;
 use crate::Error;
 use crate::data::{DataError, VectorFile, VectorSource, check_range};
 use crate::index::Index;
+use crate::index::contents::vector_pages;
 use crate::stores::vectors::segments::{Extent, Segments};
 
 /// The approximate number of bytes of pages that one read requests.

@@ -10,11 +10,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::fresh::{FreshGraph, FreshMoment};
 use super::live::{LiveIndex, Snapshot};
-use super::overlay::{Overlay, Seen};
 use crate::Error;
 use crate::index::Index;
+use crate::overlay::fresh::{FreshGraph, FreshMoment};
+use crate::overlay::{Overlay, Seen};
 use crate::progress::{Progress, WithinStage};
 use crate::search::{Exactness, Nodes};
 use crate::stores::columns::View;

@@ -16,19 +16,20 @@ use std::path::Path;
 
 use stratann_layout::{FileKind, KeptFacts, SegmentFacts};
 
-use super::contents::{each_vector, each_vector_page, is_given_up};
 use super::garbage::{Fate, Held, fates};
 use super::merge::Inputs;
 use super::rows::IndexRows;
 use crate::build::{BuildOptions, Spool};
 use crate::data::{NoRows, VectorFile, VectorSource};
 use crate::index::Index;
+use crate::index::contents::{each_vector, each_vector_page, is_given_up};
 use crate::progress::{Progress, Stage};
 use crate::stores::VectorsAt;
 use crate::stores::columns::RowBytes;
+use crate::stores::reading;
 use crate::stores::vectors::segments::Segments;
 use crate::stores::vectors::write::{KeptSegment, segment_vectors};
-use crate::{Error, Order, stored};
+use crate::{Error, Order};
 
 /// The row number that stands for a removed node.
 pub(super) const NOWHERE: u32 = u32::MAX;
@@ -258,8 +259,8 @@ fn in_place<'a>(
 /// `first`.
 fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegment, Error> {
     let (volume, manifest) = (&**index.volume(), index.manifest());
-    let (_, _, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
-    let chunks = stored::chunks(volume, manifest, n)?;
+    let (_, _, entry) = reading::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
+    let chunks = reading::chunks(volume, manifest, n)?;
     // `slotted` returns an error for a segment that does not exist.
     let before = &manifest.segments[n as usize];
     let chunks = chunks.with_dead(before.first, first, &census.dying);

@@ -30,19 +30,19 @@ mod snapshots;
 mod unsynced;
 mod watched;
 
-use super::contents::each_vector;
 use super::*;
 use crate::build::{BuildOptions, build_rows_on};
 use crate::data::{Matrix, NoRows};
-use crate::durable::Durability;
+use crate::index::contents::each_vector;
 use crate::progress::Silent;
 use crate::repair::{RepairOptions, repair_in};
 use crate::slow::{crashes, each_crash, slow, step};
 use crate::verify::verify_in;
 use crate::{
-    Compression, Error, ErrorKind, Filter, Layout, OpenOptions, Order, Row, RowTable,
-    SearchOptions, Update, Value, stored,
+    Compression, DirectOptions, Error, ErrorKind, Filter, Layout, OpenOptions, Order, Row,
+    RowTable, SearchOptions, Update, Value, WriteOptions, stored,
 };
+use crate::{Durability, MergeWhen};
 
 const DIM: usize = 16;
 const BASE: u64 = 40;
@@ -441,7 +441,8 @@ fn vectors_that_take_several_pages_change_as_others_do() {
         build_wide(case, dim, BASE, volume.clone(), folder.path());
         let manifest = stored::manifest(&*volume).unwrap();
         let segments = 0..manifest.segments.len() as u32;
-        let mut chunks = segments.map(|n| stored::chunks(&*volume, &manifest, n).unwrap());
+        let mut chunks =
+            segments.map(|n| crate::stores::reading::chunks(&*volume, &manifest, n).unwrap());
         assert!(chunks.all(|chunks| !chunks.runs.is_empty()), "{case:?}");
         let model = under_changes(case, &volume, folder.path());
         repaired(case, &volume, folder.path(), &model);
@@ -483,7 +484,8 @@ fn under_calls(
         let index = live.index();
         let manifest = index.manifest();
         let segments = 0..manifest.segments.len() as u32;
-        let mut chunks = segments.map(|n| stored::chunks(&**volume, manifest, n).unwrap());
+        let mut chunks =
+            segments.map(|n| crate::stores::reading::chunks(&**volume, manifest, n).unwrap());
         assert!(chunks.any(|chunks| !chunks.runs.is_empty()), "{case:?}");
     }
     for (at, call) in calls.iter().enumerate() {
@@ -538,8 +540,11 @@ fn an_index_that_was_closed_has_every_page_in_its_place() {
         assert!(live.index().graph().placement.get().is_some());
         drop(live);
         let manifest = stored::manifest(&volume).unwrap();
-        let page_bytes = stored::inline(&volume, &manifest).unwrap().0.page_bytes();
-        let journal = stored::journal(&volume, &manifest, page_bytes).unwrap();
+        let page_bytes = crate::stores::reading::inline(&volume, &manifest)
+            .unwrap()
+            .0
+            .page_bytes();
+        let journal = crate::stores::reading::journal(&volume, &manifest, page_bytes).unwrap();
         assert!(journal.numbers.is_empty(), "{:?}", journal.numbers);
     }
     let live = open(INLINE, &volume, folder.path(), Durability::Always).unwrap();

@@ -28,12 +28,12 @@ use super::tests::{CASES, Case};
 use super::*;
 use crate::build::{BuildOptions, build, build_rows};
 use crate::data::Matrix;
-use crate::durable::Durability;
 use crate::index::Index;
 use crate::progress::Silent;
 use crate::slow::slow;
 use crate::stores::roles::tests::four_disks;
 use crate::verify::verify_in;
+use crate::{DirectOptions, Durability, WriteOptions};
 use crate::{Error, OpenOptions, Order, SearchOptions};
 
 #[path = "../../tests/trials/script.rs"]

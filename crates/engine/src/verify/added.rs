@@ -9,8 +9,9 @@ use super::pages::{NodeAt, Pages};
 use super::placement::Tables;
 use super::records::{Records, Runs};
 use crate::Error;
-use crate::stored::PagesFile;
+use crate::stores::reading;
 use crate::stores::records::PageRecords;
+use reading::PagesFile;
 
 impl Check<'_> {
     /// Checks the pages that were added to a file of vectors.

@@ -17,6 +17,7 @@ use crate::bits::Bits;
 use crate::stores::ClusterStores;
 use crate::stores::clusters::{Vectors, extent_kind, model};
 use crate::stores::composition::Made;
+use crate::stores::reading;
 use crate::{Error, stored};
 
 /// The bytes of one read, unless a posting list is longer.
@@ -64,12 +65,12 @@ impl Check<'_> {
         match (ExtentKind::of(kind), n) {
             (Some(_), None) => self.all_extents(entry, kind, name),
             (None, None) => {
-                let (_, members) = stored::members(self.volume, self.manifest)?;
+                let (_, members) = reading::members(self.volume, self.manifest)?;
                 self.members_alone(entry, members, 0..self.manifest.vectors as u32, name)
             }
             (extents, Some(number)) => {
                 // Faults of the table are reported when the table is checked.
-                let Ok(Some(amended)) = stored::amended(self.volume, self.manifest) else {
+                let Ok(Some(amended)) = reading::amended(self.volume, self.manifest) else {
                     let what = "not checked: the table of changes since the build is damaged";
                     self.report.problem(name, None, what);
                     return Ok(());
@@ -81,7 +82,7 @@ impl Check<'_> {
                             .members
                             .iter()
                             .position(|file| file.number == number);
-                        let (entry, members, numbers) = stored::member_segment(
+                        let (entry, members, numbers) = reading::member_segment(
                             self.volume,
                             self.manifest,
                             &amended,
@@ -99,7 +100,7 @@ impl Check<'_> {
     pub(super) fn amends(&self, kind: FileKind, n: Option<u32>) -> bool {
         let files = self.later_files();
         // If the table cannot be read, it is unknown whether the file belongs to the changes.
-        let unknown = || stored::amended(self.volume, self.manifest).is_err();
+        let unknown = || reading::amended(self.volume, self.manifest).is_err();
         files.contains(&(kind, n)) || unknown()
     }
 
@@ -108,7 +109,7 @@ impl Check<'_> {
         let Some(extents) = self.extents() else {
             return Vec::new();
         };
-        let Ok(Some(amended)) = stored::amended(self.volume, self.manifest) else {
+        let Ok(Some(amended)) = reading::amended(self.volume, self.manifest) else {
             return Vec::new();
         };
         let segments = amended
@@ -132,7 +133,7 @@ impl Check<'_> {
             return Ok(());
         };
         let (volume, manifest) = (self.volume, self.manifest);
-        let (entry, shape) = stored::extent_segment(volume, manifest, (kind, extents), segment)?;
+        let (entry, shape) = reading::extent_segment(volume, manifest, (kind, extents), segment)?;
         let offsets = segment.offsets(extents);
         let mut buffer = Vec::new();
         for (n, extent) in segment.extents.iter().enumerate() {
@@ -277,7 +278,7 @@ impl Check<'_> {
             return Ok(());
         };
         let kind = extent_kind(extents);
-        let table = stored::clusters(self.volume, self.manifest, (extents, kind))?;
+        let table = reading::clusters(self.volume, self.manifest, (extents, kind))?;
         model(&table, kind, name)?;
         if kind == ExtentKind::Replicated && !table.model.is_empty() {
             let what = "it has a model of numbers, and a replicated index has none";
@@ -287,11 +288,11 @@ impl Check<'_> {
     }
 
     fn all_extents(&mut self, entry: &FileEntry, kind: FileKind, name: &str) -> Result<(), Error> {
-        let (_, shape) = stored::cluster_file(self.volume, self.manifest, kind)?;
+        let (_, shape) = reading::cluster_file(self.volume, self.manifest, kind)?;
         let extent_kind = extent_kind(kind);
         // Faults of the table are reported when the table is checked. Without the table, the places
         // of posting lists are unknown.
-        let Ok(table) = stored::clusters(self.volume, self.manifest, (kind, extent_kind)) else {
+        let Ok(table) = reading::clusters(self.volume, self.manifest, (kind, extent_kind)) else {
             let what = "not checked: the table of its posting lists is damaged";
             self.report.problem(name, None, what);
             return Ok(());

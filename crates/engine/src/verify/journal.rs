@@ -16,6 +16,7 @@ use super::Check;
 use super::pages::Pages;
 use super::records::Records;
 use crate::stores::composition::FixedFormatOf;
+use crate::stores::reading;
 use crate::stores::records::PageRecords;
 use crate::{Error, stored};
 
@@ -29,7 +30,7 @@ impl Check<'_> {
     ) -> Result<(), Error> {
         let (volume, manifest, nodes) = (self.volume, self.manifest, self.nodes());
         // The header of the file is checked first.
-        stored::pages(volume, manifest, self.composition.lists, None)?;
+        reading::pages(volume, manifest, self.composition.lists, None)?;
         let format = format(manifest)?;
         let count = format.pages(nodes);
         let said = manifest.placement.map_or(count, |facts| facts.pages);
@@ -38,7 +39,7 @@ impl Check<'_> {
                 "it says that {said} pages are in use; {nodes} nodes are on {count} pages"
             ));
         }
-        let journal = stored::journal(volume, manifest, format.page_bytes()).unwrap_or_default();
+        let journal = reading::journal(volume, manifest, format.page_bytes()).unwrap_or_default();
         let has = |page: u64| {
             let page = u32::try_from(page);
             page.is_ok_and(|page| journal.numbers.binary_search(&page).is_ok())

@@ -18,10 +18,11 @@ use super::Check;
 use super::pages::{NodeAt, Pages};
 use super::placement::Tables;
 use super::records::Records;
+use crate::Error;
 use crate::bits::Bits;
 use crate::stores::VectorsAt;
+use crate::stores::reading;
 use crate::stores::topology::pending::apply;
-use crate::{Error, stored};
 
 /// A page that was read.
 struct Page<'p> {
@@ -48,7 +49,7 @@ impl Check<'_> {
         kind: FileKind,
         name: &str,
     ) -> Result<(), Error> {
-        let file = stored::pages(self.volume, self.manifest, kind, None)?;
+        let file = reading::pages(self.volume, self.manifest, kind, None)?;
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
         // Without the table, `verify` does not know the current pages. An unreadable table is

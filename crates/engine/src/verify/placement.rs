@@ -15,6 +15,7 @@ use stratann_tier::Volume;
 use super::Check;
 use super::pages::NodeAt;
 use crate::stores::Placed;
+use crate::stores::reading;
 use crate::stores::topology::pending::Change;
 use crate::stores::topology::placement::Placement;
 use crate::{Layout, stored};
@@ -43,13 +44,13 @@ impl Tables {
         let facts = manifest.placement.as_ref()?;
         let read = |kind| stored::read_stream_whole(volume, manifest, kind, None).ok();
         let payload = read(FileKind::Placement)?;
-        let mut placement = stored::placement_of(volume, manifest, facts, payload).ok()?;
+        let mut placement = reading::placement_of(volume, manifest, facts, payload).ok()?;
         placement.codes = Vec::new();
         let pending = read(FileKind::Pending).and_then(|payload| {
             let PendingFile {
                 changes,
                 mut records,
-            } = stored::pending_of(volume, manifest, facts, &payload).ok()?;
+            } = reading::pending_of(volume, manifest, facts, &payload).ok()?;
             let changes = changes.into_iter();
             let mut changes: Vec<_> = changes
                 .map(|[node, add, remove]| Change { node, add, remove })
@@ -144,7 +145,7 @@ impl Check<'_> {
         let made = self.placed.get_or_init(|| {
             let placed = Placed::default();
             if let Some(tables) = self.placement_tables {
-                let pending = stored::pending(self.volume, self.manifest).unwrap_or_default();
+                let pending = reading::pending(self.volume, self.manifest).unwrap_or_default();
                 let _ = placed.set(Placement::restore(&tables.placement, pending));
             }
             placed

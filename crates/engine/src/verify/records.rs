@@ -13,6 +13,7 @@ use stratann_layout::{DeadSlots, FileKind, LayoutError, PageDirectory, RunsOn};
 
 use super::Check;
 use super::pages::{NodeAt, Pages};
+use crate::stores::reading;
 use crate::stores::records::{PageFormat, PageRecords};
 use crate::stores::topology::words;
 use crate::stores::vectors::leading::{LeadingFile, LeadingParts};
@@ -107,7 +108,7 @@ impl Check<'_> {
         n: Option<u32>,
         name: &str,
     ) -> Result<(), Error> {
-        let file = stored::pages(self.volume, self.manifest, kind, n)?;
+        let file = reading::pages(self.volume, self.manifest, kind, n)?;
         let tables = self.tables(n);
         let pages = Pages::of(&*file.format, file.pages);
         let end = u64::from(file.first) + file.records;
@@ -230,7 +231,7 @@ impl Check<'_> {
             let Some(segment) = manifest.segments.get(n as usize) else {
                 return Tables::default();
             };
-            let Ok(file) = stored::chunks(volume, manifest, n) else {
+            let Ok(file) = reading::chunks(volume, manifest, n) else {
                 return Tables {
                     numbers: match segment.kept {
                         Some(_) => Numbers::Unknown,
@@ -262,7 +263,7 @@ impl Check<'_> {
                 ..Tables::default()
             };
         }
-        let Ok(file) = stored::directory(volume, manifest) else {
+        let Ok(file) = reading::directory(volume, manifest) else {
             return Tables::default();
         };
         Tables {

@@ -10,6 +10,7 @@ use super::{Check, added_wrong};
 use crate::codebook::Codebook;
 use crate::stores::VectorsAt;
 use crate::stores::codes::low_codes_of;
+use crate::stores::reading;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Error, stored};
 
@@ -98,11 +99,11 @@ impl Check<'_> {
         let manifest = self.manifest;
         match kind {
             FileKind::Navigation if self.extents().is_some() => {
-                let amended = stored::amended(self.volume, manifest)?;
-                stored::heads(self.volume, manifest, amended.as_ref())?;
+                let amended = reading::amended(self.volume, manifest)?;
+                reading::heads(self.volume, manifest, amended.as_ref())?;
             }
             FileKind::Clusters => self.clusters_table(name)?,
-            FileKind::Amended => drop(stored::amended(self.volume, manifest)?),
+            FileKind::Amended => drop(reading::amended(self.volume, manifest)?),
             FileKind::Navigation => {
                 let row_bytes = manifest.dimension as usize * manifest.element.size();
                 let dim = Some(manifest.dimension as usize);
@@ -123,7 +124,7 @@ impl Check<'_> {
             FileKind::Recall => drop(RecallFile::decode(&payload, name)?),
             FileKind::Placement => {
                 if let Some(facts) = &manifest.placement {
-                    let placement = stored::placement_of(self.volume, manifest, facts, payload)?;
+                    let placement = reading::placement_of(self.volume, manifest, facts, payload)?;
                     if let Some(what) = added_wrong(self.layout, &placement) {
                         self.report.problem(name, None, what);
                     }
@@ -131,7 +132,7 @@ impl Check<'_> {
             }
             FileKind::Pending => {
                 if let Some(facts) = &manifest.placement {
-                    stored::pending_of(self.volume, manifest, facts, &payload)?;
+                    reading::pending_of(self.volume, manifest, facts, &payload)?;
                 }
             }
             FileKind::Journal => self.journal(payload, name)?,
@@ -151,7 +152,7 @@ impl Check<'_> {
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
         // If the file of lists has no valid header, the right size is unknown. The header is
         // reported separately.
-        let Ok(pages) = stored::pages(self.volume, self.manifest, self.composition.lists, None)
+        let Ok(pages) = reading::pages(self.volume, self.manifest, self.composition.lists, None)
         else {
             return Ok(());
         };
@@ -178,14 +179,14 @@ impl Check<'_> {
     /// Checks the chunks of a segment. They must fit its file, and the model of its vectors must
     /// decode.
     fn chunks(&mut self, n: Option<u32>, payload: &[u8], name: &str) -> Result<(), Error> {
-        let Ok((shape, span)) = stored::span(self.volume, self.manifest, n.unwrap_or(0)) else {
+        let Ok((shape, span)) = reading::span(self.volume, self.manifest, n.unwrap_or(0)) else {
             return Ok(());
         };
         let file = ChunksFile::decode(payload, span, shape.vector_bytes(), name)?;
         self.vector_model(format_args!("the model of the vectors"), &file.model, name);
         if self.composition.vectors == VectorsAt::Parts
             // Faults of the directory are reported when the directory is checked.
-            && let Ok(directory) = stored::directory(self.volume, self.manifest)
+            && let Ok(directory) = reading::directory(self.volume, self.manifest)
             && directory.vector_models.get(n.unwrap_or(0) as usize) != Some(&file.model)
         {
             let what =
@@ -206,9 +207,9 @@ impl Check<'_> {
     /// Checks the counts of reads. There must be one count for each page.
     fn heat(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
-        let pages = stored::pages_of(volume, manifest, self.composition.lists, None);
+        let pages = reading::pages_of(volume, manifest, self.composition.lists, None);
         let segments = 0..manifest.segments.len() as u32;
-        let of_vectors = |n| stored::pages_of(volume, manifest, FileKind::Vectors, Some(n));
+        let of_vectors = |n| reading::pages_of(volume, manifest, FileKind::Vectors, Some(n));
         let apart = segments.map(of_vectors);
         if let (Some(pages), Some(apart)) = (pages, apart.sum()) {
             HeatFile::decode(payload, pages, apart, name)?;

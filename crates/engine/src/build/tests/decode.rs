@@ -10,6 +10,7 @@ use stratann_tier::Volume;
 use stratann_vector::{Metric, normalize, to_f32};
 
 use crate::codebook::Codebook;
+use crate::stores::reading;
 use crate::{Layout, stored};
 
 /// All nodes of an index, in the order of their numbers.
@@ -64,7 +65,7 @@ fn codes_of(volume: &dyn Volume, manifest: &Manifest, vectors: &[Vec<u8>]) -> Ve
 }
 
 fn csr(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
-    let (shape, entry) = stored::csr(volume, manifest).unwrap();
+    let (shape, entry) = reading::csr(volume, manifest).unwrap();
     let bytes = volume.read(&entry.name).unwrap();
     let mut links = Vec::new();
     for node in 0..manifest.vectors {
@@ -78,7 +79,7 @@ fn csr(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
 }
 
 fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
-    let (shape, entry) = stored::coupled(volume, manifest).unwrap();
+    let (shape, entry) = reading::coupled(volume, manifest).unwrap();
     let (dim, degree) = (
         manifest.dimension as usize,
         manifest.graph().degree as usize,
@@ -103,7 +104,7 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
 /// Checks that each node has the codes of its neighbours, in the order of its list. Checks that
 /// each entry point has its own code.
 fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
-    let (shape, entry) = stored::inline(volume, manifest).unwrap();
+    let (shape, entry) = reading::inline(volume, manifest).unwrap();
     let (dim, degree) = (
         manifest.dimension as usize,
         manifest.graph().degree as usize,
@@ -137,7 +138,7 @@ fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
             "node {node} does not have the codes of its neighbours"
         );
     }
-    let entries = stored::entry_points(volume, manifest).unwrap();
+    let entries = reading::entry_points(volume, manifest).unwrap();
     assert_eq!(entries.nodes[0], manifest.graph().entry);
     assert!(
         entries.codes == of(&entries.nodes),
@@ -154,7 +155,7 @@ fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
 fn clustered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let mut found = Vec::new();
     if manifest.layout == "addressed" {
-        let (entry, members) = stored::members(volume, manifest).unwrap();
+        let (entry, members) = reading::members(volume, manifest).unwrap();
         let bytes = volume.read(&entry.name).unwrap();
         for node in 0..manifest.vectors as u32 {
             let at = members.offset(node) as usize;
@@ -167,8 +168,8 @@ fn clustered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
             "grouped" => (FileKind::Grouped, ExtentKind::Grouped),
             _ => (FileKind::Replicated, ExtentKind::Replicated),
         };
-        let (entry, shape) = stored::cluster_file(volume, manifest, kind).unwrap();
-        let table = stored::clusters(volume, manifest, (kind, extents)).unwrap();
+        let (entry, shape) = reading::cluster_file(volume, manifest, kind).unwrap();
+        let table = reading::clusters(volume, manifest, (kind, extents)).unwrap();
         let (bytes, members) = (volume.read(&entry.name).unwrap(), Members::new(shape));
         let places = table.offsets(extents).into_iter().zip(&table.bytes);
         let mut next = 0;
@@ -209,7 +210,7 @@ fn clustered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
 }
 
 fn packed(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
-    let directory = stored::directory(volume, manifest).unwrap();
+    let directory = reading::directory(volume, manifest).unwrap();
     let lists = ListModel::from_bytes(&directory.list_model).unwrap();
     let models: Vec<_> = directory
         .vector_models
@@ -235,7 +236,7 @@ fn packed(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
 }
 
 fn decoupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
-    let directory = stored::directory(volume, manifest).unwrap();
+    let directory = reading::directory(volume, manifest).unwrap();
     let model = ListModel::from_bytes(&directory.list_model).unwrap();
     assert_eq!(directory.segment_vectors, 0);
     assert!(directory.vector_models.is_empty());
@@ -254,7 +255,7 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
         },
     );
     for (n, segment) in (0..).zip(&manifest.segments) {
-        let chunks = stored::chunks(volume, manifest, n).unwrap();
+        let chunks = reading::chunks(volume, manifest, n).unwrap();
         let model = SegmentModel::from_bytes(&chunks.model).unwrap();
         let pages = chunks.pages(segment.first);
         let kind = FileKind::Vectors;
@@ -287,7 +288,7 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
 /// Reads leading parts, which are beside lists, and trailing parts, which are in segments. The
 /// records of both parts have the ids.
 fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
-    let directory = stored::directory(volume, manifest).unwrap();
+    let directory = reading::directory(volume, manifest).unwrap();
     let lists = ListModel::from_bytes(&directory.list_model).unwrap();
     assert_eq!(directory.vector_models.len(), manifest.segments.len());
     let mut parts = Vec::new();
@@ -304,7 +305,7 @@ fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
         },
     );
     for (n, segment) in (0..).zip(&manifest.segments) {
-        let chunks = stored::chunks(volume, manifest, n).unwrap();
+        let chunks = reading::chunks(volume, manifest, n).unwrap();
         assert_eq!(chunks.model, directory.vector_models[n as usize]);
         assert_eq!(segment.first, n * directory.segment_vectors);
         let model = NestedModel::from_bytes(&chunks.model).unwrap();
@@ -337,7 +338,7 @@ fn each_record(
     pages: &PageDirectory,
     mut each: impl FnMut(&SlottedShape, u32, Option<u64>, &[u8], &[u8]),
 ) {
-    let (shape, facts, entry) = stored::slotted(volume, manifest, kind, n).unwrap();
+    let (shape, facts, entry) = reading::slotted(volume, manifest, kind, n).unwrap();
     let bytes = volume.read(&entry.name).unwrap();
     assert_eq!(pages.pages(), facts.pages);
     let mut next = facts.first;

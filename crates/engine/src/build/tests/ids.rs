@@ -3,8 +3,8 @@
 use stratann_layout::manifest::IDS;
 
 use super::*;
+use crate::index::contents::each_vector;
 use crate::stores::ids::{IdTable, LastBlock};
-use crate::update::each_vector;
 
 const ROWS: usize = 900;
 

@@ -15,6 +15,8 @@ use crate::codebook::Codebook;
 use crate::data::{Matrix, VectorFile};
 use crate::progress::Silent;
 use crate::stored;
+use crate::stores::reading;
+use crate::stores::writing::PagePlan;
 use crate::{Compression, Layout, Preset, TrainOptions};
 
 /// All formats in which a collection can be written.
@@ -70,16 +72,22 @@ fn with_build<T>(
 ) -> T {
     let folder = tempfile::tempdir().unwrap();
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
+    let facts = Facts::of(source, options).unwrap();
     work(&mut Build {
         savepoints: None,
         volume: &volume,
-        source,
-        options,
-        facts: Facts::of(source, options).unwrap(),
+        writing: Writing {
+            source,
+            options,
+            degree: facts.degree,
+            check: check_of(false),
+            kept: &[],
+            checkpoint: Checkpoint::begin(&*volume, true).unwrap(),
+            scratch: folder.path(),
+            progress: &Silent,
+        },
+        facts,
         attributes: None,
-        progress: &Silent,
-        checkpoint: Checkpoint::begin(&*volume, true).unwrap(),
-        scratch: folder.path(),
         carried: Carried {
             given_codebook: false,
             placeholder: false,
@@ -333,7 +341,7 @@ fn segments_and_chunks_divide_the_rows() {
         assert_eq!(segments, [(0, 128), (128, 128), (256, 128), (384, 10)]);
         if compression == Compression::Paper {
             let volume = build_of(&source, &options);
-            let chunks = stored::chunks(&volume, &manifest, 1).unwrap();
+            let chunks = reading::chunks(&volume, &manifest, 1).unwrap();
             let bases: Vec<_> = chunks.chunks.iter().map(|c| c.base.is_some()).collect();
             assert_eq!(bases, [true, false]);
             let plain: Vec<u8> = (0..64).map(|position| position * 3).collect();
@@ -352,7 +360,7 @@ fn a_packed_index_has_a_model_for_each_segment() {
         ..options(Layout::Packed, Compression::Paper)
     };
     let manifest = check(&source, &options);
-    let directory = stored::directory(&build_of(&source, &options), &manifest).unwrap();
+    let directory = reading::directory(&build_of(&source, &options), &manifest).unwrap();
     assert_eq!(directory.segment_vectors, 100);
     assert_eq!(directory.vector_models.len(), 4);
     assert_eq!(manifest.vector_codec, "huffman");
@@ -395,7 +403,7 @@ fn written_files(
     let written = build
         .facts
         .writer
-        .write(build, graph, codebook, &PagePlan::default())
+        .write(&build.writing, graph, codebook, &PagePlan::default())
         .unwrap();
     let read = |file: FileEntry| volume.read(&file.name).unwrap();
     written.files.into_iter().map(read).collect()
@@ -441,7 +449,7 @@ fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
         };
         with_build(&volume, &source, &options, |build| {
             let files = written_files(&volume, build, &mut graph, &codebook);
-            let scratch = std::fs::read_dir(build.scratch).unwrap();
+            let scratch = std::fs::read_dir(build.writing.scratch).unwrap();
             let scratch = scratch.map(|file| file.unwrap().metadata().unwrap().len());
             (files, scratch.collect::<Vec<_>>())
         })
@@ -573,7 +581,7 @@ fn entry_points_are_as_many_as_the_preset_says() {
         check(&source, &options);
         let volume = build_of(&source, &options);
         let manifest = stored::manifest(&volume).unwrap();
-        stored::entry_points(&volume, &manifest).unwrap().nodes
+        reading::entry_points(&volume, &manifest).unwrap().nodes
     };
     assert_eq!(entries(Preset::AISAQ, source.rows()).len(), 1);
     let many = entries(Preset::STRATANN, source.rows());

@@ -45,10 +45,10 @@ pub(crate) use self::background::Measurer;
 use self::pass::Answered;
 use self::sample::{Sample, Served};
 use crate::data::VectorSource;
-use crate::index::{Index, THREAD_BYTES};
+use crate::index::Index;
 use crate::progress::Progress;
 use crate::update::Held;
-use crate::{Error, Filter, LiveIndex, SearchOptions, bounds};
+use crate::{Error, Filter, LiveIndex, SearchOptions, THREAD_BYTES, bounds};
 
 /// The bytes of memory of a result during the comparison: in the heap, among the found ids, and
 /// among the requested ids.

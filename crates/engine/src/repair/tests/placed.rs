@@ -114,9 +114,9 @@ impl Place {
 
     fn tables(&self) -> (PlacementFile, PendingFile) {
         let manifest = self.manifest();
-        let placement = stored::placement(&self.volume, &manifest).unwrap();
+        let placement = reading::placement(&self.volume, &manifest).unwrap();
         let pending = match manifest.file(FileKind::Pending.name()) {
-            Some(_) => stored::pending(&self.volume, &manifest).unwrap(),
+            Some(_) => reading::pending(&self.volume, &manifest).unwrap(),
             // No record is pending.
             None => PendingFile::default(),
         };
@@ -133,7 +133,7 @@ impl Place {
             Layout::Inline => BLOCK,
             _ => {
                 let manifest = self.manifest();
-                let found = stored::slotted(&self.volume, &manifest, kind, None);
+                let found = reading::slotted(&self.volume, &manifest, kind, None);
                 found.unwrap().0.page_bytes()
             }
         };

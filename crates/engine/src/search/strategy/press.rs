@@ -22,7 +22,6 @@
 //! the parts for several processes.
 
 use crate::Error;
-use crate::press::width_of;
 use crate::search::reader::{NodeReader, Page};
 use crate::search::traversal::Traversal;
 use crate::stores::NodePages;
@@ -58,4 +57,19 @@ pub(super) async fn press<'a, N: NodePages>(
         traversal.refine();
     }
     Ok(())
+}
+
+/// The number of nodes that a round visits. It is 1 in round 0, then 2, 4 and so on, up to the beam
+/// width.
+///
+/// On the way to the query's neighbourhood, one node a round is enough, because the candidates of
+/// further nodes would soon be dropped. A search then needs about two more rounds than with a fixed
+/// width. In DistVS, the width is fixed. With a fixed width of 8, PRESS took 1.25 times the work on
+/// photo-sift-100k, and 1.14 times the work on package-text.
+pub(crate) fn width_of(round: u32, beam: usize) -> usize {
+    1usize
+        .checked_shl(round)
+        .filter(|&width| width > 0)
+        .unwrap_or(beam)
+        .min(beam)
 }

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 
 use super::*;
 use crate::filter::NodeSet;
+use crate::index::contents::each_vector;
 use crate::slow::slow;
-use crate::update::each_vector;
 
 const K: usize = 10;
 

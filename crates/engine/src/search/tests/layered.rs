@@ -5,6 +5,7 @@ use stratann_vector::{Element, Kernel};
 
 use super::deleted::live_with;
 use super::*;
+use crate::plan::{BEYOND, CANDIDATE_BYTES};
 use crate::slow::slow;
 
 const TEXTS: usize = 1_200;

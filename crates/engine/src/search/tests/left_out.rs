@@ -2,8 +2,8 @@
 //! its own results.
 
 use super::*;
+use crate::index::contents::each_vector;
 use crate::search::LeftOut;
-use crate::update::each_vector;
 
 #[test]
 fn a_node_that_is_left_out_is_no_answer_and_leads_on_only_if_it_may() {

@@ -49,7 +49,7 @@ pub(crate) use self::part::PartReader;
 use self::remembered::Remembered;
 pub(crate) use self::rows::{RowWindows, RowsReader};
 pub(crate) use self::view::View;
-pub(crate) use self::write::{SegmentWriter, segment_memory};
+pub(crate) use self::write::SegmentWriter;
 use crate::durable::Checkpoint;
 use crate::filter::{Checked, NodeSet, Schema};
 use crate::{Error, stored};

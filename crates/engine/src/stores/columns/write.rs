@@ -24,23 +24,10 @@ use super::part_writer::{PartWriter, Records};
 use super::rows::RowsReader;
 use super::{Segment, decoded};
 use crate::Error;
-use crate::build::files::Sequential;
 use crate::durable::Checkpoint;
 use crate::filter::Schema;
 use crate::sorter::Sorter;
-
-/// The default bytes of memory for sorting a segment. Under a budget, the memory is the budget
-/// divided by `SHARE`, but at least `LEAST_MEMORY` and at most `MEMORY`.
-const MEMORY: u64 = 64 << 20;
-const SHARE: u64 = 16;
-const LEAST_MEMORY: u64 = 1 << 20;
-
-/// Returns the bytes of memory for sorting a segment, given the budget of the whole index.
-pub(crate) fn segment_memory(budget: Option<u64>) -> u64 {
-    budget.map_or(MEMORY, |budget| {
-        (budget / SHARE).clamp(LEAST_MEMORY, MEMORY)
-    })
-}
+use crate::stores::writing::files::Sequential;
 
 /// The temporary files of the sorters. A segment needs all of them at the same time. Real segments
 /// have lower numbers than these files.

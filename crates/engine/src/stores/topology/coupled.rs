@@ -9,14 +9,15 @@ use stratann_tier::Volume;
 use stratann_vector::Element;
 
 use super::Pages;
-use crate::build::raw::write_raw;
-use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
 use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
+use crate::stores::reading;
 use crate::stores::records::{FixedFormat, PageFormat, PageRecords, Stored};
+use crate::stores::writing::raw::write_raw;
+use crate::stores::writing::sweep::{Sweep, Written};
+use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Writing};
 use crate::stores::{
     Composable, Composer, Composition, NodePages, PageView, Placed, Record, RecordsMove, too_long,
 };
@@ -33,7 +34,7 @@ pub(super) static COMPOSITION: Composition = Composition {
 };
 
 fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {
-    Ok(Box::new(stored::coupled_shape(manifest)?))
+    Ok(Box::new(reading::coupled_shape(manifest)?))
 }
 
 fn record_bytes(element: Element, dim: usize, degree: usize, _: usize, _: u64) -> f64 {
@@ -41,7 +42,7 @@ fn record_bytes(element: Element, dim: usize, degree: usize, _: usize, _: u64) -
 }
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {
-    let (shape, entry) = stored::coupled(volume, manifest)?;
+    let (shape, entry) = reading::coupled(volume, manifest)?;
     Ok(Pages::Coupled(CoupledPages {
         shape,
         nodes: manifest.vectors,
@@ -270,7 +271,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 impl NodeWriter for CoupledShape {
     fn write(
         &self,
-        build: &Build<'_>,
+        build: &Writing<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
         _: &PagePlan,

@@ -11,14 +11,15 @@ use stratann_tier::Volume;
 use stratann_vector::Element;
 
 use super::Pages;
-use crate::build::raw::write_raw;
-use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
 use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
+use crate::stores::reading;
 use crate::stores::records::{FixedFormat, PageFormat, PageRecords, Stored, StoredBytes};
+use crate::stores::writing::raw::write_raw;
+use crate::stores::writing::sweep::{Sweep, Written};
+use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Writing};
 use crate::stores::{Composition, NodePages, NothingChanges, PageView, Placed, Record};
 use crate::{Error, stored};
 
@@ -33,7 +34,7 @@ pub(super) static COMPOSITION: Composition = Composition {
 };
 
 fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {
-    Ok(Box::new(stored::csr_shape(manifest)?))
+    Ok(Box::new(reading::csr_shape(manifest)?))
 }
 
 fn record_bytes(element: Element, dim: usize, degree: usize, _: usize, nodes: u64) -> f64 {
@@ -42,7 +43,7 @@ fn record_bytes(element: Element, dim: usize, degree: usize, _: usize, nodes: u6
 }
 
 fn open(volume: &dyn Volume, manifest: &Manifest, _: &Placed) -> Result<Pages, Error> {
-    let (shape, entry) = stored::csr(volume, manifest)?;
+    let (shape, entry) = reading::csr(volume, manifest)?;
     Ok(Pages::rows(shape, stored::name_of(volume, &entry.name)))
 }
 
@@ -210,7 +211,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 impl NodeWriter for CsrShape {
     fn write(
         &self,
-        build: &Build<'_>,
+        build: &Writing<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
         _: &PagePlan,

@@ -15,16 +15,17 @@ use stratann_vector::Element;
 use super::Pages;
 use super::coupled::words;
 use super::placement::Placement;
-use crate::build::codes::NodeCodes;
-use crate::build::files::write_stream;
-use crate::build::raw::write_raw;
-use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
 use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
+use crate::stores::reading;
 use crate::stores::records::{FixedFormat, PageFormat, PageRecords, Stored};
+use crate::stores::writing::codes::NodeCodes;
+use crate::stores::writing::files::write_stream;
+use crate::stores::writing::raw::write_raw;
+use crate::stores::writing::sweep::{Sweep, Written};
+use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Writing};
 use crate::stores::{
     CodedComposer, Composition, NodePages, PageView, PagesStay, Placed, Record, Rewritable,
 };
@@ -41,7 +42,7 @@ pub(super) static COMPOSITION: Composition = Composition {
 };
 
 fn page_format(manifest: &Manifest) -> Result<Box<dyn FixedFormat>, Error> {
-    Ok(Box::new(stored::inline_shape(manifest)?))
+    Ok(Box::new(reading::inline_shape(manifest)?))
 }
 
 fn record_bytes(element: Element, dim: usize, degree: usize, code_bytes: usize, _: u64) -> f64 {
@@ -49,7 +50,7 @@ fn record_bytes(element: Element, dim: usize, degree: usize, code_bytes: usize, 
 }
 
 fn open(volume: &dyn Volume, manifest: &Manifest, _: &Placed) -> Result<Pages, Error> {
-    let (shape, entry) = stored::inline(volume, manifest)?;
+    let (shape, entry) = reading::inline(volume, manifest)?;
     Ok(Pages::Inline(InlinePages {
         shape,
         file: stored::name_of(volume, &entry.name),
@@ -253,7 +254,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 impl NodeWriter for InlineShape {
     fn write(
         &self,
-        build: &Build<'_>,
+        build: &Writing<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
         _: &PagePlan,

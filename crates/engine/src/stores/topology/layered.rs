@@ -16,19 +16,20 @@ use stratann_layout::{DirectoryFile, FileKind, Manifest, SlottedShape};
 use stratann_tier::Volume;
 
 use super::Pages;
-use crate::build::encode::Encoder;
-use crate::build::files::write_stream;
-use crate::build::precision::leading_step;
-use crate::build::slotted::SlottedFile;
-use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned, Sizes};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
+use crate::plan::CANDIDATE_BYTES;
 use crate::plan::PageFile;
-use crate::search::CANDIDATE_BYTES;
 use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
+use crate::stores::reading;
 use crate::stores::slotted::{Slotted, SlottedComposer, SlottedPages, model};
 use crate::stores::vectors::write::{SegmentFormat, SegmentWriter, codecs};
+use crate::stores::writing::encode::Encoder;
+use crate::stores::writing::files::write_stream;
+use crate::stores::writing::precision::leading_step;
+use crate::stores::writing::slotted::SlottedFile;
+use crate::stores::writing::sweep::{Sweep, Written};
+use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Sizes, Writing};
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove, undecodable};
 use crate::{Error, stored};
 
@@ -43,7 +44,7 @@ pub(super) static COMPOSITION: Composition = Composition {
 };
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {
-    let directory = stored::directory(volume, manifest)?;
+    let directory = reading::directory(volume, manifest)?;
     let file = stored::file_of(volume, manifest, FileKind::Directory, None)?;
     let vectors = directory
         .vector_models
@@ -205,7 +206,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 impl NodeWriter for LayeredFormat {
     fn write(
         &self,
-        build: &Build<'_>,
+        build: &Writing<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
         plan: &PagePlan,
@@ -215,7 +216,7 @@ impl NodeWriter for LayeredFormat {
         })
     }
 
-    fn sizes(&self, build: &Build<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
+    fn sizes(&self, build: &Writing<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
         let coding = &self.segments.coding;
         let mut sweep = Sweep::new(build, graph, None, "measuring records")?;
         let lists = coding.learn_lists(sweep.lists())?;
@@ -235,7 +236,7 @@ impl NodeWriter for LayeredFormat {
 }
 
 fn write(
-    build: &Build<'_>,
+    build: &Writing<'_>,
     format: &LayeredFormat,
     sweep: &mut Sweep<'_>,
     plan: &PagePlan,

@@ -7,17 +7,18 @@ use stratann_layout::{DirectoryFile, FileKind, Manifest, SlottedShape};
 use stratann_tier::Volume;
 
 use super::Pages;
-use crate::build::encode::Encoder;
-use crate::build::files::write_stream;
-use crate::build::slotted::SlottedFile;
-use crate::build::sweep::{Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned, Sizes};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
 use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
+use crate::stores::reading;
 use crate::stores::slotted::{Slotted, SlottedComposer, SlottedPages, model};
 use crate::stores::vectors::write::{SegmentFormat, SegmentWriter, codecs};
+use crate::stores::writing::encode::Encoder;
+use crate::stores::writing::files::write_stream;
+use crate::stores::writing::slotted::SlottedFile;
+use crate::stores::writing::sweep::{Sweep, Written};
+use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Sizes, Writing};
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove};
 use crate::{Error, stored};
 
@@ -32,7 +33,7 @@ pub(super) static COMPOSITION: Composition = Composition {
 };
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {
-    let directory = stored::directory(volume, manifest)?;
+    let directory = reading::directory(volume, manifest)?;
     let file = stored::file_of(volume, manifest, FileKind::Directory, None)?;
     Ok(Pages::Lists(ListPages {
         lists: model(&file, ListModel::from_bytes(&directory.list_model))?,
@@ -133,7 +134,7 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 impl NodeWriter for DecoupledFormat {
     fn write(
         &self,
-        build: &Build<'_>,
+        build: &Writing<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
         plan: &PagePlan,
@@ -143,7 +144,7 @@ impl NodeWriter for DecoupledFormat {
         })
     }
 
-    fn sizes(&self, build: &Build<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
+    fn sizes(&self, build: &Writing<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
         let nodes = graph.order.len();
         let sizes = Sizes::on(build, &self.lists, self.segments.coding);
         Ok(Some(sizes.of_lists_alone(nodes)))
@@ -151,7 +152,7 @@ impl NodeWriter for DecoupledFormat {
 }
 
 fn write(
-    build: &Build<'_>,
+    build: &Writing<'_>,
     format: &DecoupledFormat,
     sweep: &mut Sweep<'_>,
     plan: &PagePlan,
@@ -162,7 +163,7 @@ fn write(
     let mut adjacency = adjacency.planned(&plan.firsts);
     let (mut segments, mut segment_files) = (Vec::new(), Vec::new());
     let mut vector_bytes = 0;
-    let kept = build.carried.kept;
+    let kept = build.kept;
     for (n, segment) in (0..).zip(kept) {
         while let Some(nodes) = sweep.next(segment.facts.first + segment.facts.vectors)? {
             encoder.encode(&nodes, None)?;

@@ -5,17 +5,18 @@ use stratann_layout::{DirectoryFile, FileKind, Manifest, SlottedShape};
 use stratann_tier::Volume;
 
 use super::Pages;
-use crate::build::coding::Coding;
-use crate::build::encode::Encoder;
-use crate::build::files::write_stream;
-use crate::build::slotted::SlottedFile;
-use crate::build::sweep::{Nodes, Sweep, Written};
-use crate::build::{Build, Choices, NodeWriter, PagePlan, Planned, Sizes};
 use crate::codebook::Codebook;
 use crate::graph::Constructed;
 use crate::plan::PageFile;
 use crate::stores::composition::{CodesAt, Made, Records, VectorsAt};
+use crate::stores::reading;
 use crate::stores::slotted::{Slotted, SlottedComposer, SlottedPages, model};
+use crate::stores::writing::coding::Coding;
+use crate::stores::writing::encode::Encoder;
+use crate::stores::writing::files::write_stream;
+use crate::stores::writing::slotted::SlottedFile;
+use crate::stores::writing::sweep::{Nodes, Sweep, Written};
+use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Sizes, Writing};
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove, undecodable};
 use crate::{Error, stored};
 
@@ -30,7 +31,7 @@ pub(super) static COMPOSITION: Composition = Composition {
 };
 
 fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<Pages, Error> {
-    let directory = stored::directory(volume, manifest)?;
+    let directory = reading::directory(volume, manifest)?;
     let file = stored::file_of(volume, manifest, FileKind::Directory, None)?;
     let vectors = directory
         .vector_models
@@ -185,7 +186,7 @@ impl PackedFormat {
 impl NodeWriter for PackedFormat {
     fn write(
         &self,
-        build: &Build<'_>,
+        build: &Writing<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
         plan: &PagePlan,
@@ -195,7 +196,7 @@ impl NodeWriter for PackedFormat {
         })
     }
 
-    fn sizes(&self, build: &Build<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
+    fn sizes(&self, build: &Writing<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
         let mut sweep = Sweep::new(build, graph, None, "measuring records")?;
         let mut sizes = Sizes::on(build, &self.shape, self.coding);
         encode(build, self, &mut sweep, |_, encoder| {
@@ -209,7 +210,7 @@ impl NodeWriter for PackedFormat {
 /// Encodes all nodes batch by batch, and calls `each` with each encoded batch. Returns the encoder
 /// and the models of vectors.
 fn encode(
-    build: &Build<'_>,
+    build: &Writing<'_>,
     format: &PackedFormat,
     sweep: &mut Sweep<'_>,
     mut each: impl FnMut(&Nodes<'_>, &Encoder) -> Result<(), Error>,
@@ -234,7 +235,7 @@ fn encode(
 }
 
 fn write(
-    build: &Build<'_>,
+    build: &Writing<'_>,
     format: &PackedFormat,
     sweep: &mut Sweep<'_>,
     plan: &PagePlan,

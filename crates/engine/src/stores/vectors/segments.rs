@@ -25,6 +25,7 @@ use stratann_tier::{Tier, Volume};
 use super::added::{Added, too_long};
 use super::model::VectorModel;
 use crate::stores::graph::hottest;
+use crate::stores::reading;
 use crate::stores::resident::{Resident, Source};
 use crate::stores::slotted::{SlottedPages, model};
 use crate::stores::topology::placement::PageBytes;
@@ -317,10 +318,10 @@ impl Segment {
         vectors: VectorsAt,
         n: u32,
     ) -> Result<Self, Error> {
-        let (shape, _, entry) = stored::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
+        let (shape, _, entry) = reading::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
         let (chunks, (_, span)) = (
-            stored::chunks(volume, manifest, n)?,
-            stored::span(volume, manifest, n)?,
+            reading::chunks(volume, manifest, n)?,
+            reading::span(volume, manifest, n)?,
         );
         let kept = manifest.segments.get(n as usize).and_then(|s| s.kept);
         let file = stored::file_of(volume, manifest, FileKind::Chunks, Some(n))?;

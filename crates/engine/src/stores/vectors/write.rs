@@ -13,12 +13,12 @@ use std::ops::Range;
 use stratann_layout::chunks::{Chunk, ChunksFile};
 use stratann_layout::{DeadSlots, FileEntry, FileKind, SegmentFacts, SlottedShape};
 
-use crate::build::coding::{Coding, SegmentCode};
-use crate::build::files::write_stream;
-use crate::build::slotted::SlottedFile;
-use crate::build::{Build, BuildOptions, Choices};
 use crate::data::VectorSource;
-use crate::{Compression, Error};
+use crate::stores::writing::coding::{Coding, SegmentCode};
+use crate::stores::writing::files::write_stream;
+use crate::stores::writing::slotted::SlottedFile;
+use crate::stores::writing::{Choices, Writing};
+use crate::{BuildOptions, Compression, Error};
 
 /// The format of segments. It decides where each vector is stored.
 pub(crate) struct SegmentFormat {
@@ -132,7 +132,7 @@ pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
 impl KeptSegment {
     /// Returns the files of the segment, which gets the number `n`: the existing file of vectors,
     /// and a new file of its chunks.
-    pub(crate) fn files(&self, build: &Build<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
+    pub(crate) fn files(&self, build: &Writing<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
         let vectors = FileEntry {
             role: FileEntry::role_of(FileKind::Vectors, Some(n)),
             ..self.vectors.clone()
@@ -157,7 +157,7 @@ pub(crate) struct SegmentWriter {
 impl SegmentWriter {
     /// Trains the model for the vectors of the `n`-th segment, and begins the file of the segment.
     pub(crate) fn begin(
-        build: &Build<'_>,
+        build: &Writing<'_>,
         format: &SegmentFormat,
         rows: &dyn VectorSource,
         n: u32,
@@ -172,7 +172,7 @@ impl SegmentWriter {
 
     /// Begins the file of the `n`-th segment. Its vectors are coded with `code`.
     pub(crate) fn with(
-        build: &Build<'_>,
+        build: &Writing<'_>,
         format: &SegmentFormat,
         n: u32,
         range: Range<u32>,
@@ -239,7 +239,7 @@ impl SegmentWriter {
     }
 
     /// Completes the segment's files.
-    pub(crate) fn finish(self, build: &Build<'_>) -> Result<[FileEntry; 2], Error> {
+    pub(crate) fn finish(self, build: &Writing<'_>) -> Result<[FileEntry; 2], Error> {
         let chunks = ChunksFile {
             model: self.code.model.to_bytes(),
             chunk_vectors: self.chunk_nodes,

@@ -9,8 +9,8 @@ use stratann_layout::{FileEntry, FileKind};
 use super::in_place::InPlace;
 use super::insert::{Link, Work};
 use super::{Direct, accumulate, checkpoint, in_place, relocate};
-use crate::build::write_stream;
 use crate::durable::Checkpoint;
+use crate::stores::writing::files::write_stream;
 use crate::stores::{Composable, NodePages, NothingChanges, PagesStay, RecordsMove, Rewritable};
 use crate::{Error, Update};
 

@@ -26,12 +26,12 @@ use stratann_tier::TierError;
 
 use super::{Direct, changes};
 use crate::Error;
-use crate::build::write_stream;
 use crate::durable::{Checkpoint, begin_state};
 use crate::stores::on_pages;
 use crate::stores::topology::pending::NewRecord;
 use crate::stores::topology::placement::Placement;
 use crate::stores::vectors::added::Added;
+use crate::stores::writing::files::write_stream;
 
 /// The number of inserts between two checkpoints is the number of nodes divided by `SHARE`, but at
 /// least [`LEAST`].

@@ -34,71 +34,24 @@ use serde::Serialize;
 use stratann_layout::{BLOCK, LogRecord, RunsOn};
 use stratann_tier::{Home, Owned, Task, Thread, Tier, Volume, VolumeFile, WorkerPool, own};
 
-pub use self::prune::Pruning;
-
 use self::accumulate::Threshold;
 use self::changes::{Way, takes};
 use self::in_place::{JOURNAL_THREADS, Journal};
 use self::insert::{Inserter, NewNode};
 use self::store::{LEAST_UNWRITTEN, MOST_UNWRITTEN, PageStore};
 use super::health::{Concern, Health};
-use super::overlay::{Overlay, Tombstones};
-use super::ranges::IdRanges;
 use crate::index::Index;
+use crate::index::growth::LooksAt;
+use crate::overlay::Admission;
+use crate::overlay::ranges::IdRanges;
+use crate::overlay::{Overlay, Tombstones};
 use crate::plan::query_bytes;
 use crate::progress::{Progress, Stage};
-use crate::search::{Admission, Ends, Growth, Plan, Timer, Uses, Within};
+use crate::search::{Ends, Growth, Plan, Timer, Uses, Within};
 use crate::stores::topology::placement::{PageBytes, Placement};
 use crate::stores::vectors::added::Added;
 use crate::stores::{GraphStores, NodePages, on_pages};
-use crate::update::LooksAt;
-use crate::{Error, Press, Update};
-
-/// The options of direct inserts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DirectOptions {
-    /// The method by which full lists are pruned.
-    pub pruning: Pruning,
-    /// The list size (L) of the search that an insert makes. `None` means the degree plus 32, as in
-    /// OdinANN §4.6. If searches use all nodes on the pages that they read, `None` means the
-    /// degree, since these nodes are candidates as well.
-    pub list: Option<usize>,
-    /// The maximum number of bytes of changes that wait in memory ([`Update::Accumulate`]).
-    pub pending: u64,
-    /// Whether an insert writes the page of the new vector ([`Update::Accumulate`]). If true,
-    /// writes begin with the first insert, so searches that run beside inserts are equally fast
-    /// from the start. If false, new vectors wait in memory as changes do.
-    pub write_home: bool,
-    /// Whether background threads write the pages that inserts changed (OdinANN §3.3, optimisation
-    /// 1: the write-back cache). If false, each insert waits until its pages are on storage. Under
-    /// [`Update::Relocate`], the insert keeps the locks of its records while it waits. `false` is
-    /// useful only for the comparison in Figure 9 of the paper.
-    pub write_behind: bool,
-    /// The number of concurrent inserts on each thread.
-    pub in_flight: usize,
-    /// Whether the rows of one call wait for a merge if a merge is cheaper than inserting each row.
-    /// A merge is cheaper for 1,000 rows and more, if they are at least an eighth of the index. The
-    /// call makes the merge itself.
-    pub merge_many: bool,
-    /// The number of changes between two checkpoints. In a cluster index: the number of waiting
-    /// vectors at which a rebalance is due. With `None`, the number grows with the index.
-    pub checkpoint: Option<u64>,
-}
-
-impl Default for DirectOptions {
-    fn default() -> Self {
-        Self {
-            pruning: Pruning::Delta,
-            list: None,
-            pending: 12 << 20,
-            write_home: true,
-            write_behind: true,
-            in_flight: 4,
-            merge_many: false,
-            checkpoint: None,
-        }
-    }
-}
+use crate::{DirectOptions, Error, Press, Update};
 
 /// The costs of direct inserts since the index was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -107,7 +60,8 @@ pub struct DirectCounts {
     pub inserts: u64,
     /// Lists of old nodes that a new node joined.
     pub changes: u64,
-    /// Full lists whose old nodes had to be compared with each other ([`Pruning::Delta`]).
+    /// Full lists whose old nodes had to be compared with each other
+    /// ([`Pruning::Delta`](crate::Pruning::Delta)).
     pub fallbacks: u64,
     /// Pages that were composed. If a page is composed again before its write, it is written only
     /// once.
@@ -458,7 +412,7 @@ impl Direct {
                 },
                 hold: true,
                 parts: false,
-                way: crate::search::Way::Within,
+                way: crate::Way::Within,
                 through: 1.0,
                 walked: list,
                 longest: usize::MAX,

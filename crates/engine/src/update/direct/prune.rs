@@ -21,6 +21,7 @@
 
 use stratann_vector::{DistanceTable, Element, Metric, Reduction};
 
+use crate::Pruning;
 use crate::codebook::Codebook;
 use crate::graph::{Candidate, Points, Pruner, Rule, Space};
 
@@ -34,16 +35,6 @@ pub(super) enum Decision {
     Add,
     /// The new node joins, and this node leaves the list.
     Replace(u32),
-}
-
-/// The method by which full lists are pruned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pruning {
-    /// Compares only the new node with the other nodes.
-    Delta,
-    /// Compares all nodes with each other, as in DiskANN. This method is the baseline in Figure 9
-    /// of OdinANN.
-    Full,
 }
 
 /// The pruning of lists by one task, with its buffers.

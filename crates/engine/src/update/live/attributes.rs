@@ -14,9 +14,9 @@ use crate::Error;
 use crate::data::{Cleared, RowSource};
 use crate::filter::{Checked, Filter, Schema};
 use crate::index::Index;
+use crate::overlay::Overlay;
 use crate::progress::{Progress, Silent, Stage};
 use crate::stores::columns::{Declared, RowBytes, Windows, decoded, encoded, row_charge};
-use crate::update::overlay::Overlay;
 use crate::update::reading::Reading;
 
 /// The maximum number of vectors that [`LiveIndex::delete_matching`] deletes in one batch.

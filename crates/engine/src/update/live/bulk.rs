@@ -16,9 +16,9 @@ use std::sync::atomic::Ordering;
 
 use super::{LiveIndex, State};
 use crate::Error;
+use crate::overlay::logged::vector_charge;
 use crate::progress::Progress;
 use crate::update::health::Concern;
-use crate::update::logged::vector_charge;
 
 /// A bulk insert has at least `MANY` rows, and at least one row for each `PART` vectors in the
 /// index.

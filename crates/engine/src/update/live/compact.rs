@@ -23,15 +23,16 @@ use parking_lot::RwLock;
 use super::directly::direct_of;
 use super::{Before, CompactReport, LiveIndex, State, room};
 use crate::durable::LogPosition;
+use crate::index::replay;
 use crate::index::{Index, Lent};
+use crate::overlay::ranges::IdRanges;
+use crate::overlay::{Overlay, Tombstones};
 use crate::progress::{Progress, Silent};
 use crate::stores::composition::CodesAt;
 use crate::update::health::Concern;
 use crate::update::ids::StoredIds;
 use crate::update::merge;
-use crate::update::overlay::{Overlay, Tombstones};
-use crate::update::ranges::IdRanges;
-use crate::update::{rebalance, replay};
+use crate::update::rebalance;
 use crate::{Error, plan};
 
 /// The freeze of a running merge. While this value exists, new vectors go to another fresh graph,

@@ -14,13 +14,14 @@ use stratann_layout::LogRecord;
 use stratann_tier::Volume;
 
 use super::changes::BATCH;
-use super::{INTERRUPTIBLE, LiveIndex, State, WriteOptions};
+use super::{INTERRUPTIBLE, LiveIndex, State};
+use crate::WriteOptions;
 use crate::index::Index;
+use crate::index::replay;
+use crate::overlay::Overlay;
 use crate::progress::{Progress, Silent, WithinStage};
 use crate::update::direct::{Direct, is_taken, own_files};
 use crate::update::health::{Concern, Health};
-use crate::update::overlay::Overlay;
-use crate::update::replay;
 use crate::{Error, ErrorKind, Update};
 
 impl LiveIndex {

@@ -11,12 +11,14 @@ use std::sync::atomic::Ordering;
 
 use super::changes::BATCH;
 use super::{LiveIndex, State};
+use crate::Error;
 use crate::durable::{keep_small_room, room_for_deletes};
+use crate::index::growth::rebalance_after;
+use crate::overlay::logged::{FIRST_FRESH, vector_charge};
 use crate::progress::Progress;
-use crate::update::logged::{FIRST_FRESH, vector_charge};
+use crate::stores::reading;
 use crate::update::merge::BEYOND_SEARCH;
-use crate::update::rebalance::{self, Needs};
-use crate::{Error, stored};
+use crate::update::rebalance::Needs;
 
 /// Without a memory budget, a checkpoint is due if more than this number of bytes of rows wait for
 /// it.
@@ -204,7 +206,7 @@ impl LiveIndex {
         state: &State,
         wanted: Option<u64>,
     ) -> Result<u64, Error> {
-        let wanted = wanted.unwrap_or_else(|| rebalance::due_after(state.index.nodes() as u64));
+        let wanted = wanted.unwrap_or_else(|| rebalance_after(state.index.nodes() as u64));
         let (Some(room), Some(needs)) =
             (self.room_for_changes(state), self.rebalance_needs(state)?)
         else {
@@ -263,7 +265,7 @@ impl LiveIndex {
         let Some(stores) = state.index.clusters() else {
             return Ok(None);
         };
-        let facts = stored::cluster_facts(&*self.volume, state.index.manifest())?;
+        let facts = reading::cluster_facts(&*self.volume, state.index.manifest())?;
         let dead = state.overlay.deleted.len() as u64;
         Ok(Some(Needs::of(&state.index, stores, facts, dead)))
     }

@@ -12,9 +12,9 @@ use super::LiveIndex;
 use crate::data::Matrix;
 use crate::filter::Filter;
 use crate::index::Index;
+use crate::overlay::{Moment, Overlay, Seen};
 use crate::search::{Searched, submitted};
 use crate::update::due::Reads;
-use crate::update::overlay::{Moment, Overlay, Seen};
 use crate::{Error, SearchOptions, SearchResults, SubmittedSearch};
 
 impl LiveIndex {

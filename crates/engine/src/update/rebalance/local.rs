@@ -47,6 +47,7 @@ use crate::data::MatrixRef;
 use crate::index::Index;
 use crate::progress::Progress;
 use crate::stores::ClusterStores;
+use crate::stores::reading;
 
 /// The number of heads around a split cluster. The vectors of the clusters of these heads are
 /// examined, and find their clusters among these heads. SPFresh uses 64, with many more vectors in
@@ -137,7 +138,7 @@ impl<'a> Changes<'a> {
         shape: &ClusterShape,
     ) -> Result<Self, Error> {
         let volume = &**index.volume();
-        let facts = crate::stored::cluster_facts(volume, index.manifest())?;
+        let facts = reading::cluster_facts(volume, index.manifest())?;
         let usual = facts.members.div_ceil(facts.clusters.max(1)).max(1);
         let most = cluster::most_of(facts.size as usize);
         let stored = Stored::open(volume, stores, removed)?;

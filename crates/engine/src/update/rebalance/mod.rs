@@ -62,17 +62,6 @@ use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 
-/// The number of new vectors between two rebalances is the number of vectors on storage divided by
-/// `SHARE`, but at least [`LEAST_NEW`]. OdinANN §4.1 uses this share for merges. Each vector joins
-/// several clusters, so even a smaller number would change most clusters.
-const SHARE: u64 = 16;
-const LEAST_NEW: u64 = 1024;
-
-/// The number of new vectors at which a rebalance is due in an index with `nodes` nodes.
-pub(super) fn due_after(nodes: u64) -> u64 {
-    (nodes / SHARE).max(LEAST_NEW)
-}
-
 /// The approximate number of bytes of memory that a rebalance takes in addition to the open index
 /// and the waiting vectors.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,10 @@ use stratann_vector::{Element, Kernel, Metric};
 
 use super::entries::Stored;
 use super::*;
+use crate::MergeWhen;
 use crate::data::{Matrix, MatrixRef, VectorSource};
-use crate::update::due::{Due, MergeWhen};
-use crate::update::each_vector;
+use crate::index::contents::each_vector;
+use crate::update::due::Due;
 use crate::{
     BuildOptions, DirectOptions, Layout, LiveIndex, OpenOptions, Preset, SearchOptions, Silent,
     Update, VectorFile, WriteOptions, build as build_index, verify,

@@ -12,16 +12,17 @@ use stratann_tier::Volume;
 
 use super::local::{Changes, New, go_on};
 use crate::Error;
-use crate::build::{Aligned, write_stream};
 use crate::durable::Checkpoint;
 use crate::index::Index;
+use crate::overlay::ranges::IdRanges;
+use crate::plan::segment_memory;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 use crate::stores::clusters::reader::ClusterReader;
-use crate::stores::columns::{Found, RowBytes, Written, segment_memory};
+use crate::stores::columns::{Found, RowBytes, Written};
 use crate::stores::composition::Made;
+use crate::stores::writing::files::{Aligned, write_stream};
 use crate::update::merge::Inputs;
-use crate::update::ranges::IdRanges;
 
 /// The writer of the files of one rebalance.
 pub(super) struct Writing<'a> {

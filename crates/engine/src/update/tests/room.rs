@@ -5,9 +5,9 @@
 use stratann_tier::testing::Mishap;
 
 use super::*;
+use crate::Pruning;
 use crate::data::MatrixRef;
 use crate::durable::room_for_deletes;
-use crate::update::direct::Pruning;
 
 /// The smallest memory budget, in bytes, that suffices to open an index.
 fn least(case: Case, volume: &SimVolume, folder: &Path) -> u64 {

@@ -13,6 +13,7 @@ use crate::data::Matrix;
 use crate::index::{Index, OpenOptions};
 use crate::progress::Silent;
 use crate::slow::slow;
+use crate::stores::reading;
 use crate::verify::verify_in;
 use crate::{DirectOptions, Layout, LiveIndex, WriteOptions, stored};
 
@@ -105,7 +106,7 @@ fn a_table_of_fewer_clusters_than_have_groups_is_refused_when_the_index_is_opene
     for layout in LAYOUTS {
         let volume = amended(layout, folder.path());
         let manifest = stored::manifest(&volume).unwrap();
-        let mut table = stored::amended(&volume, &manifest).unwrap().unwrap();
+        let mut table = reading::amended(&volume, &manifest).unwrap().unwrap();
         table.clusters = manifest.clusters().unwrap().clusters as u32 - 1;
         for segment in &mut table.extents {
             segment
@@ -189,7 +190,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
         let shared = Arc::new(volume.clone());
         let index = Index::open_in(shared, folder.path(), &OpenOptions::default()).unwrap();
         let stats = index.stats();
-        let table = stored::amended(&volume, &manifest).unwrap().unwrap();
+        let table = reading::amended(&volume, &manifest).unwrap().unwrap();
         assert_eq!(stats.clusters.unwrap().clusters, u64::from(table.clusters));
         let live = (index.len() * DIM) as f64;
         assert_eq!(stats.amplification, stats.bytes.total as f64 / live);
@@ -201,7 +202,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
         assert!(stats.bytes.vectors >= facts.nodes * DIM as u64, "{layout}");
         // In the next case, the table does not have the last posting list of a cluster. `verify`
         // must report the vectors that are only in this list.
-        let mut table = stored::amended(&volume, &manifest).unwrap().unwrap();
+        let mut table = reading::amended(&volume, &manifest).unwrap().unwrap();
         let segments = table.extents.len();
         assert!(segments > 0, "{layout}");
         assert!(
@@ -251,7 +252,7 @@ fn a_table_of_another_index_of_the_same_shape_is_refused() {
     let length = bytes.len() as u64;
     let shape = stratann_layout::ClusterShape {
         vectors: ROWS as u32 + 1,
-        ..stored::cluster_file(&volume, &manifest, stratann_layout::FileKind::Grouped)
+        ..reading::cluster_file(&volume, &manifest, stratann_layout::FileKind::Grouped)
             .unwrap()
             .1
     };

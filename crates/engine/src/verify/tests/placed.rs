@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::build::{BuildOptions, build_rows};
 use crate::data::Matrix;
+use crate::stores::reading;
 use crate::{Compression, DirectOptions, Durability, LiveIndex, OpenOptions, Update, WriteOptions};
 
 mod added;
@@ -151,11 +152,11 @@ impl Grown {
 
     fn tables(&self) -> (PlacementFile, PendingFile) {
         let manifest = self.manifest();
-        let placement = stored::placement(&self.volume, &manifest).unwrap();
+        let placement = reading::placement(&self.volume, &manifest).unwrap();
         let pending = match self.layout {
             // No record is pending.
             Layout::Inline => PendingFile::default(),
-            _ => stored::pending(&self.volume, &manifest).unwrap(),
+            _ => reading::pending(&self.volume, &manifest).unwrap(),
         };
         (placement.unwrap(), pending)
     }
@@ -174,15 +175,15 @@ impl Grown {
         let kind = self.layout.composition().lists;
         let manifest = self.manifest();
         let bytes = match self.layout {
-            Layout::Coupled => stored::coupled(&self.volume, &manifest)
+            Layout::Coupled => reading::coupled(&self.volume, &manifest)
                 .unwrap()
                 .0
                 .page_bytes(),
-            Layout::Inline => stored::inline(&self.volume, &manifest)
+            Layout::Inline => reading::inline(&self.volume, &manifest)
                 .unwrap()
                 .0
                 .page_bytes(),
-            _ => stored::slotted(&self.volume, &manifest, kind, None)
+            _ => reading::slotted(&self.volume, &manifest, kind, None)
                 .unwrap()
                 .0
                 .page_bytes(),
@@ -211,7 +212,7 @@ impl Grown {
         let manifest = self.manifest();
         let segments = 0..manifest.segments.len() as u32;
         let pages = segments.map(|n| {
-            let found = stored::slotted(&self.volume, &manifest, FileKind::Vectors, Some(n));
+            let found = reading::slotted(&self.volume, &manifest, FileKind::Vectors, Some(n));
             found.unwrap().1.pages
         });
         pages.sum::<u64>() + self.tables().0.added.len() as u64
@@ -640,7 +641,7 @@ fn without_a_placement_no_record_was_written_anew() {
 
     let volume = index(Layout::Packed, &nothing);
     let manifest = stored::manifest(&volume).unwrap();
-    let (shape, ..) = stored::slotted(&volume, &manifest, FileKind::Packed, None).unwrap();
+    let (shape, ..) = reading::slotted(&volume, &manifest, FileKind::Packed, None).unwrap();
     let mut bytes = volume.read("packed").unwrap();
     let (start, size) = (BLOCK + 2 * shape.page_bytes(), shape.page_bytes());
     let page = {

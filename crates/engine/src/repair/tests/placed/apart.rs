@@ -20,7 +20,7 @@ impl Place {
     fn segments(&self) -> Vec<Segment> {
         let manifest = self.manifest();
         let segment = |n| {
-            let found = stored::slotted(&self.volume, &manifest, FileKind::Vectors, Some(n));
+            let found = reading::slotted(&self.volume, &manifest, FileKind::Vectors, Some(n));
             let (shape, facts, entry) = found.unwrap();
             Segment {
                 entry: entry.clone(),
@@ -172,7 +172,7 @@ fn vectors_that_came_later_have_no_base() {
         Matrix::new(bytes, count, DIM, Element::U8).unwrap()
     };
     let mut place = Place::of(&rows(0, ROWS), &options(LAYOUT));
-    let chunks = stored::chunks(&place.volume, &place.manifest(), 2).unwrap();
+    let chunks = reading::chunks(&place.volume, &place.manifest(), 2).unwrap();
     let end = chunks.chunks.last().unwrap();
     assert!(end.base.is_some() && !(ROWS as u32 % 256).is_multiple_of(chunks.chunk_vectors));
     let live = place.direct(Update::Accumulate);

@@ -37,7 +37,7 @@ impl Place {
     }
 
     fn shape(&self) -> InlineShape {
-        let shape = stored::inline(&self.volume, &self.manifest()).unwrap().0;
+        let shape = reading::inline(&self.volume, &self.manifest()).unwrap().0;
         assert_eq!(shape.page_bytes(), BLOCK);
         shape
     }

@@ -6,6 +6,7 @@ use stratann_layout::SlottedView;
 
 use super::*;
 use crate::slow::step;
+use crate::stores::reading;
 
 const LAYOUT: Layout = Layout::Layered;
 
@@ -16,7 +17,7 @@ impl Place {
         let (name, _) = self.page_file(LAYOUT);
         let manifest = self.manifest();
         let kind = LAYOUT.composition().lists;
-        let shape = stored::slotted(&self.volume, &manifest, kind, None)
+        let shape = reading::slotted(&self.volume, &manifest, kind, None)
             .unwrap()
             .0;
         let mut bytes = vec![0; shape.page_bytes()];
@@ -101,7 +102,7 @@ fn what_waits_is_whole_whatever_becomes_of_pages_of_vectors() {
         .collect();
     let manifest = place.manifest();
     let n = manifest.segments.len() as u32 - 1;
-    let found = stored::slotted(&place.volume, &manifest, FileKind::Vectors, Some(n)).unwrap();
+    let found = reading::slotted(&place.volume, &manifest, FileKind::Vectors, Some(n)).unwrap();
     let (shape, facts, entry) = found;
     let (name, first) = (entry.name.clone(), facts.pages);
     for page in first..first + placement.added.len() as u64 {

@@ -24,7 +24,7 @@ impl Grown {
     fn last(&self) -> Last {
         let manifest = self.manifest();
         let n = manifest.segments.len() as u32 - 1;
-        let found = stored::slotted(&self.volume, &manifest, FileKind::Vectors, Some(n));
+        let found = reading::slotted(&self.volume, &manifest, FileKind::Vectors, Some(n));
         let (shape, facts, entry) = found.unwrap();
         Last {
             name: entry.name.clone(),

@@ -17,7 +17,7 @@ impl Grown {
     }
 
     fn shape(&self) -> InlineShape {
-        stored::inline(&self.volume, &self.manifest()).unwrap().0
+        reading::inline(&self.volume, &self.manifest()).unwrap().0
     }
 
     fn name(&self, kind: FileKind) -> String {

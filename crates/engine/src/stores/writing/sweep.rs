@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use stratann_layout::{FileEntry, SegmentFacts};
 
-use super::Build;
+use super::Writing;
 use super::codes::CodesFile;
 use crate::Error;
 use crate::codebook::Codebook;
@@ -109,7 +109,7 @@ impl ListBatch {
 
 /// The sweep over all nodes, in batches.
 pub(crate) struct Sweep<'a> {
-    build: &'a Build<'a>,
+    build: &'a Writing<'a>,
     rows: NodeRows<'a>,
     order: &'a [u32],
     lists: &'a mut Lists,
@@ -128,7 +128,7 @@ pub(crate) struct Sweep<'a> {
 impl Sweep<'_> {
     /// Calls `write` to write all nodes. The sweep writes the codes of the nodes at the same time.
     pub(crate) fn with_codes(
-        build: &Build<'_>,
+        build: &Writing<'_>,
         graph: &mut Constructed,
         codebook: &Codebook,
         write: impl FnOnce(&mut Sweep<'_>) -> Result<Written, Error>,
@@ -144,7 +144,7 @@ impl<'a> Sweep<'a> {
     /// Creates a sweep that begins at node 0. If a codebook is given, the sweep also creates the
     /// file of codes. `stage` is the name of the work in the progress report.
     pub(crate) fn new(
-        build: &'a Build<'a>,
+        build: &'a Writing<'a>,
         graph: &'a mut Constructed,
         codebook: Option<&'a Codebook>,
         stage: &str,
@@ -152,7 +152,7 @@ impl<'a> Sweep<'a> {
         let rows = graph.rows.in_order(&graph.order, build.source);
         // The bytes of a node in a batch: a vector, its code on disk and its floats, and a list and
         // its code.
-        let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.facts.degree;
+        let node = 2 * rows.row_bytes() + 4 * rows.dim() + 8 * build.degree;
         Ok(Self {
             build,
             rows,

@@ -26,9 +26,9 @@
 
 use stratann_layout::SlottedShape;
 
-use super::Build;
 use super::coding::Coding;
 use super::encode::Encoder;
+use super::{NodeWriter, Writing};
 use crate::graph::{self, Constructed, Filling, Lists};
 use crate::{Error, Order};
 
@@ -65,7 +65,7 @@ pub(crate) struct Sizes {
 
 impl Sizes {
     /// Creates sizes for records on pages of `shape`. No node is added yet.
-    pub(crate) fn on(build: &Build<'_>, shape: &SlottedShape, coding: Coding) -> Self {
+    pub(crate) fn on(build: &Writing<'_>, shape: &SlottedShape, coding: Coding) -> Self {
         let rows = build.source.rows();
         let spread = match &build.options.ids {
             Some(ids) => {
@@ -101,7 +101,7 @@ impl Sizes {
     }
 
     /// The bytes of the record of each node, under the present numbers of the nodes.
-    fn with_lists(&self, build: &Build<'_>, lists: &mut Lists) -> Result<Vec<u32>, Error> {
+    fn with_lists(&self, build: &Writing<'_>, lists: &mut Lists) -> Result<Vec<u32>, Error> {
         let model = self.coding.learn_lists(lists)?;
         let (mut list, mut code) = (Vec::new(), Vec::new());
         let mut bytes = Vec::with_capacity(self.beside.len());
@@ -128,16 +128,21 @@ impl Sizes {
     }
 }
 
-impl Build<'_> {
+impl Writing<'_> {
     /// Decides which nodes share a page, and renumbers the nodes accordingly. The numbers do not
     /// change if nodes are in input order, if each page has one record, or if all pages have the
     /// same number of records.
-    pub(super) fn share_pages(&self, graph: &mut Constructed) -> Result<PagePlan, Error> {
+    pub(crate) fn share_pages(
+        &self,
+        writer: &dyn NodeWriter,
+        order: Order,
+        graph: &mut Constructed,
+    ) -> Result<PagePlan, Error> {
         let mut plan = PagePlan::default();
-        if self.facts.order != Order::Locality {
+        if order != Order::Locality {
             return Ok(plan);
         }
-        let Some(mut sizes) = self.facts.writer.sizes(self, graph)? else {
+        let Some(mut sizes) = writer.sizes(self, graph)? else {
             return Ok(plan);
         };
         plan.step = sizes.step;

@@ -9,8 +9,9 @@ use stratann_layout::{
 };
 use stratann_tier::Volume;
 
-use super::{damaged, entry, file_of, layout, pages, read_stream_whole, span};
+use super::{pages, span};
 use crate::Error;
+use crate::stored::{damaged, entry, file_of, layout, read_stream_whole};
 use crate::stores::VectorsAt;
 
 /// The number of allocated pages that a placement may have, in addition to the pages of its file

@@ -24,7 +24,8 @@
 
 use std::path::Path;
 
-use crate::{Error, Press, SearchOptions, WriteOptions};
+use super::{Press, SearchOptions, WriteOptions};
+use crate::Error;
 
 /// The largest number of OS threads of a call.
 pub const MOST_THREADS: usize = 1_024;

@@ -10,6 +10,12 @@
 //!   search   moment 7 ──> fresh graphs without new vector ─> storage: the old vector is live
 //! ```
 
+mod admission;
+mod carried;
+pub(crate) mod fresh;
+pub(crate) mod logged;
+pub(crate) mod ranges;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,11 +23,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::{Mutex, RwLock};
 use roaring::RoaringBitmap;
 
-use super::fresh::{FreshGraph, FreshMoment};
-use super::ids::CarriedIds;
-use super::ranges::IdRanges;
+pub(crate) use self::admission::{Admission, Matching};
+pub(crate) use self::carried::CarriedIds;
+use self::fresh::{FreshGraph, FreshMoment};
+use self::ranges::IdRanges;
 use crate::Error;
-use crate::search::Admission;
 
 /// The changes since an index's checkpoint. Clones share the same changes.
 #[derive(Clone)]
@@ -144,7 +150,7 @@ impl Overlay {
 const STONE: u64 = 26;
 /// The bytes that a memory budget is charged for a dead id. They include sixteen bytes for the list
 /// that a checkpoint stores, and twenty bytes for an entry in the table of met nodes.
-pub(super) const TOMBSTONE: u64 = STONE + 16 + 20;
+pub(crate) const TOMBSTONE: u64 = STONE + 16 + 20;
 
 /// The number of shards of the set. Each shard has its own lock, since all search threads look up
 /// every ranked vector in the set.

@@ -13,7 +13,7 @@ use stratann_codec::{
     xor_delta,
 };
 
-use super::Build;
+use super::Writing;
 use crate::codebook;
 use crate::data::VectorSource;
 use crate::graph::Lists;
@@ -103,7 +103,7 @@ impl Coding {
     /// vectors may have a base. The vectors of the group differ from the base in few bits.
     pub(crate) fn learn_vectors(
         &self,
-        build: &Build<'_>,
+        build: &Writing<'_>,
         rows: &dyn VectorSource,
         segment: Range<u32>,
         chunk: Option<u32>,
@@ -240,7 +240,7 @@ impl Coding {
     /// the Huffman table of the segment. The second pass is the sweep, which encodes the vectors.
     fn count(
         &self,
-        build: &Build<'_>,
+        build: &Writing<'_>,
         rows: &dyn VectorSource,
         segment: Range<u32>,
         chunk: Option<u32>,

@@ -102,7 +102,7 @@ pub(crate) struct FreshMoment {
 
 impl FreshMoment {
     /// Whether the vector of a node may be a result of a search at this timestamp (see
-    /// [`Admission`](crate::search::Admission)).
+    /// [`Admission`](super::Admission)).
     #[inline]
     fn admits(&self, node: &Node) -> bool {
         node.lives(self.epoch)

@@ -219,7 +219,7 @@ pub enum DataError {
     },
     /// Rows of an index cannot be read.
     #[error(transparent)]
-    Index(Box<crate::Error>),
+    Index(Box<super::Error>),
     /// The system refused memory for work on the rows.
     #[error(transparent)]
     Memory(TierError),

@@ -8,12 +8,12 @@ use stratann_layout::{LogRecord, LogShape};
 use stratann_tier::Volume;
 
 use super::contents::each_vector;
-use super::fresh::{FreshGraph, FreshParameters};
-use super::overlay::{Overlay, Tombstones};
-use super::ranges::IdRanges;
 use crate::Error;
 use crate::durable::{self, LogPosition, NextLog};
 use crate::index::Index;
+use crate::overlay::fresh::{FreshGraph, FreshParameters};
+use crate::overlay::ranges::IdRanges;
+use crate::overlay::{Overlay, Tombstones};
 use crate::progress::Silent;
 use crate::stores::columns::{RowBytes, Windows};
 

@@ -4,10 +4,14 @@
 
 use stratann_vector::{DistanceTable, Metric, ProductQuantizer};
 
-use super::missing::MOST_OF_STEP;
+use crate::Press;
 use crate::bounds;
 use crate::frontier::{Frontier, distance_of, key, node_of};
-use crate::preset::Press;
+
+/// A step requests at most this many nodes, and sends at most this many nodes for refinement. A
+/// message of the servers cannot carry more. Further nodes with offloaded codes wait for the next
+/// step.
+pub const MOST_OF_STEP: usize = 1 << 16;
 
 /// The list of candidates by low codes. The value is reused for each query.
 #[derive(Debug, Default)]
@@ -27,7 +31,7 @@ pub(crate) struct LowList {
 /// The number of seeds at which a search begins. On photo-sift-100k, a search from 8 seeds took 1 %
 /// more work than a search from 4. On package-text, searches from 2, 4 and 8 seeds took the same
 /// work.
-pub(super) const BEGUN: usize = 4;
+pub(crate) const BEGUN: usize = 4;
 /// Each step of the descent ([`seeds`](LowList::seeds)) scores this many nodes around each of the
 /// nearest nodes. The next window is shorter by the same factor.
 const FAN: usize = 4;
@@ -140,7 +144,7 @@ impl LowList {
     }
 
     /// Puts nodes into the list, with the low-code estimates of the memory server.
-    pub(super) fn hear(&mut self, nodes: &[(u32, f32)]) {
+    pub(crate) fn hear(&mut self, nodes: &[(u32, f32)]) {
         for &(node, estimate) in nodes {
             self.list.insert(key(estimate, node));
         }
@@ -150,7 +154,7 @@ impl LowList {
     /// call appends at most as many nodes as the step will take once it knows the estimates of
     /// `asked` more nodes. Returns the number of nodes that the step will take, and the largest
     /// estimate with which a node would enter the list.
-    pub(super) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
+    pub(crate) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);
         nodes.extend(unread.map(|key| (node_of(key), distance_of(key))));
@@ -162,7 +166,7 @@ impl LowList {
     }
 
     /// Marks a node as taken, if the list still has it.
-    pub(super) fn take_node(&mut self, node: u32, estimate: f32) {
+    pub(crate) fn take_node(&mut self, node: u32, estimate: f32) {
         self.list.expanded(key(estimate, node));
     }
 
@@ -209,7 +213,7 @@ impl LowList {
 }
 
 /// Returns `count` evenly spaced numbers below `all`.
-pub(super) fn spaced(count: usize, all: usize) -> impl Iterator<Item = u32> {
+pub(crate) fn spaced(count: usize, all: usize) -> impl Iterator<Item = u32> {
     (0..count).map(move |at| ((2 * at + 1) * all / (2 * count)) as u32)
 }
 

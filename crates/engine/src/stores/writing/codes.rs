@@ -8,7 +8,7 @@ use stratann_layout::{FileEntry, FileKind, StreamWriter};
 use stratann_tier::TierError;
 use stratann_vector::{Reduction, normalize, to_f32};
 
-use super::Build;
+use super::Writing;
 use super::files::Sequential;
 use crate::Error;
 use crate::codebook::Codebook;
@@ -20,14 +20,14 @@ const BATCH: usize = 1024;
 
 /// Encodes rows.
 struct Encoder<'a> {
-    build: &'a Build<'a>,
+    build: &'a Writing<'a>,
     codebook: &'a Codebook,
     floats: Vec<f32>,
     codes: Vec<u8>,
 }
 
 impl<'a> Encoder<'a> {
-    fn new(build: &'a Build<'a>, codebook: &'a Codebook) -> Self {
+    fn new(build: &'a Writing<'a>, codebook: &'a Codebook) -> Self {
         Self {
             build,
             codebook,
@@ -63,7 +63,7 @@ pub(crate) struct CodesFile<'a> {
 
 impl<'a> CodesFile<'a> {
     /// Creates the file.
-    pub(crate) fn create(build: &'a Build<'a>, codebook: &'a Codebook) -> Result<Self, Error> {
+    pub(crate) fn create(build: &'a Writing<'a>, codebook: &'a Codebook) -> Result<Self, Error> {
         let bytes = build.source.rows() as u64 * codebook.code_bytes() as u64;
         Ok(Self {
             encoder: Encoder::new(build, codebook),
@@ -107,7 +107,7 @@ enum Store {
 impl NodeCodes {
     /// Encodes all rows, which must be in node order.
     pub(crate) fn encode(
-        build: &Build<'_>,
+        build: &Writing<'_>,
         rows: &dyn VectorSource,
         codebook: &Codebook,
     ) -> Result<Self, Error> {

@@ -16,12 +16,12 @@
 //! - A filter, whose matching nodes are known before the search begins.
 //! - A measurement of recall whose query is the vector of this node.
 //!
-//! For vectors in memory, `FreshMoment::admits` (`update/fresh.rs`) checks deletes. [`Matching`]
+//! For vectors in memory, `FreshMoment::admits` (`fresh.rs`) checks deletes. [`Matching`]
 //! also has the matches among these vectors.
 
+use super::Dead;
 use crate::filter::NodeSet;
 use crate::stores::columns::Looked;
-use crate::update::Dead;
 
 /// The matches of a filter, for all queries of a batch.
 #[derive(Clone, Copy)]

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use stratann_layout::{LogRecord, LogShape, Manifest};
 use stratann_tier::Volume;
 
-use super::overlay::TOMBSTONE;
+use super::TOMBSTONE;
 use crate::Error;
 use crate::durable::{self, LogPosition};
 use crate::stores::columns::row_charge;

@@ -9,7 +9,7 @@
 use stratann_codec::NestedModel;
 use stratann_vector::Kernel;
 
-use super::Build;
+use super::Writing;
 use super::coding::Coding;
 use super::sweep::Sweep;
 use crate::Error;
@@ -41,7 +41,7 @@ const MEASURED: usize = 256;
 
 /// Chooses the step of the leading parts for a build whose pages have `page_bytes` bytes.
 pub(crate) fn leading_step(
-    build: &Build<'_>,
+    build: &Writing<'_>,
     coding: &Coding,
     sweep: &mut Sweep<'_>,
     page_bytes: usize,

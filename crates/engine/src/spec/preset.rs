@@ -11,8 +11,8 @@ use serde::{Serialize, Serializer};
 
 use stratann_vector::LowCodes;
 
-use crate::search::Strategy;
-use crate::{Error, Layout};
+use super::{Layout, Strategy};
+use crate::Error;
 
 /// Declares an enum of named choices: the list of all variants, the name of each variant and a line
 /// about it, and the conversions between names and variants.

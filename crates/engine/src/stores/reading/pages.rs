@@ -8,8 +8,8 @@ use stratann_layout::{
 };
 use stratann_tier::Volume;
 
-use super::{check_file, entry, layout, name_of, of_another_index};
 use crate::Error;
+use crate::stored::{check_file, entry, layout, name_of, of_another_index};
 use crate::stores::records::PageFormat;
 
 /// Reads the header of a file of pages. Refuses a file that is damaged or belongs to another index.

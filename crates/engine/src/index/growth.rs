@@ -17,10 +17,9 @@
 
 use stratann_layout::manifest::GIVEN_CODEBOOK;
 
-use super::due::{Due, MergeWhen};
-use super::rebalance;
+use super::Index;
+use crate::MergeWhen;
 use crate::codebook::training_rows;
-use crate::index::Index;
 
 /// The minimum number of inserted vectors for which a merge that trains new codes is worth its
 /// cost. If fewer vectors were inserted, even the shortest candidate list has room for all of them,
@@ -29,16 +28,27 @@ const WORTH_CODES: u64 = 32;
 
 /// If an index has outgrown its codes and has fewer vectors than this, each search scans it. Such a
 /// scan reads as many pages as a walk, or a few times as many.
-pub(super) const FEW: u64 = 1_000;
+pub(crate) const FEW: u64 = 1_000;
 
 /// If a build or merge had fewer vectors than this, its codes hardly distinguish vectors.
-const LEAST_TRAINED: u64 = 128;
+pub(crate) const LEAST_TRAINED: u64 = 128;
 
 /// If codes hardly distinguish vectors, each search scans an index with fewer vectors than this.
 /// With more vectors, a walk reads at most a tenth of the pages of a scan, but misses most of the
 /// nearest vectors. Among 1,000 texts inserted into an empty index, a walk with list size 100 found
 /// 11 % of the ten nearest.
-const SCANNED: u64 = 10_000;
+pub(crate) const SCANNED: u64 = 10_000;
+
+/// The number of new vectors between two rebalances is the number of vectors on storage divided by
+/// `SHARE`, but at least [`LEAST_NEW`]. OdinANN §4.1 uses this share for merges. Each vector joins
+/// several clusters, so even a smaller number would change most clusters.
+const SHARE: u64 = 16;
+const LEAST_NEW: u64 = 1024;
+
+/// The number of new vectors at which a rebalance is due in an index with `nodes` nodes.
+pub(crate) fn rebalance_after(nodes: u64) -> u64 {
+    (nodes / SHARE).max(LEAST_NEW)
+}
 
 /// The vectors that a search compares exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,38 +84,19 @@ pub(crate) fn looks_at(index: &Index, live: u64) -> LooksAt {
 ///   as many vectors as one rebalance moves.
 /// - The codebook was given to the build.
 /// - Since the last build or merge, fewer than `least` and fewer than 32 vectors were inserted.
-pub(super) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
+pub(crate) fn growth(index: &Index, live: u64, least: u64) -> Option<f64> {
     let manifest = index.manifest();
     let built = manifest.built_vectors();
     let came = live.saturating_sub(built);
     // A merge makes better clusters than splits alone do.
     let enough = match index.has_clusters() {
         false => training_rows(index.dim()) as u64,
-        true => rebalance::due_after(0),
+        true => rebalance_after(0),
     };
     let few = manifest.vectors < enough;
     let own = manifest.writer_features & GIVEN_CODEBOOK == 0;
     let counts = few && own && came >= least.min(WORTH_CODES);
     counts.then(|| live as f64 / built.max(1) as f64)
-}
-
-/// Returns the reason why searches miss vectors of an index, if the index has far outgrown its
-/// codes.
-pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
-    let times = growth(index, live, 1)?;
-    // Vectors that wait in memory do not count, since searches of their graph use no codes.
-    let linked = live.min(index.nodes() as u64) >= SCANNED && !index.has_clusters();
-    (linked && index.manifest().built_vectors() < LEAST_TRAINED).then_some(Due::Grown(times))
-}
-
-/// The message about an index in which searches miss some vectors.
-pub(crate) fn found_badly(due: Due) -> String {
-    match due {
-        Due::Drifted(_) => format!("{due}, until a merge (compact the index)"),
-        due => format!(
-            "searches often miss some vectors until a merge, since {due} (compact the index)"
-        ),
-    }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use stratann_layout::{
 use stratann_tier::Volume;
 
 use super::pages::page_header;
-use super::{damaged, entry, file_of, name_of, of_another_index, read_stream_whole};
 use crate::Error;
+use crate::stored::{damaged, entry, file_of, name_of, of_another_index, read_stream_whole};
 
 /// The facts about clusters in the manifest.
 pub(crate) fn cluster_facts<'m>(

@@ -3,7 +3,7 @@
 
 use stratann_layout::FileHeader;
 
-use super::Build;
+use super::Writing;
 use super::files::{Sequential, WRITE_BYTES};
 use super::sweep::{Nodes, Sweep, Written};
 use crate::Error;
@@ -13,7 +13,7 @@ use crate::stores::records::PageFormat;
 /// is then full, or if the node is the last one, `push` appends the page to the buffer of pages
 /// that are written next.
 pub(crate) fn write_raw(
-    build: &Build<'_>,
+    build: &Writing<'_>,
     format: &dyn PageFormat,
     header: &FileHeader,
     sweep: &mut Sweep<'_>,
