@@ -201,6 +201,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("retrieve", "get"),
     ("remove", "delete"),
     ("remove_ids", "delete"),
+    ("pop", "delete"),
+    ("clear", "delete_matching"),
     ("optimize", "compact"),
     ("describe_index_stats", "stats"),
 ];
