@@ -94,6 +94,7 @@ fn main() -> ExitCode {
     let (level, form) = logged(&arguments);
     logger::install(level, form);
     progress::outlive_limits();
+    progress::end_at_interrupts();
     let quiet = arguments.quiet;
     let outcome = match arguments.command {
         Command::Build(arguments) => commands::build::run(&arguments, quiet),
