@@ -895,6 +895,21 @@ fn a_search_says_how_it_found_what_matches() {
             "{json}"
         );
     }
+    let clusters = ["build", "base.u8bin", "clusters", "--preset", "spann"];
+    place.run(&[&clusters[..], &ROW_OPTIONS].concat()).done();
+    for (index, words) in [
+        ("index", ", with a list size of up to "),
+        ("clusters", " probes\n"),
+    ] {
+        let search = ["search", index, "queries.u8bin", "--filter", FILTER];
+        let within = ["--explain", "--way", "within"];
+        let said = place.run(&[&search[..], &within].concat()).done().stdout;
+        assert!(said.contains(words), "{said}");
+        assert!(
+            !said.contains("up to") || !said.contains(" matches\n"),
+            "{said}"
+        );
+    }
     let plain = place.run(&["search", "index", "queries.u8bin", "--json"]);
     assert!(plain.done().json().get("filter").is_none());
     place
