@@ -62,7 +62,7 @@ pub use live::{
 
 pub(crate) use contents::each_list;
 pub(crate) use contents::each_vector;
-pub(crate) use contents::{Share, each_list_in, each_vector_in};
+pub(crate) use contents::{Shares, each_list_in, each_vector_in};
 pub(crate) use fresh::FreshScratch;
 pub(crate) use growth::{LooksAt, far_grown, found_badly, looks_at};
 pub(crate) use ids::CarriedIds;
