@@ -25,6 +25,7 @@ SOURCES = "crates/engine/src"
 MAY = {
     # values, and helpers that know nothing of an index
     "alike": set(),
+    "type_names": {"alike"},
     "bits": set(),
     "fill": set(),
     "visited": set(),

@@ -732,8 +732,9 @@ pub struct SetAttributesArguments {
     pub index: PathBuf,
 
     /// A file of the new attributes, with the ids of their vectors: JSON lines with one object per
-    /// vector, or Parquet, as for `build --attributes`. Without `--keep`, a row also removes the
-    /// attributes and the payload that the row does not name
+    /// vector, or Parquet, as for `build --attributes`. The name - means JSON lines on the standard
+    /// input. Without `--keep`, a row also removes the attributes and the payload that the row does
+    /// not name
     #[arg(value_name = "FILE")]
     pub rows: PathBuf,
 
@@ -782,9 +783,10 @@ pub struct GetArguments {
     /// The index directory
     pub index: PathBuf,
 
-    /// Ids of the vectors to return [default: all vectors, by ascending id]
-    #[arg(value_name = "ID", value_parser = ids::one)]
-    pub id: Vec<u64>,
+    /// Ids of the vectors to return, or one file of ids. If the name of the file is a number, write
+    /// it as a path: ./5 [default: all vectors, by ascending id]
+    #[arg(value_name = "ID|FILE")]
+    pub id: Vec<PathBuf>,
 
     /// A file of ids
     #[arg(long, value_name = "FILE", conflicts_with = "id")]
@@ -842,8 +844,8 @@ pub struct CountArguments {
 #[derive(Debug, Args)]
 pub struct RowArguments {
     /// A file of the vectors' attributes, for filters: Parquet, or JSON lines with one object per
-    /// vector. Values are booleans, numbers, strings, and lists of strings or of whole numbers; in
-    /// Parquet also timestamps and dates
+    /// vector. The name - means JSON lines on the standard input. Values are booleans, numbers,
+    /// strings, and lists of strings or of whole numbers; in Parquet also timestamps and dates
     #[arg(long, value_name = "FILE")]
     pub attributes: Option<PathBuf>,
 

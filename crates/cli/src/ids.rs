@@ -13,7 +13,7 @@ pub fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     if path.extension().is_some_and(is_array) {
         return Ok(stratann::data::read_ids(path)?);
     }
-    let text = match path.as_os_str() == "-" || pipe::is_one(path)? {
+    let text = match pipe::is_one(path)? {
         true => {
             let mut bytes = Vec::new();
             pipe::read(path, |part| {
@@ -46,6 +46,7 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
         ([], None) => Ok(None),
         ([word], None) if id_of(word).is_none() => match word.as_os_str() == "-" || word.exists() {
             true => read(word).map(Some),
+            false if is_number(word) => Err(no_id(word)),
             false => Err(Failure::Failed(format!(
                 "'{}' is no id, and no file has that name. Check the path, or write whole numbers from 0 to 18446744073709551614 with spaces between them",
                 word.display()
@@ -58,14 +59,25 @@ pub fn given(words: &[PathBuf], file: Option<&Path>) -> Result<Option<Vec<u64>>,
                     word.display()
                 ))),
                 Some(id) => Ok(id),
-                None => Err(Failure::Wrong(format!(
-                    "'{}' is not an id. Write whole numbers from 0 to 18446744073709551614, or name one file of ids",
-                    word.display()
-                ))),
+                None => Err(no_id(word)),
             });
             ids.collect::<Result<Vec<u64>, Failure>>().map(Some)
         }
     }
+}
+
+/// Whether a word is a number, such as one that is too large for an id.
+fn is_number(word: &Path) -> bool {
+    let text = word.to_str().unwrap_or_default();
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// The error for a word that is no id.
+fn no_id(word: &Path) -> Failure {
+    Failure::Wrong(format!(
+        "'{}' is not an id. Write whole numbers from 0 to 18446744073709551614, or name one file of ids",
+        word.display()
+    ))
 }
 
 /// Parses an argument that is one id.

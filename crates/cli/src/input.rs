@@ -139,6 +139,7 @@ impl Files<'_> {
         if rows.is_some_and(parquet::is_one) {
             check(&NoRows::new(vectors.element(), vectors.dim()))?;
         }
+        check_standard_input(self.ids, rows)?;
         let ids = self.ids.map(ids::read).transpose()?;
         let (rows, copied) = rows_of(rows, &columns, vectors.rows(), target)?;
         Ok(Input {
@@ -315,6 +316,17 @@ fn same(one: &Path, other: &Path) -> bool {
     one == other || real(one).is_some_and(|one| Some(one) == real(other))
 }
 
+/// Refuses the standard input as the file of ids and also as the file of attributes.
+fn check_standard_input(ids: Option<&Path>, attributes: Option<&Path>) -> Result<(), Failure> {
+    let is_input = |path: Option<&Path>| path.is_some_and(|path| path.as_os_str() == "-");
+    match is_input(ids) && is_input(attributes) {
+        true => Err(Failure::Wrong(
+            "the name - is given for ids and for attributes; the standard input is one of the two. Name a file for the other".into(),
+        )),
+        false => Ok(()),
+    }
+}
+
 /// The attributes that `set-attributes` sets, and for each row the id of its vector.
 ///
 /// # Errors
@@ -329,6 +341,7 @@ pub fn attributes(
         id: arguments.ids.is_none().then(|| arguments.id.clone()),
         without: arguments.without.iter().cloned().collect(),
     };
+    check_standard_input(arguments.ids.as_deref(), Some(&arguments.rows))?;
     let ids = arguments.ids.as_deref().map(ids::read).transpose()?;
     let target = Target {
         index: &arguments.index,

@@ -94,6 +94,7 @@ fn main() -> ExitCode {
     let (level, form) = logged(&arguments);
     logger::install(level, form);
     progress::outlive_limits();
+    progress::end_at_interrupts();
     let quiet = arguments.quiet;
     let outcome = match arguments.command {
         Command::Build(arguments) => commands::build::run(&arguments, quiet),
@@ -103,7 +104,7 @@ fn main() -> ExitCode {
         Command::Search(arguments) => commands::search::run(&arguments, quiet),
         Command::Advise(arguments) => commands::advise::run(&arguments, quiet),
         Command::Truth(arguments) => commands::truth::run(&arguments, quiet),
-        Command::Stats(arguments) => commands::stats::run(&arguments),
+        Command::Stats(arguments) => commands::stats::run(&arguments, quiet),
         Command::Insert(arguments) => commands::insert::run(&arguments, quiet),
         Command::Delete(arguments) => commands::update::delete(&arguments, quiet),
         Command::SetAttributes(arguments) => commands::update::set_attributes(&arguments, quiet),

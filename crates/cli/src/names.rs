@@ -99,18 +99,12 @@ pub fn element() -> impl TypedValueParser<Value = Element> {
 
 /// A column of attributes and its type, as NAME=TYPE.
 pub fn column(text: &str) -> Result<(String, ColumnType), String> {
-    let types = ColumnType::ALL.map(|kind| kind.to_string());
-    let (name, asked) = text.split_once('=').unwrap_or((text, ""));
-    match ColumnType::ALL
-        .into_iter()
-        .zip(&types)
-        .find(|(_, kind)| *kind == asked)
-    {
-        Some((kind, _)) => Ok((name.to_owned(), kind)),
-        None => Err(format!(
-            "a column is NAME=TYPE. Use one of these types: {}",
-            types.join(", ")
-        )),
+    let Some((name, kind)) = text.split_once('=') else {
+        return Err("a column is NAME=TYPE. Write it as \"year=integer\"".to_owned());
+    };
+    match stratann::column_type(kind) {
+        Ok(kind) => Ok((name.to_owned(), kind)),
+        Err(error) => Err(error.to_string()),
     }
 }
 

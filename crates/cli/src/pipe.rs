@@ -16,11 +16,15 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Bytes of a pipe, or none at the pipe's end; or the action that failed, and its error.
 type Part = Result<Vec<u8>, (&'static str, std::io::Error)>;
 
-/// Whether a path names a pipe or a device, which a command may have to wait for.
+/// Whether a path names a pipe or a device, which a command may have to wait for. The path `-` is
+/// the standard input.
 ///
 /// # Errors
 /// The path cannot be looked up.
 pub fn is_one(path: &Path) -> Result<bool, Failure> {
+    if path.as_os_str() == "-" {
+        return Ok(true);
+    }
     let kind = std::fs::metadata(path).map_err(|error| Failure::file("open", path, &error))?;
     Ok(!kind.is_file() && !kind.is_dir())
 }

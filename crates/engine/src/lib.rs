@@ -63,6 +63,7 @@ mod stats;
 mod stored;
 mod stores;
 mod threads;
+mod type_names;
 mod update;
 mod verify;
 mod visited;
@@ -114,6 +115,7 @@ pub use stratann_tier::{
 };
 pub use stratann_vector::{Element, InstructionSet, LowCodes, Metric, QuantizerError};
 pub use threads::processors;
+pub use type_names::{NoColumnType, column_type};
 pub use update::{
     CodebookFate, CompactReport, CutOff, CutOffInsert, DirectCounts, Due, IndexHealth, LiveIndex,
     Merger, Resumed,

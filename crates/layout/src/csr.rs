@@ -30,7 +30,7 @@
 //! that wrote them.
 
 use crate::block::{BLOCK, u16_at, u32_at, u64_at};
-use crate::error::LayoutError;
+use crate::error::{CHOOSE, LayoutError};
 use crate::geometry::{MAX_DEGREE, MAX_DIMENSION, read_element};
 use crate::header::{FieldsWriter, FileHeader, FileKind};
 use stratann_vector::Element;
@@ -71,6 +71,7 @@ impl CsrShape {
                 what,
                 found,
                 expected,
+                remedy: CHOOSE,
             })
         };
         if dim == 0 || dim > MAX_DIMENSION {

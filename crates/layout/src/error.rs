@@ -180,9 +180,7 @@ pub enum LayoutError {
         remedy: String,
     },
     /// A shape (dimension, degree) that the format does not support. No file is involved yet.
-    #[error(
-        "{what} is {found}; the format allows {expected}. Choose another value, or another layout"
-    )]
+    #[error("{what} is {found}; the format allows {expected}. {remedy}")]
     Shape {
         /// The parameter's name.
         what: &'static str,
@@ -190,8 +188,13 @@ pub enum LayoutError {
         found: u64,
         /// The supported range.
         expected: &'static str,
+        /// The remedy.
+        remedy: &'static str,
     },
 }
+
+/// The remedy for a parameter of a build that a layout does not support.
+pub(crate) const CHOOSE: &str = "Choose another value, or another layout";
 
 impl LayoutError {
     /// The byte offset of the error in the file; `None` if the error has no position in a file.

@@ -8,7 +8,7 @@
 //! [`records`](crate::records) reads and writes the pages.
 
 use crate::block::{BLOCK, PAYLOAD};
-use crate::error::LayoutError;
+use crate::error::{CHOOSE, LayoutError};
 use crate::header::{FieldsReader, FileHeader};
 use stratann_vector::Element;
 
@@ -54,6 +54,7 @@ impl Geometry {
                 what: "the dimension",
                 found: dim as u64,
                 expected: "1 to 65536",
+                remedy: CHOOSE,
             });
         }
         if degree == 0 || degree > MAX_DEGREE {
@@ -61,6 +62,7 @@ impl Geometry {
                 what: "the degree R",
                 found: degree as u64,
                 expected: "1 to 4096",
+                remedy: CHOOSE,
             });
         }
         let vector_bytes = dim * element.size();

@@ -36,7 +36,7 @@ use std::ops::Deref;
 
 use crate::block::BLOCK;
 use crate::coupled::{MAX_DEGREE, MAX_DIMENSION, Neighbours};
-use crate::error::LayoutError;
+use crate::error::{CHOOSE, LayoutError};
 use crate::geometry::{self, Geometry};
 use crate::header::{FieldsWriter, FileHeader, FileKind};
 use crate::records::{RecordsBuilder, RecordsView};
@@ -84,6 +84,7 @@ impl InlineShape {
                 what: "the length of a code in bytes",
                 found: code_bytes as u64,
                 expected: "1 to 65536",
+                remedy: CHOOSE,
             });
         }
         let codes = degree.saturating_mul(code_bytes);
@@ -94,6 +95,7 @@ impl InlineShape {
                 what: "the length of a record in bytes",
                 found: geometry.record_bytes as u64,
                 expected: "about a million at most, the bytes of a page of 256 blocks",
+                remedy: CHOOSE,
             });
         }
         Ok(InlineShape {

@@ -68,7 +68,7 @@ use std::fmt;
 use stratann_vector::Element;
 
 use crate::block::{BLOCK, u32_at, u64_at};
-use crate::error::LayoutError;
+use crate::error::{CHOOSE, LayoutError};
 use crate::geometry::{MAX_DIMENSION, read_element};
 use crate::header::{FieldsWriter, FileHeader, FileKind};
 
@@ -125,6 +125,7 @@ impl LogShape {
                 what: "the dimension",
                 found: dim as u64,
                 expected: "1 to 65536",
+                remedy: CHOOSE,
             });
         }
         Ok(LogShape { element, dim })

@@ -34,16 +34,30 @@ impl<'py> Rows<'py> {
         name: &'static str,
         wanted: Option<Element>,
     ) -> PyResult<Self> {
-        Self::take(value, name, wanted, false)
+        Self::take(value, name, wanted, false)?.with_elements()
     }
 
-    /// The rows of an `(n, d)` array, or the single row of a `(d,)` array.
+    /// The rows of an `(n, d)` array, or the single row of a `(d,)` array. Refuses vectors of
+    /// another dimension than `dim`, the dimension of an index.
     pub fn matrix_or_row(
         value: &Bound<'py, PyAny>,
         name: &'static str,
         wanted: Element,
+        dim: usize,
     ) -> PyResult<Self> {
-        Self::take(value, name, Some(wanted), true)
+        let rows = Self::take(value, name, Some(wanted), true)?;
+        rows.fit(dim)?;
+        Ok(rows)
+    }
+
+    /// The rows of an `(n, d)` array, or the single row of a `(d,)` array, for indexes whose
+    /// dimensions the engine compares.
+    pub fn matrix_or_row_of_any(
+        value: &Bound<'py, PyAny>,
+        name: &'static str,
+        wanted: Element,
+    ) -> PyResult<Self> {
+        Self::take(value, name, Some(wanted), true)?.with_elements()
     }
 
     fn take(
@@ -70,12 +84,6 @@ impl<'py> Rows<'py> {
                 )));
             }
         };
-        if dim == 0 {
-            return Err(PyValueError::new_err(format!(
-                "{name} has the shape {}; vectors need at least one element. Pass longer vectors",
-                shape_text(shape)
-            )));
-        }
         let bytes = array.call_method1("view", ("u1",))?;
         let bytes = bytes
             .cast_into::<PyArrayDyn<u8>>()?
@@ -118,19 +126,34 @@ impl<'py> Rows<'py> {
     }
 
     /// Refuses vectors whose dimension differs from the dimension of an index.
-    pub fn fit(&self, dim: usize) -> PyResult<()> {
+    fn fit(&self, dim: usize) -> PyResult<()> {
         if dim == self.dim {
             return Ok(());
         }
+        Err(PyValueError::new_err(format!(
+            "{}; the index has {dim} dimensions. Pass vectors of {dim} dimensions",
+            self.shape()
+        )))
+    }
+
+    /// Refuses vectors without elements.
+    fn with_elements(self) -> PyResult<Self> {
+        if self.dim > 0 {
+            return Ok(self);
+        }
+        Err(PyValueError::new_err(format!(
+            "{}; a vector has at least one element. Pass vectors of one element or more",
+            self.shape()
+        )))
+    }
+
+    /// The name and the shape of the argument, for errors.
+    fn shape(&self) -> String {
         let shape = match self.single {
             true => vec![self.dim],
             false => vec![self.rows, self.dim],
         };
-        Err(PyValueError::new_err(format!(
-            "{} has the shape {}; the index has {dim} dimensions. Pass vectors of {dim} dimensions",
-            self.name,
-            shape_text(&shape),
-        )))
+        format!("{} has the shape {}", self.name, shape_text(&shape))
     }
 
     /// Whether the array was a single vector, `(d,)`. Then the result has one dimension as well.

@@ -159,7 +159,7 @@ impl Catalog {
                 .element(),
             None => Element::F32,
         };
-        let rows = Rows::matrix_or_row(queries, "queries", element)?;
+        let rows = Rows::matrix_or_row_of_any(queries, "queries", element)?;
         let options = asked.options(k, None)?;
         let beside = Beside::of(asked.attributes.as_ref(), asked.payload, || {
             let mut columns = BTreeSet::new();

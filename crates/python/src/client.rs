@@ -111,9 +111,7 @@ impl Client {
 
     /// Vectors of the element type and dimension of the servers' index.
     fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
-        let rows = Rows::matrix_or_row(value, name, self.element)?;
-        rows.fit(self.collection.dim as usize)?;
-        Ok(rows)
+        Rows::matrix_or_row(value, name, self.element, self.collection.dim as usize)
     }
 
     /// The client, with a time limit of `timeout` seconds for each query, or else the `timeout` of

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBool;
-use stratann::{BuildOptions, ColumnType, Element, OpenOptions, Places, Schema, Silent};
+use stratann::{BuildOptions, Element, OpenOptions, Places, Schema, Silent, column_type};
 
-use crate::arguments::{meant_of, memory as bytes, named_path};
+use crate::arguments::{memory as bytes, named_path};
 use crate::arrays::dtype_name;
 use crate::errors::to_python;
 use crate::index::{Index, to_dict};
@@ -193,25 +193,17 @@ fn schema_of(given: &Bound<'_, PyAny>) -> PyResult<Schema> {
         let asked = kind
             .extract::<String>()
             .or_else(|_| kind.getattr("__name__")?.extract());
-        let asked: Option<String> = asked.ok();
-        let found = (asked.as_ref()).and_then(|asked| {
-            ColumnType::ALL
-                .into_iter()
-                .find(|kind| kind.to_string() == *asked)
-        });
-        let Some(found) = found else {
-            let names = ColumnType::ALL.map(|kind| kind.to_string());
-            let meant = asked.and_then(|asked| {
-                meant_of(&asked, names.iter().map(String::as_str)).map(str::to_owned)
-            });
-            let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant:?}?)"));
-            return Err(PyValueError::new_err(format!(
-                "columns has {name:?} of type {}; there is no such type{meant}. Use one of: {}",
-                kind.repr()?,
-                names.join(", ")
-            )));
-        };
-        columns.push((name.as_str(), found));
+        // No type has an empty name, so an object without a name gets no suggestion.
+        let asked: String = asked.unwrap_or_default();
+        match column_type(&asked) {
+            Ok(found) => columns.push((name.as_str(), found)),
+            Err(error) => {
+                return Err(PyValueError::new_err(format!(
+                    "columns has {name:?} of type {}; {error}",
+                    kind.repr()?
+                )));
+            }
+        }
     }
     Schema::of(columns).map_err(to_python)
 }

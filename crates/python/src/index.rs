@@ -1440,9 +1440,7 @@ impl Index {
     /// Vectors of the element type and dimension of this index, for a search or an insert.
     pub fn rows<'py>(&self, value: &Bound<'py, PyAny>, name: &'static str) -> PyResult<Rows<'py>> {
         let inner = self.inner()?;
-        let rows = Rows::matrix_or_row(value, name, inner.element())?;
-        rows.fit(inner.dim())?;
-        Ok(rows)
+        Rows::matrix_or_row(value, name, inner.element(), inner.dim())
     }
 }
 

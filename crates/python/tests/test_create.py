@@ -209,6 +209,8 @@ def test_columns_are_there_before_the_first_row(tmp_path):
         ({"year": "int"}, ValueError, 'columns has "year" of type \'int\'; there is no such type (did you mean "integer"?). Use one of: boolean, '),
         ({"year": str}, ValueError, 'there is no such type (did you mean "string"?)'),
         ({"day": "date"}, ValueError, 'there is no such type (did you mean "timestamp"?)'),
+        ({"day": "DATETIME64[ns, UTC]"}, ValueError, 'there is no such type (did you mean "timestamp"?)'),
+        ({"name": "VARCHAR(20)"}, ValueError, 'there is no such type (did you mean "string"?)'),
         ({"tags": "list[str]"}, ValueError, 'there is no such type (did you mean "list of strings"?)'),
         ({"year": 3}, ValueError, 'columns has "year" of type 3; there is no such type. Use one of'),
         ({"": "float"}, ValueError, "1 to 128 bytes"),

@@ -16,11 +16,24 @@ use crate::logger::say;
 use crate::size;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Whether the work looks at [`interrupted`], so that a signal only asks it to stop.
+static HEEDED: AtomicBool = AtomicBool::new(false);
 static HANDLER: Once = Once::new();
+
+/// After this call, Ctrl-C, `kill` or a hang-up ends the program with an error and status 1. Work
+/// that has to clean up calls [`catch_interrupts`].
+pub fn end_at_interrupts() {
+    install();
+}
 
 /// After this call, the first Ctrl-C, `kill` or hang-up only asks the work to stop, so that it can
 /// clean up. A second signal ends the program.
 pub fn catch_interrupts() {
+    HEEDED.store(true, Ordering::SeqCst);
+    install();
+}
+
+fn install() {
     HANDLER.call_once(|| {
         let without = |error: std::io::Error| {
             log::warn!(
@@ -61,8 +74,12 @@ pub fn outlive_limits() {
 }
 
 /// Handles a signal. The first signal asks the work to stop, and the second signal ends the
-/// program.
+/// program. If no work would stop, the first signal ends the program.
 fn stop(signal: c_int) {
+    if !HEEDED.load(Ordering::SeqCst) {
+        say("error: interrupted");
+        std::process::exit(1);
+    }
     if INTERRUPTED.swap(true, Ordering::SeqCst) {
         // A shell reports this status for a program that a signal ended.
         std::process::exit(128 + signal);
@@ -150,9 +167,9 @@ impl Shown {
         }
     }
 
-    /// Does the same as [`new`](Self::new), for work before a result, such as opening an index. The
-    /// function catches no signals, so Ctrl-C ends the program at once. The work must leave no
-    /// files behind. No line says that a stage is done, so fast work shows nothing.
+    /// Does the same as [`new`](Self::new), for work before a result, such as opening an index.
+    /// Ctrl-C ends the program at once ([`end_at_interrupts`]), so the work must leave no files
+    /// behind. No line says that a stage is done, so fast work shows nothing.
     pub fn of_reader(quiet: bool) -> Shown {
         let face = if quiet {
             Face::Quiet

@@ -99,11 +99,12 @@ impl ReadQueue for Parts {
         let end = request.offset + u64::from(request.len);
         let len = end.next_multiple_of(self.alignment) - start;
         let Ok(len) = u32::try_from(len) else {
-            return Err(TierError::OutOfRange {
+            let most = u64::from(u32::MAX);
+            return Err(TierError::TooLong {
                 place: self.name.to_string(),
                 offset: request.offset,
-                len,
-                size: u64::from(u32::MAX),
+                len: request.len.into(),
+                most: most - most % self.alignment,
             });
         };
         let asked = Asked {
@@ -157,5 +158,35 @@ impl ReadQueue for Parts {
         self.queue.reset();
         self.asked.clear();
         self.free.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FileTier, IoMode};
+
+    #[test]
+    fn a_read_that_needs_4_gib_of_blocks_is_not_called_a_read_of_a_short_file() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        // The file has no blocks on the disk.
+        file.as_file().set_len(5 << 30).unwrap();
+        let plain = Arc::new(FileTier::open(file.path()).unwrap());
+        assert!(plain.alignment() > 1);
+        let thread = Thread::local(IoMode::Pread).unwrap();
+        let mut queue = bytewise(plain).queue(&thread).unwrap();
+        let request = Request {
+            tag: 0,
+            offset: 1,
+            len: u32::MAX,
+        };
+        let said = queue.submit(request).unwrap_err().to_string();
+        assert!(
+            said.contains(": 4294967295 bytes at byte 1 are to be read"),
+            "{said}"
+        );
+        assert!(said.contains("has at most 429496"), "{said}");
+        assert!(!said.contains("truncated"), "{said}");
+        assert_eq!(queue.in_flight(), 0);
     }
 }

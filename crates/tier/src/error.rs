@@ -100,6 +100,20 @@ pub enum TierError {
         /// The size of the place in bytes.
         size: u64,
     },
+    /// A read is longer than one read of the place can be.
+    #[error(
+        "{place}: {len} bytes at byte {offset} are to be read with the blocks around them; one read has at most {most} bytes. Read them in parts"
+    )]
+    TooLong {
+        /// The file's path, or the region's name.
+        place: String,
+        /// The offset of the first requested byte.
+        offset: u64,
+        /// The number of requested bytes.
+        len: u64,
+        /// The maximum number of bytes of whole blocks.
+        most: u64,
+    },
     /// The offset or length of a read violates the alignment of the place.
     #[error(
         "{place}: {len} bytes at byte {offset} were requested; offset and length must be multiples of {alignment}, and the length above zero. Read whole blocks"
@@ -327,6 +341,7 @@ impl TierError {
             | Self::Missing { place, .. }
             | Self::Short { place, .. }
             | Self::OutOfRange { place, .. }
+            | Self::TooLong { place, .. }
             | Self::Misaligned { place, .. }
             | Self::InUse { place, .. }
             | Self::Taken { place, .. }

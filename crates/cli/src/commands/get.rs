@@ -25,11 +25,7 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     if let Some(out) = &arguments.out {
         output::refuse(out, arguments.overwrite)?;
     }
-    let asked = match &arguments.ids {
-        Some(file) => Some(ids::read(file)?),
-        None if arguments.id.is_empty() => None,
-        None => Some(arguments.id.clone()),
-    };
+    let asked = ids::given(&arguments.id, arguments.ids.as_deref())?;
     let open = OpenOptions {
         memory: arguments.memory,
         // Nothing is searched.
@@ -37,13 +33,18 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
         ..OpenOptions::default()
     };
     let index = Index::open(&arguments.index, &open)?;
-    let progress = Shown::new(quiet);
+    // Only a file is cleaned up at Ctrl-C. A command that prints may wait for its reader, and ends
+    // at once.
+    let progress = match &arguments.out {
+        Some(_) => Shown::new(quiet),
+        None => Shown::of_reader(quiet),
+    };
     let mut missing = Vec::new();
     let mut output = Output::lock();
     if let Some(out) = &arguments.out {
         let ids = match asked {
-            Some(asked) => there(&index, &asked, &mut missing)?,
-            None => all(&index, arguments)?,
+            Some(asked) => there(&index, &asked, &progress, &mut missing)?,
+            None => all(&index, arguments, &progress)?,
         };
         if ids.is_empty() {
             return Err(Failure::Failed(format!(
@@ -66,6 +67,7 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     } else {
         let mut last = None;
         for batch in 0.. {
+            goes_on(&progress)?;
             let ids = match &asked {
                 Some(asked) => asked.chunks(BATCH).nth(batch).unwrap_or_default().to_vec(),
                 None => page(&index, arguments, last)?,
@@ -103,6 +105,15 @@ pub fn run(arguments: &GetArguments, quiet: bool) -> Result<(), Failure> {
     }
 }
 
+/// Fails if the user has pressed Ctrl-C.
+fn goes_on(progress: &dyn Progress) -> Result<(), Error> {
+    match progress.interrupted() {
+        // The text of `Interrupted` is about changes, and a look-up makes none.
+        true => Err(Error::Stopped),
+        false => Ok(()),
+    }
+}
+
 /// The next ids of an index, or of the vectors that match a filter.
 fn page(index: &Index, arguments: &GetArguments, after: Option<u64>) -> Result<Vec<u64>, Error> {
     match &arguments.filter {
@@ -112,12 +123,17 @@ fn page(index: &Index, arguments: &GetArguments, after: Option<u64>) -> Result<V
 }
 
 /// All ids of an index, or of the vectors that match a filter.
-fn all(index: &Index, arguments: &GetArguments) -> Result<Vec<u64>, Error> {
+fn all(
+    index: &Index,
+    arguments: &GetArguments,
+    progress: &dyn Progress,
+) -> Result<Vec<u64>, Error> {
     if let Some(filter) = &arguments.filter {
         return index.ids_matching(filter, None, usize::MAX);
     }
     let mut ids = Vec::new();
     loop {
+        goes_on(progress)?;
         let next = page(index, arguments, ids.last().copied())?;
         if next.is_empty() {
             return Ok(ids);
@@ -127,9 +143,15 @@ fn all(index: &Index, arguments: &GetArguments) -> Result<Vec<u64>, Error> {
 }
 
 /// The ids among `asked` that are in an index. The function appends the missing ids to `missing`.
-fn there(index: &Index, asked: &[u64], missing: &mut Vec<u64>) -> Result<Vec<u64>, Error> {
+fn there(
+    index: &Index,
+    asked: &[u64],
+    progress: &dyn Progress,
+    missing: &mut Vec<u64>,
+) -> Result<Vec<u64>, Error> {
     let mut ids = Vec::with_capacity(asked.len());
     for &id in asked {
+        goes_on(progress)?;
         match index.contains(id)? {
             true => ids.push(id),
             false => missing.push(id),
@@ -162,7 +184,7 @@ fn print(
     missing: &mut Vec<u64>,
 ) -> Result<(), Failure> {
     if arguments.list {
-        for id in there(index, asked, missing)? {
+        for id in there(index, asked, progress, missing)? {
             output.line(id.to_string())?;
         }
         return Ok(());

@@ -494,7 +494,13 @@ fn short(results: &SearchResults) -> usize {
 }
 
 /// The filter strategy that a search chose, its costs, and the expected costs of both strategies.
-fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String {
+/// `of_clusters` says that the search adapts the number of probes, and not the list size.
+fn explained(
+    filter: &Explained,
+    of_clusters: bool,
+    per_query: &PerQuery,
+    queries: usize,
+) -> String {
     let reads = per_query.graph_reads + per_query.vector_reads;
     let read = size::format(per_query.bytes_read.round() as u64);
     let ByWay { within, before } = filter.indexes;
@@ -519,14 +525,12 @@ fn explained(filter: &Explained, per_query: &PerQuery, queries: usize) -> String
         (Way::Within, filter.estimates.within),
         (Way::Before, filter.estimates.before),
     ] {
-        let list = match way {
-            Way::Within if several && within > 0 => {
-                format!(", with list sizes (or probes) of up to {}", filter.list)
-            }
-            Way::Within if filter.way == way => {
-                format!(", with a list size (or probes) of up to {}", filter.list)
-            }
-            _ => String::new(),
+        let is_adapted = way == Way::Within && (several && within > 0 || filter.way == way);
+        let list = match (is_adapted, of_clusters) {
+            (false, _) => String::new(),
+            (true, true) => format!(", with up to {} probes", filter.list),
+            (true, false) if several => format!(", with list sizes of up to {}", filter.list),
+            (true, false) => format!(", with a list size of up to {}", filter.list),
         };
         let all = if several { " in all indexes" } else { "" };
         text += &format!("  {way}: expected to cost as much as {expected:.1} reads{all}{list}\n");
@@ -596,6 +600,9 @@ struct Live {
     live_recall: LiveRecall,
 }
 
+/// The heading of the column of the number of probes.
+const PROBES: &str = "probes";
+
 /// Prints each measurement when it is ready (JSON), or all as a table at the end.
 struct Printer {
     output: Output,
@@ -622,7 +629,7 @@ impl Printer {
         let recall = format!("recall@{}", arguments.k);
         let [width, hops, graph_reads, vector_reads] = match searcher.width()(0) {
             Width::List(_) | Width::Recall(_) => ["list", "hops", "graph reads", "vector reads"],
-            Width::Probes(_) => ["probes", "probed", "cluster reads", "stray reads"],
+            Width::Probes(_) => [PROBES, "probed", "cluster reads", "stray reads"],
         };
         Printer {
             output: Output::lock(),
@@ -744,8 +751,10 @@ impl Printer {
                 size::format(last.measured.peak_rss_bytes)
             ))?;
             if let Some(filter) = last.measured.filter.filter(|_| self.explain) {
-                self.output
-                    .text(explained(&filter, &last.measured.per_query, last.queries))?;
+                let of_clusters = self.width == PROBES;
+                let per_query = &last.measured.per_query;
+                let text = explained(&filter, of_clusters, per_query, last.queries);
+                self.output.text(text)?;
             }
             match last.measured.distance_error {
                 Some(0.0) => {}

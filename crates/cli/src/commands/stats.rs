@@ -8,6 +8,7 @@ use stratann::{
 };
 use stratann_terminal::failure::Failure;
 use stratann_terminal::output::Output;
+use stratann_terminal::progress::Shown;
 use stratann_terminal::size;
 use stratann_terminal::table::{Table, facts};
 
@@ -15,7 +16,7 @@ use super::target::indexes_in;
 use crate::args::StatsArguments;
 
 /// Prints the properties of an index.
-pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
+pub fn run(arguments: &StatsArguments, quiet: bool) -> Result<(), Failure> {
     if let Some((catalog, names)) = indexes_in(&arguments.index) {
         return list(&catalog, &names, arguments);
     }
@@ -24,7 +25,9 @@ pub fn run(arguments: &StatsArguments) -> Result<(), Failure> {
         places: arguments.places.all()?,
         ..OpenOptions::default()
     };
-    let index = Index::open(&arguments.index, &open)?;
+    // With --memory, the index is opened as a search opens it, and may be unpacked.
+    let shown = Shown::of_reader(quiet);
+    let index = Index::open_observed(&arguments.index, &open, &shown)?;
     let (stats, looked) = index.stats_and_health(&Silent);
     let mut output = Output::lock();
     if arguments.json {

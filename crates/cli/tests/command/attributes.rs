@@ -204,63 +204,29 @@ fn lines_of_attributes_come_from_a_pipe_too() {
         .run(&[&build("rows.jsonl")[..], &["--overwrite"]].concat())
         .done();
     assert_eq!(of_pipe, shown("index"));
-    let set = ["set-attributes", "index", "/dev/stdin"];
-    let (status, said) = piped(&set, b"{\"id\": 1, \"price\": 1}\n");
+    let (status, said) = piped(
+        &[&build("-")[..], &["--overwrite"]].concat(),
+        &jsonl(0..ROWS),
+    );
     assert_eq!(status, Some(0), "{said}");
+    assert_eq!(of_pipe, shown("index"));
+    let set = ["set-attributes", "index", "/dev/stdin"];
+    for words in [set, ["set-attributes", "index", "-"]] {
+        let (status, said) = piped(&words, b"{\"id\": 1, \"price\": 1}\n");
+        assert_eq!(status, Some(0), "{said}");
+    }
+    let both = [&build("-")[..], &["--ids", "-", "--overwrite"]].concat();
+    for words in [&both[..], &["set-attributes", "index", "-", "--ids", "-"]] {
+        let (status, said) = piped(words, b"");
+        assert_eq!(status, Some(2), "{said}");
+        assert!(
+            said.contains("- is given for ids and for attributes"),
+            "{said}"
+        );
+    }
     let (status, said) = piped(&set, b"PAR1 and more");
     assert_eq!(status, Some(2), "{said}");
     assert!(said.contains("is a pipe with a Parquet file"), "{said}");
-}
-
-#[cfg(unix)]
-#[test]
-fn a_pipe_that_is_silent_is_left_at_a_signal() {
-    let place = Place::with_index();
-    place.write("rows.jsonl", b"{\"price\": 1}\n");
-    let truth = ["truth", "base.u8bin", "queries.u8bin", "truth.bin"];
-    for words in [
-        &["set-attributes", "index", "/dev/stdin"][..],
-        &["set-attributes", "index", "rows.jsonl", "--ids", "-"],
-        &["set-attributes", "index", "rows.jsonl", "--ids=/dev/stdin"],
-        &["insert", "index", "base.u8bin", "--ids", "/dev/stdin"],
-        &["insert", "index", "base.u8bin", "--ids", "-"],
-        &["build", "base.u8bin", "other", "--ids", "-"],
-        &["plan", "base.u8bin", "--ids", "-"],
-        &[&truth[..], &["-k", "1", "--ids", "-"]].concat(),
-    ] {
-        left_at_a_signal(&place, words);
-    }
-    assert!(!place.path("other").exists());
-}
-
-/// Sends a signal to a command that reads a silent pipe. The command must end.
-#[cfg(unix)]
-fn left_at_a_signal(place: &Place, words: &[&str]) {
-    let mut command = place.command(words);
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut pipe = child.stdin.take().unwrap();
-    // The pipe has no room for all of this, so the command has begun to read it.
-    pipe.write_all(&[b' '; 1 << 20]).unwrap();
-    let kill = format!("kill -TERM {}", child.id());
-    let killed = std::process::Command::new("sh")
-        .args(["-c", &kill])
-        .status();
-    assert!(killed.unwrap().success());
-    wait(&mut child, || false);
-    let has_ended = child.try_wait().unwrap().is_some();
-    drop(pipe);
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
-    assert!(
-        has_ended && said.contains("interrupted"),
-        "{words:?}: {said}"
-    );
 }
 
 #[cfg(unix)]
@@ -758,7 +724,7 @@ fn what_matches_is_deleted() {
 }
 
 /// Waits until `met` returns true, or the command ends.
-fn wait(child: &mut std::process::Child, mut met: impl FnMut() -> bool) -> bool {
+pub fn wait(child: &mut std::process::Child, mut met: impl FnMut() -> bool) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(60) {
         if met() {
@@ -927,6 +893,21 @@ fn a_search_says_how_it_found_what_matches() {
         assert!(
             json["filter"]["estimates"][way].as_f64().unwrap() > 0.0,
             "{json}"
+        );
+    }
+    let clusters = ["build", "base.u8bin", "clusters", "--preset", "spann"];
+    place.run(&[&clusters[..], &ROW_OPTIONS].concat()).done();
+    for (index, words) in [
+        ("index", ", with a list size of up to "),
+        ("clusters", " probes\n"),
+    ] {
+        let search = ["search", index, "queries.u8bin", "--filter", FILTER];
+        let within = ["--explain", "--way", "within"];
+        let said = place.run(&[&search[..], &within].concat()).done().stdout;
+        assert!(said.contains(words), "{said}");
+        assert!(
+            !said.contains("up to") || !said.contains(" matches\n"),
+            "{said}"
         );
     }
     let plain = place.run(&["search", "index", "queries.u8bin", "--json"]);

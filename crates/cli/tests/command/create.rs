@@ -172,9 +172,17 @@ fn an_index_is_created_with_columns() {
     again("year=float").refused(2, &["column \"year\" is of type float", "of type integer"]);
     again("yeer=float").refused(2, &["column \"yeer\"", "has no such column", "Leave"]);
     again("year=integer,year=float").refused(2, &["names \"year\" twice"]);
-    for wrong in ["year", "year=int"] {
-        again(wrong).refused(2, &["NAME=TYPE", "boolean, integer, float"]);
+    again("year").refused(2, &["a column is NAME=TYPE. Write it as \"year=integer\""]);
+    for (wrong, meant) in [
+        ("year=int", "integer"),
+        ("name=VARCHAR(20)", "string"),
+        ("day=datetime64[ns]", "timestamp"),
+        ("tags=Text[]", "list of strings"),
+    ] {
+        let said = format!("there is no such type (did you mean \"{meant}\"?)");
+        again(wrong).refused(2, &[wrong, &said, "boolean, integer, float"]);
     }
+    again("year=").refused(2, &["there is no such type. Use one of: boolean, integer"]);
 }
 
 #[test]

@@ -87,7 +87,14 @@ fn vectors_come_by_their_ids() {
     assert_eq!(all.lines().count(), ROWS);
     assert!(all.starts_with("77\n") && !all.contains(&five));
 
-    get(&["x"]).refused(2, &["'x'", "18446744073709551614"]);
+    get(&["few.ids", "--out", "few-named.u8bin"]).done();
+    assert_eq!(
+        fs::read(place.path("few-named.u8bin")).unwrap(),
+        u8s(2, DIM, 9)
+    );
+    get(&["x"]).refused(1, &["'x' is no id, and no file", "18446744073709551614"]);
+    get(&["x", "3"]).refused(2, &["'x'", "18446744073709551614"]);
+    get(&["few.ids", "3"]).refused(2, &["'few.ids' is not an id"]);
     get(&["18446744073709551615"]).refused(2, &["18446744073709551615"]);
     get(&["3", "--ids", "few.ids"]).refused(2, &["--ids"]);
     place.run(&["get", "nothing"]).refused(1, &["nothing"]);
@@ -324,5 +331,7 @@ fn vectors_are_deleted_by_their_ids() {
     let gone = ["5", "6", "8", "9", "10"];
     let get = place.run(&[&["get", "index"][..], &gone[..]].concat());
     get.refused(1, &["not in the index: 5, 6, 8, 9, 10"]);
-    place.run(&["get", "index", "7"]).done();
+    let get = |word: &str| place.run(&["get", "index", word]);
+    get("7").refused(2, &["'7' is an id and the name of a file", "give ./7"]);
+    get("./7").refused(1, &["not in the index: 8"]);
 }

@@ -17,6 +17,7 @@ mod embeddings;
 mod export;
 mod get;
 mod insert;
+mod interrupts;
 mod layouts;
 mod linked;
 mod memory;

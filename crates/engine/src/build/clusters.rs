@@ -651,7 +651,8 @@ impl ClusterBuild<'_> {
             let length = u32::try_from(extent.len()).map_err(|_| LayoutError::Shape {
                 what: "bytes of a cluster",
                 found: extent.len() as u64,
-                expected: "fewer than 4 GiB, which a smaller cluster size gives",
+                expected: "fewer than 4 GiB",
+                remedy: "Choose a smaller cluster size",
             })?;
             table.bytes.push(length);
             out.push(extent, kind.alignment())?;

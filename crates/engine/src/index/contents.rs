@@ -1,6 +1,7 @@
 //! Iterates over the vectors and lists of an index on storage, in any layout.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use stratann_layout::BLOCK;
 
@@ -29,32 +30,72 @@ pub(crate) type EachVectorPage<'a> =
 /// A function that receives a page: its number and its bytes.
 type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// A share of the nodes of a graph index. All shares together have each node once. Several threads
-/// can iterate over different shares at the same time.
-#[derive(Clone, Copy)]
-pub(crate) struct Share {
-    number: u64,
-    count: u64,
+/// Shares of the nodes of a graph index, which together have each node once. Several threads can
+/// iterate over different shares at the same time. No insert may run meanwhile.
+pub(crate) struct Shares {
+    count: u32,
+    /// The pages that have nodes, if records can move. The first share computes them for all.
+    in_use: OnceLock<Vec<bool>>,
+    /// The number of the first share that failed so far; `u64::MAX` if none has failed.
+    failed: AtomicU64,
 }
 
-impl Share {
-    /// All nodes.
-    const WHOLE: Self = Self {
-        number: 0,
-        count: 1,
-    };
+/// A share of the nodes of a graph index.
+#[derive(Clone, Copy)]
+pub(crate) struct Share<'a> {
+    number: u64,
+    shares: &'a Shares,
+}
 
-    /// The `count` shares of an index. Pieces of its files are dealt to the shares in turn.
-    pub(crate) fn all(count: u32) -> impl ExactSizeIterator<Item = Self> + Send {
-        (0..count).map(move |number| Self {
+impl Shares {
+    /// Pieces of the files of an index are dealt to the `count` shares in turn.
+    pub(crate) fn new(count: u32) -> Self {
+        Self {
+            count,
+            in_use: OnceLock::new(),
+            failed: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = Share<'_>> + Send {
+        (0..self.count).map(|number| Share {
             number: number.into(),
-            count: count.into(),
+            shares: self,
         })
     }
 
+    /// The first share, which has all nodes if there is only one share.
+    fn first(&self) -> Share<'_> {
+        Share {
+            number: 0,
+            shares: self,
+        }
+    }
+}
+
+impl Share<'_> {
     /// Whether the share has this piece of a file.
     fn has(self, piece: u64) -> bool {
-        piece % self.count == self.number
+        piece % u64::from(self.shares.count) == self.number
+    }
+
+    /// Fails if the caller interrupts the work, or if an earlier share has failed. The error of the
+    /// earlier share is returned to the caller, so this share would be read in vain. A later share
+    /// does not end an earlier one, so the returned error does not depend on the threads.
+    fn goes_on(self, progress: &dyn Progress) -> Result<(), Error> {
+        let failed = self.shares.failed.load(Ordering::Relaxed);
+        match progress.interrupted() || failed < self.number {
+            true => Err(Error::Interrupted),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends later shares if this share has failed.
+    fn ended(self, done: Result<(), Error>) -> Result<(), Error> {
+        if done.is_err() {
+            self.shares.failed.fetch_min(self.number, Ordering::Relaxed);
+        }
+        done
     }
 
     /// Whether the share has the nodes that no file has yet.
@@ -74,17 +115,26 @@ pub(crate) fn each_vector(
 ) -> Result<(), Error> {
     match index.clusters() {
         Some(clusters) => each_member(index, clusters, progress, each),
-        None => each_vector_in(index, Share::WHOLE, progress, each),
+        None => each_vector_in(index, Shares::new(1).first(), progress, each),
     }
 }
 
 /// Does the same as [`each_vector`], for the nodes of a share of a graph index.
 ///
 /// # Errors
-/// Fails as [`each_vector`] does.
+/// Fails as [`each_vector`] does, and if an earlier share has failed.
 pub(crate) fn each_vector_in(
     index: &Index,
-    share: Share,
+    share: Share<'_>,
+    progress: &dyn Progress,
+    each: &mut EachVector<'_>,
+) -> Result<(), Error> {
+    share.ended(vectors_of(index, share, progress, each))
+}
+
+fn vectors_of(
+    index: &Index,
+    share: Share<'_>,
     progress: &dyn Progress,
     each: &mut EachVector<'_>,
 ) -> Result<(), Error> {
@@ -161,12 +211,12 @@ pub(crate) fn each_vector_page(
     progress: &dyn Progress,
     each: &mut EachVectorPage<'_>,
 ) -> Result<(), Error> {
-    each_vector_page_in(index, Share::WHOLE, progress, each)
+    each_vector_page_in(index, Shares::new(1).first(), progress, each)
 }
 
 fn each_vector_page_in(
     index: &Index,
-    share: Share,
+    share: Share<'_>,
     progress: &dyn Progress,
     each: &mut EachVectorPage<'_>,
 ) -> Result<(), Error> {
@@ -200,9 +250,7 @@ fn each_vector_page_in(
     let mut buffer = Vec::new();
     let added = segments.added().map_or(0..0, Added::pages);
     for page in added.filter(|&page| share.has(page)) {
-        if progress.interrupted() {
-            return Err(Error::Interrupted);
-        }
+        share.goes_on(progress)?;
         let place = segments.extent_of(n, page);
         buffer.resize(last.span(place).1, 0);
         vector_pages(index, place, &mut buffer)?;
@@ -244,21 +292,30 @@ pub(crate) fn each_list(
     progress: &dyn Progress,
     each: &mut EachList<'_>,
 ) -> Result<(), Error> {
-    each_list_in(index, Share::WHOLE, progress, each)
+    each_list_in(index, Shares::new(1).first(), progress, each)
 }
 
 /// Does the same as [`each_list`], for the nodes of a share.
 ///
 /// # Errors
-/// Fails as [`each_list`] does.
+/// Fails as [`each_list`] does, and if an earlier share has failed.
 pub(crate) fn each_list_in(
     index: &Index,
-    share: Share,
+    share: Share<'_>,
+    progress: &dyn Progress,
+    each: &mut EachList<'_>,
+) -> Result<(), Error> {
+    share.ended(lists_of(index, share, progress, each))
+}
+
+fn lists_of(
+    index: &Index,
+    share: Share<'_>,
     progress: &dyn Progress,
     each: &mut EachList<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
-    on_pages!(&graph.pages, pages => lists_of(index, pages, (share, progress), each))?;
+    on_pages!(&graph.pages, pages => lists_on(index, pages, (share, progress), each))?;
     let mut list = Vec::new();
     for record in pending(graph, share) {
         list.clear();
@@ -280,16 +337,16 @@ pub(crate) fn is_given_up(graph: &GraphStores, node: u32) -> bool {
 }
 
 /// The inserted nodes that no page has yet, if they belong to the share.
-fn pending(graph: &GraphStores, share: Share) -> Vec<Arc<NewRecord>> {
+fn pending(graph: &GraphStores, share: Share<'_>) -> Vec<Arc<NewRecord>> {
     let placement = graph.placement.get().filter(|_| share.has_pending());
     let records = placement.map_or_else(Vec::new, |placement| placement.pending.all().1);
     records.into_iter().map(|(_, record)| record).collect()
 }
 
-fn lists_of<N: NodePages>(
+fn lists_on<N: NodePages>(
     index: &Index,
     pages: &N,
-    (share, progress): (Share, &dyn Progress),
+    (share, progress): (Share<'_>, &dyn Progress),
     each: &mut EachList<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
@@ -319,7 +376,7 @@ fn lists_of<N: NodePages>(
 fn from_records<N: NodePages>(
     index: &Index,
     pages: &N,
-    (share, progress): (Share, &dyn Progress),
+    (share, progress): (Share<'_>, &dyn Progress),
     vector: &mut [u8],
     each: &mut EachVector<'_>,
 ) -> Result<(), Error> {
@@ -335,7 +392,7 @@ type EachRecord<'a> = dyn FnMut(u64, u32, &Record<'_>) -> Result<(), Error> + 'a
 fn each_record<N: NodePages>(
     index: &Index,
     pages: &N,
-    (share, progress): (Share, &dyn Progress),
+    (share, progress): (Share<'_>, &dyn Progress),
     each: &mut EachRecord<'_>,
 ) -> Result<(), Error> {
     let graph = index.graph();
@@ -367,7 +424,7 @@ fn each_record<N: NodePages>(
         let stored = stored(file.pages);
         return each_page(index, &stored, (share, progress), &mut records_of);
     };
-    let in_use = placement.pages_in_use();
+    let in_use = share.shares.in_use.get_or_init(|| placement.pages_in_use());
     // The last pages may exist only in memory.
     let there = index.volume().len(name)?.saturating_sub(BLOCK as u64);
     let there = (there / page_bytes as u64).min(in_use.len() as u64);
@@ -414,7 +471,7 @@ struct PagesOf<'a> {
 fn each_page(
     index: &Index,
     file: &PagesOf<'_>,
-    (share, progress): (Share, &dyn Progress),
+    (share, progress): (Share<'_>, &dyn Progress),
     each: &mut EachPage<'_>,
 ) -> Result<(), Error> {
     let PagesOf {
@@ -424,9 +481,7 @@ fn each_page(
     let mut buffer = Vec::new();
     let pieces = (0..).zip((0..pages).step_by(step as usize));
     for (_, first) in pieces.filter(|&(piece, _)| share.has(piece)) {
-        if progress.interrupted() {
-            return Err(Error::Interrupted);
-        }
+        share.goes_on(progress)?;
         let last = pages.min(first + step) - 1;
         let end = pages.min(last + (file.extent)(last));
         buffer.resize((end - first) as usize * page_bytes, 0);

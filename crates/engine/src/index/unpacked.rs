@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use stratann_layout::{CsrShape, Manifest};
 use stratann_tier::HugeBytes;
 
-use super::contents::{Share, each_list_in, each_vector_in};
+use super::contents::{Shares, each_list_in, each_vector_in};
 use super::{CacheSize, Index, Kind, OpenOptions};
 use crate::THREAD_BYTES;
 use crate::plan::MemoryPlan;
@@ -218,11 +218,11 @@ fn unpack_by(
             Ok(())
         })
     };
-    let helpers = threads.saturating_sub(1);
+    let (shares, helpers) = (Shares::new(SHARES), threads.saturating_sub(1));
     // The first error in the order of shares is returned, so it does not depend on the threads.
-    let (done, ()) = shared_beside(Share::all(SHARES), helpers, put_lists, || ());
+    let (done, ()) = shared_beside(shares.all(), helpers, put_lists, || ());
     done.into_iter().collect::<Result<(), Error>>()?;
-    let (done, ()) = shared_beside(Share::all(SHARES), helpers, put_vectors, || ());
+    let (done, ()) = shared_beside(shares.all(), helpers, put_vectors, || ());
     done.into_iter().collect::<Result<(), Error>>()?;
     drop(stage);
     if let Some(node) = halves.iter().position(|&half| half != LIST | VECTOR) {
@@ -356,6 +356,55 @@ mod tests {
                     "{layout}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn a_damaged_page_ends_the_shares_behind_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("index");
+        let built = BuildOptions {
+            degree: Some(8),
+            build_list: 16,
+            layout: Some(Layout::Packed),
+            threads: 1,
+            ..BuildOptions::default()
+        };
+        // Many more bytes than one read of one share has.
+        let wide = Matrix::new(
+            vectors(0, 32 * 1_000).bytes().to_vec(),
+            1_000,
+            32 * DIM,
+            Element::F32,
+        );
+        build(&wide.unwrap(), &path, &built, &Silent).unwrap();
+        let unread = OpenOptions {
+            unpack: false,
+            ..options()
+        };
+        let index = Index::open(&path, &unread).unwrap();
+        let wanted = options();
+        let shape = shape(&index.kind, &index.manifest, index.preset, &wanted).unwrap();
+        let file = path.join(&index.graph().name);
+        let mut bytes = std::fs::read(&file).unwrap();
+        assert!(bytes.len() > 3 << 20, "{}", bytes.len());
+        bytes[stratann_layout::BLOCK + 100] ^= 1;
+        std::fs::write(&file, bytes).unwrap();
+        let failed = |threads| {
+            let counted = Asked::until(u64::MAX);
+            let Err(error) = unpack_by(&index, shape, threads, &counted) else {
+                panic!("an index with a damaged page was unpacked");
+            };
+            assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+            (error.to_string(), counted.done.load(Ordering::Relaxed))
+        };
+        let (said, done) = failed(1);
+        assert_eq!(
+            done, 0,
+            "the damaged page is the first, and later shares were read"
+        );
+        for _ in 0..5 {
+            assert_eq!(failed(4).0, said);
         }
     }
 

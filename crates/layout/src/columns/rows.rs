@@ -79,6 +79,7 @@ impl RowsFile {
             what,
             found,
             expected,
+            remedy: "Split the rows among several indexes",
         };
         if rows > u64::from(u32::MAX) {
             return Err(refuse("rows of a segment", rows, "fewer than 2^32"));
@@ -119,6 +120,7 @@ impl RowsFile {
                 what,
                 found,
                 expected,
+                remedy: _,
             } => wrong(what, found, expected.to_owned()),
             error => error,
         })?;

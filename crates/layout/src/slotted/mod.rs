@@ -79,7 +79,7 @@ pub use view::{Record, SlottedView};
 
 use crate::block::{self, BLOCK};
 use crate::coupled::{MAX_DEGREE, MAX_DIMENSION};
-use crate::error::LayoutError;
+use crate::error::{CHOOSE, LayoutError};
 use crate::header::{Beside, FieldsWriter, FileHeader, FileKind, Form};
 use stratann_vector::Element;
 
@@ -186,6 +186,7 @@ impl SlottedShape {
                     what: "the length of the largest record in bytes",
                     found: largest as u64,
                     expected: "about a million at most, the bytes of a page of 256 blocks",
+                    remedy: CHOOSE,
                 });
             }
             shape.blocks += 1;
@@ -217,6 +218,7 @@ impl SlottedShape {
                 what: "the length of the largest record in bytes",
                 found: largest as u64,
                 expected: "about a million at most, the bytes of 256 blocks",
+                remedy: CHOOSE,
             });
         }
         Ok(shape)
@@ -232,6 +234,7 @@ impl SlottedShape {
             what,
             found,
             expected,
+            remedy: CHOOSE,
         };
         let Some(holds) = Holds::of(kind) else {
             let expected = "slotted pages in kinds 5, 6, 7 and 18";

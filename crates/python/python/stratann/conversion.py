@@ -50,14 +50,33 @@ class CopyWarning(UserWarning):
     """
 
 
-def vectors(value: Any, name: str, dtype: Optional[str]) -> NDArray[Any]:
+_SEVERAL = "an array, (n, d), or a list of vectors"
+_SINGLE = "an array, (d,), or a list of numbers"
+
+
+def single(value: Any, name: str, owner: str, remedy: str) -> NDArray[Any]:
+    """`value` as one vector, (d,), of an element type that an index can have. Raises ValueError for
+    an array of vectors, since `owner`, such as "a search", has one vector. `remedy` is the remedy
+    for several vectors.
+    """
+    array = vectors(value, name, None, _SINGLE)
+    shape = f"{name} has the shape {array.shape}"
+    if array.ndim != 1:
+        remedy = "Pass vector[0]" if array.ndim == 2 and len(array) == 1 else remedy
+        raise ValueError(f"{shape}; {owner} has one vector, (d,). {remedy}")
+    if not array.size:
+        raise ValueError(f"{shape}; a vector has at least one element. Pass a vector, (d,)")
+    return array
+
+
+def vectors(value: Any, name: str, dtype: Optional[str], forms: str = _SEVERAL) -> NDArray[Any]:
     """`value` as a C-contiguous array of `dtype`, in the shape of `value`: (n, d), (d,) or any
-    other.
+    other. `forms` are the accepted forms, for errors.
 
     If `dtype` is None, the array keeps its own dtype if an index can have this dtype, and else
     becomes float32.
     """
-    array, kind = _array_of_vectors(value, name)
+    array, kind = _array_of_vectors(value, name, forms)
     if array.dtype.kind not in "fiu":
         raise TypeError(_not_numbers(array, name))
     wanted = numpy.dtype(dtype if dtype is not None else _usual(array.dtype))
@@ -99,7 +118,7 @@ def ids(value: Any, beside: Optional[str]) -> NDArray[numpy.uint64]:
 # Vectors
 
 
-def _array_of_vectors(value: Any, name: str) -> Tuple[NDArray[Any], str]:
+def _array_of_vectors(value: Any, name: str, forms: str) -> Tuple[NDArray[Any], str]:
     """`value` as an array of numbers, and the kind of `value` in words, for the warning about a
     large copy.
     """
@@ -118,7 +137,7 @@ def _array_of_vectors(value: Any, name: str) -> Tuple[NDArray[Any], str]:
         array, kind = numpy.asarray(value), f"a {type(value).__name__}"
     else:
         article = "an" if type(value).__name__[:1].lower() in "aeio" else "a"
-        raise TypeError(f"{name} is {article} {type(value).__name__}. Pass an array, (n, d), or a list of vectors")
+        raise TypeError(f"{name} is {article} {type(value).__name__}. Pass {forms}")
     if array.dtype.kind == "O":
         array = _of_rows(list(array), name)
     return array, kind

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Callable, Iterable, TypeVar, cast
+from typing import Any, Callable, Iterable, Mapping, TypeVar, cast
 
 from . import _stratann
 from ._stratann import meant
@@ -33,18 +33,26 @@ def refuse_others(call: str, given: Iterable[str], names: Iterable[str]) -> None
             raise TypeError(f'{call}() has no argument "{name}"{suggestion}')
 
 
-def checked(call: _Call) -> _Call:
-    """The function or method of `stratann` with a check of the names of its arguments."""
+def checked(call: _Call, module: str = "stratann", elsewhere: Mapping[str, str] = {}) -> _Call:
+    """The function or method of `module` with a check of the names of its arguments.
+
+    `elsewhere` has arguments that a sibling of the method has instead, with a reason and a remedy
+    that name the sibling.
+    """
     names = [name for name in inspect.signature(call).parameters if name != "self"]
 
     @functools.wraps(call)
     def with_names(*arguments: Any, **named: Any) -> Any:
+        for name in named:
+            there = None if name in names else elsewhere.get(meant(name, [*names, *elsewhere]) or "")
+            if there is not None:
+                raise TypeError(f'{call.__qualname__}() has no argument "{name}"; {there}')
         if named:
             refuse_others(call.__qualname__, named, names)
         return call(*arguments, **named)
 
-    # `pickle` looks for the function in this module.
-    with_names.__module__ = "stratann"
+    # `pickle` looks for the function, or for the class of the method, in this module.
+    with_names.__module__ = module
     return cast(_Call, with_names)
 
 

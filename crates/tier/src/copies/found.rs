@@ -47,7 +47,8 @@ fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> TierE
 }
 
 impl CopyFolder {
-    /// Lists the folders of copies at a place, sorted by path.
+    /// Lists the folders of copies at a place, sorted by path. A folder that cannot be listed is
+    /// left out, with a warning.
     ///
     /// # Errors
     /// The call fails if the place cannot be listed.
@@ -66,7 +67,14 @@ impl CopyFolder {
             let Ok(directory) = Directory::open_private(&entry.path()) else {
                 continue;
             };
-            let names = directory.list()?;
+            let names = match directory.list() {
+                Ok(names) => names,
+                // The other folders can still be listed and removed.
+                Err(error) => {
+                    tracing::warn!("{error}; these copies are left out of the list");
+                    continue;
+                }
+            };
             let lengths = names.iter().filter(|name| *name != IN_USE);
             let lengths: Vec<u64> = lengths
                 .filter_map(|name| directory.len(name).ok())
@@ -84,5 +92,33 @@ impl CopyFolder {
         }
         found.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_ends_no_listing() {
+        let place = tempfile::tempdir().unwrap();
+        for name in ["a-1", "b-2", "c-3"] {
+            let path = place.path().join(format!("{PREFIX}{name}"));
+            std::fs::create_dir(&path).unwrap();
+            std::fs::write(path.join("pages"), [0; 7]).unwrap();
+            let mode = if name == "b-2" { 0o300 } else { 0o700 };
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+        }
+        let closed = place.path().join(format!("{PREFIX}b-2"));
+        if std::fs::read_dir(&closed).is_ok() {
+            println!("skipped: this user may list folders without read permission");
+            return;
+        }
+        let found = CopyFolder::found_at(place.path()).unwrap();
+        std::fs::set_permissions(&closed, PermissionsExt::from_mode(0o700)).unwrap();
+        let found: Vec<_> = found.iter().map(|one| (&*one.owner, one.bytes)).collect();
+        assert_eq!(found, [("a", 7), ("c", 7)]);
     }
 }

@@ -213,7 +213,8 @@ impl Writing<'_> {
             let bytes = u32::try_from(extent.len()).map_err(|_| LayoutError::Shape {
                 what: "bytes of a cluster",
                 found: extent.len() as u64,
-                expected: "fewer than 4 GiB, which a smaller cluster size gives",
+                expected: "fewer than 4 GiB",
+                remedy: "Build the index again with a smaller cluster size",
             })?;
             segment.extents.push(AmendedExtent {
                 cluster,

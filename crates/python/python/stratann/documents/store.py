@@ -21,6 +21,7 @@ import json
 import operator
 import os
 import uuid
+from collections.abc import ItemsView, KeysView, ValuesView
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import numpy
@@ -28,11 +29,13 @@ from numpy.typing import NDArray
 
 from .._stratann import MOST_COLUMNS, MOST_PADDED, MOST_PAYLOAD, Filter, Index, OutdatedError, StratannError, build, check_build, column, no_attribute, warn_of_new
 from ..conditions import filter_of
+from ..conversion import single
 from ..naming import checked, refuse_others
 from . import values
 from .columns import BARE, EVERYTHING, ID, LATE, Columns
 from .handle import Handle, Path
 from .several import listed
+from .views import Items, Values
 
 _BATCH = 1024
 _NO_ID = 2**64 - 1
@@ -73,7 +76,7 @@ class IdCollisionError(StratannError):
 @dataclasses.dataclass(frozen=True)
 class Document:
     """A document: its id (a UUID is converted to a str), its content, its metadata, and its vector,
-    (d,), or None.
+    (d,), or None. None as metadata is an empty dict.
     """
 
     id: str
@@ -84,6 +87,14 @@ class Document:
     def __post_init__(self) -> None:
         if isinstance(self.id, uuid.UUID):
             object.__setattr__(self, "id", str(self.id))
+        if not isinstance(self.metadata, Mapping):
+            object.__setattr__(self, "metadata", {} if self.metadata is None else self._dict(self.metadata))
+
+    def _dict(self, metadata: Any) -> Dict[Any, Any]:
+        try:
+            return dict(metadata)
+        except (TypeError, ValueError):
+            raise TypeError(f"the metadata of {self.id!r} is {metadata!r}; metadata is a dict of values by key. Pass a dict, or None") from None
 
 
 def _texts(ids: List[Any]) -> List[Any]:
@@ -99,7 +110,8 @@ def hash_of(id: str) -> int:
 
 class Documents:
     """Documents in the folder of an index. The first document creates the folder. Like a dict,
-    `Documents` has `len`, `in`, `[]` by id, and iteration over ids.
+    `Documents` has `len`, `in`, `[]` and `del` by id, iteration over ids, `keys`, `items` and
+    `values`. `put` writes documents.
 
     Parameters
     ----------
@@ -280,8 +292,9 @@ class Documents:
         index = self.index()
         return 0 if index is None else len(index)
 
-    def __contains__(self, id: Union[str, uuid.UUID]) -> bool:
-        return self.get([id])[0] is not None
+    def __contains__(self, id: object) -> bool:
+        # A value of another type is the id of no document.
+        return isinstance(id, (str, uuid.UUID)) and self.get([id])[0] is not None
 
     def __getitem__(self, id: Union[str, uuid.UUID]) -> Document:
         """The document with this id. Raises KeyError if it does not exist."""
@@ -294,6 +307,21 @@ class Documents:
         """Iterates over the ids of all documents, in the order of `scan`."""
         return (document.id for document in self.scan())
 
+    def __reversed__(self) -> Iterator[str]:
+        raise TypeError("a store of documents was to be reversed; its ids have no order of their own. Pass reversed(list(documents))")
+
+    def keys(self) -> "KeysView[str]":
+        """The ids of all documents, as a view like that of a dict."""
+        return KeysView(self)
+
+    def items(self) -> "ItemsView[str, Document]":
+        """Pairs of an id and its document, as a view like that of a dict."""
+        return Items(self)
+
+    def values(self) -> "ValuesView[Document]":
+        """All documents, as a view like that of a dict."""
+        return Values(self)
+
     def count(self, filter: FilterLike = None) -> int:
         """The number of all documents, or of the documents that match a filter."""
         found = self._reading(lambda index: len(index) if filter is None else index.count(self._filter(index, filter)))
@@ -303,7 +331,7 @@ class Documents:
         """The documents with these ids, in the order of the ids. None stands for an id that does
         not exist. A single text instead of a list of ids raises TypeError.
         """
-        ids = _texts(listed(ids, "ids", "get({})"))
+        ids = _texts(listed(ids, "ids", "get({})", _id))
         if not ids:
             return []
         numbers = _hashes(ids)
@@ -350,7 +378,8 @@ class Documents:
     ) -> List[Tuple[Document, float]]:
         """Finds the k documents nearest to a vector, (d,), and returns them with their distances,
         nearest first. Distances are 1 - cos for "cosine", minus the inner product for "ip", and
-        squared for "l2".
+        squared for "l2". An array of vectors, (n, d), raises ValueError, since the result is one
+        list.
 
         If at least k documents match `filter`, the search returns k. A filter is a text, a
         `stratann.Filter`, or a dict of conditions on keys of metadata: {"year": {"$gte": 2020}}.
@@ -365,13 +394,14 @@ class Documents:
             if name in options:
                 raise TypeError(f'search() has no argument "{name}"; results are pairs of a document, with its metadata, and a distance. Leave it out')
         refuse_others("Documents.search", options, _OF_SEARCH)
+        vector = single(vector, "vector", "a search", "Call search for each vector")
         found = self._reading(lambda index: self._nearest(index, vector, k, filter, check, vectors, options))
         return [] if found is None else found[1]
 
     def _nearest(
         self,
         index: Index,
-        vector: Any,
+        vector: NDArray[Any],
         k: int,
         filter: FilterLike,
         check: Optional[Callable[[Document], bool]],
@@ -384,6 +414,10 @@ class Documents:
         filter = self._with_vectors(index, filter)
         if filter is not None and index.dim == 1 and not index.count(filter):
             return []
+        if len(vector) != index.dim:
+            raise ValueError(
+                f"vector has {len(vector)} dimensions; the vectors in {index.path} have {index.dim}. Pass a vector of {index.dim} dimensions"
+            )
         asked = k
         while True:
             ids, distances = index.search(vector, asked, filter=filter, **options)
@@ -466,7 +500,8 @@ class Documents:
         return given
 
     def _write(self, index: Optional[Index], given: List[Document]) -> None:
-        dimension = _dimension_of(given)
+        of_documents = _vectors_of(given)
+        dimension = _dimension_of(given, of_documents)
         there = 0 if index is None else len(index)
         if index is not None and there and self._has_vectors(index):
             if dimension is not None and dimension != index.dim:
@@ -482,7 +517,7 @@ class Documents:
             dimension = dimension or self._dimension or (index.dim if there and index is not None else 1)
         columns = Columns({} if index is None or not there else index.columns)
         ids, rows, payload = self._encode(given, columns)
-        vectors = _matrix(given, dimension)
+        vectors = _matrix(of_documents, dimension)
         if index is not None and not anew:
             for row in rows if late else []:
                 row[LATE] = True
@@ -564,7 +599,7 @@ class Documents:
         """Deletes documents by their ids, and returns how many of them existed. A single text
         instead of a list of ids raises TypeError, since each of its letters would be an id.
         """
-        wanted = list(dict.fromkeys(_texts(listed(ids, "ids", "delete({})"))))
+        wanted = list(dict.fromkeys(_texts(listed(ids, "ids", "delete({})", _id))))
         with self._handle.lock:
             if not wanted or self.index() is None:
                 return 0
@@ -575,6 +610,14 @@ class Documents:
             if found:
                 index.delete(_hashes(found))
             return len(found)
+
+    def __delitem__(self, id: Union[str, uuid.UUID]) -> None:
+        """Deletes the document with this id. Raises KeyError if it does not exist."""
+        if not self.delete([id]):
+            raise KeyError(id)
+
+    def __setitem__(self, id: Any, document: Any) -> None:
+        raise TypeError(f"documents[{id!r}] was to be assigned; a document has its id itself. Call put([document])")
 
     def delete_matching(self, filter: FilterLike) -> int:
         """Deletes the documents that match `filter`, and returns their number. None deletes all
@@ -606,10 +649,18 @@ class Documents:
         self.close()
 
 
+# Arguments that a method does not have, but another method.
+_ELSEWHERE = {
+    "get": {"filter": "scan reads the documents that match a filter. Call scan(filter)"},
+    "scan": {"ids": "get reads documents by their ids. Call get(ids)"},
+    "delete": {"filter": "delete_matching deletes the documents that match a filter. Call delete_matching(filter)"},
+    "delete_matching": {"ids": "delete deletes documents by their ids. Call delete(ids)"},
+}
+
 for _name, _method in list(vars(Documents).items()):
     # `search` also takes arguments of `Index.search`, and checks names itself.
     if inspect.isfunction(_method) and not _name.startswith("_") and _name != "search":
-        setattr(Documents, _name, checked(_method))
+        setattr(Documents, _name, checked(_method, "stratann.documents", _ELSEWHERE.get(_name, {})))
 
 # The arguments of a search, with those that it passes on to `Index.search`.
 _OF_SEARCH = [
@@ -633,7 +684,7 @@ def _checked_dimension(dimension: Any) -> int:
 def _unique(documents: Iterable[Document], existing: str) -> List[Document]:
     by_id: Dict[str, Document] = {}
     by_hash: Dict[int, str] = {}
-    for document in listed(documents, "documents", "put({})"):
+    for document in listed(documents, "documents", "put({})", lambda _: "Document(id, content, metadata, vector)"):
         if not isinstance(document, Document):
             raise TypeError(f"documents has {document!r}; put writes stratann.documents.Document. Pass Document(id, content, metadata, vector)")
         if not isinstance(document.id, str) or not document.id:
@@ -672,23 +723,35 @@ def _hashes(ids: Sequence[str]) -> NDArray[numpy.uint64]:
     return numpy.array([hash_of(id) for id in ids], numpy.uint64)
 
 
-def _dimension_of(given: List[Document]) -> Optional[int]:
+def _id(value: Any) -> str:
+    """The text of a single id in a list of ids, for messages."""
+    if isinstance(value, (bytes, bytearray)):
+        value = value.decode("utf-8", "replace")
+    return repr("id" if value is None else str(value))
+
+
+def _vectors_of(given: List[Document]) -> List[Optional[NDArray[Any]]]:
+    remedy = "Pass a Document for each vector"
+    return [None if one.vector is None else single(one.vector, f"the vector of {one.id!r}", "a document", remedy) for one in given]
+
+
+def _dimension_of(given: List[Document], vectors: List[Optional[NDArray[Any]]]) -> Optional[int]:
     found: Optional[int] = None
-    for document in given:
-        if document.vector is None:
+    for document, vector in zip(given, vectors):
+        if vector is None:
             continue
-        if found is not None and len(document.vector) != found:
-            raise ValueError(f"the vector of {document.id!r} has {len(document.vector)} dimensions, and one before it has {found}. Pass vectors of one dimension")
-        found = len(document.vector)
+        if found is not None and len(vector) != found:
+            raise ValueError(f"the vector of {document.id!r} has {len(vector)} dimensions; one before it has {found}. Pass vectors of one dimension")
+        found = len(vector)
     return found
 
 
-def _matrix(given: List[Document], dimension: int) -> NDArray[numpy.float32]:
+def _matrix(given: List[Optional[NDArray[Any]]], dimension: int) -> NDArray[numpy.float32]:
     # The vector of a document without one may have any values, since no search returns it.
     vectors = numpy.ones((len(given), dimension), numpy.float32)
-    for row, document in zip(vectors, given):
-        if document.vector is not None:
-            row[:] = document.vector
+    for row, vector in zip(vectors, given):
+        if vector is not None:
+            row[:] = vector
     return vectors
 
 

@@ -1,0 +1,190 @@
+"""Documents as a dict by id, and calls with arguments of another form than a method takes."""
+
+import pickle
+import uuid
+
+import numpy
+import pytest
+
+import stratann
+import stratann.documents
+from stratann.documents import Document, Documents
+
+D = 8
+SOME = uuid.UUID(int=7)
+
+
+def vector(number):
+    return numpy.random.default_rng(number).standard_normal(D).astype(numpy.float32)
+
+
+def document(number, **metadata):
+    return Document(f"id {number}", f"text {number}", metadata, vector(number))
+
+
+@pytest.fixture
+def documents(tmp_path):
+    with Documents(tmp_path / "a.idx") as documents:
+        yield documents
+
+
+def refused(error, call, *words):
+    with pytest.raises(error) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+    return str(caught.value)
+
+
+def test_keys_items_and_values_are_those_of_a_dict(documents):
+    assert list(documents.keys()) == list(documents.items()) == list(documents.values()) == [] and dict(documents) == {}
+    documents.put([document(n, n=n) for n in range(5)] + [Document(SOME, "a uuid")])
+    ids = sorted([*(f"id {n}" for n in range(5)), str(SOME)])
+    assert sorted(documents.keys()) == ids and len(documents.keys()) == 6 and "id 1" in documents.keys() and "id 9" not in documents.keys()
+    assert SOME in documents.keys() and documents.keys() & {"id 1", "no"} == {"id 1"}
+    everything = {one.id: one for one in documents.scan()}
+    assert dict(documents) == {**documents} == dict(documents.items()) == everything and list(documents.keys()) == list(everything)
+    assert list(documents.values()) == list(everything.values()) and len(documents.values()) == len(documents.items()) == 6
+    assert ("id 1", everything["id 1"]) in documents.items() and ("id 1", everything["id 2"]) not in documents.items()
+    assert everything["id 1"] in documents.values()
+    # A view is of the documents as they are.
+    keys = documents.keys()
+    documents.delete(["id 1"])
+    assert len(keys) == 5 and "id 1" not in keys and "id 1" not in list(keys)
+
+
+def test_items_and_values_read_each_document_once(documents, monkeypatch):
+    documents.put([document(n) for n in range(20)])
+    reads = []
+    monkeypatch.setattr(Documents, "__getitem__", lambda self, id: reads.append(id))
+    assert len(list(documents.items())) == len(list(documents.values())) == 20 and not reads
+
+
+def test_an_id_is_deleted_as_from_a_dict(documents):
+    with pytest.raises(KeyError, match="id 1"):
+        del documents["id 1"]
+    documents.put([document(1), document(2), Document(SOME, "a uuid")])
+    del documents["id 1"]
+    del documents[SOME]
+    assert list(documents) == ["id 2"]
+    with pytest.raises(KeyError, match="id 1"):
+        del documents["id 1"]
+    with pytest.raises(TypeError, match="an id is a text"):
+        del documents[5]
+
+
+def test_a_value_of_another_type_is_the_id_of_no_document(documents):
+    for written in (False, True):
+        for value in (5, None, 1.5, b"id 1", ("id 1",), ["id 1"]):
+            assert value not in documents and value not in documents.keys()
+        if not written:
+            documents.put([document(1)])
+    assert "id 1" in documents
+
+
+def test_what_a_dict_can_do_and_a_store_cannot_has_an_explanation(documents):
+    documents.put([document(1)])
+
+    def assign():
+        documents["id 2"] = document(2)
+
+    refused(TypeError, lambda: reversed(documents), "no order", "reversed(list(documents))")
+    refused(TypeError, assign, "put([")
+    assert documents.put([document(2)]) == ["id 2"]
+    for name, meant in [("pop", "delete"), ("clear", "delete_matching")]:
+        refused(AttributeError, lambda name=name: getattr(documents, name), f'did you mean "{meant}"')
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "instead"),
+    [
+        ("delete", "filter", "delete_matching"),
+        ("delete", "where", "delete_matching"),
+        ("get", "filter", "scan"),
+        ("scan", "ids", "get"),
+        ("delete_matching", "ids", "delete"),
+    ],
+)
+def test_an_argument_of_a_sibling_leads_to_it(call, given, instead, documents):
+    text = refused(TypeError, lambda: getattr(documents, call)(**{given: ["x"]}), f'Documents.{call}() has no argument "{given}"', f"Call {instead}(")
+    assert "did you mean" not in text
+
+
+def test_metadata_of_none_is_no_metadata(documents):
+    documents.put([Document("a", "text", None, vector(1)), Document("b", "text", [("x", 1)], vector(2))])
+    assert documents["a"].metadata == {} and documents["b"].metadata == {"x": 1} and documents.count({"x": 1}) == 1
+    assert documents.update("x == 1", lambda one: Document(one.id, one.content, None)) == 1 and documents["b"].metadata == {}
+    for wrong in (5, "text", ["a", "b"]):
+        refused(TypeError, lambda: Document("c", "text", wrong), "the metadata of 'c' is ", "Pass a dict")
+
+
+@pytest.mark.parametrize("kind", [stratann.documents.Documents, stratann.Index, stratann.Catalog, stratann.Client], ids=lambda kind: kind.__name__)
+def test_methods_can_be_pickled(kind):
+    for name in dir(kind):
+        method = getattr(kind, name)
+        if not name.startswith("_") and callable(method):
+            assert pickle.loads(pickle.dumps(method)) is method, name
+
+
+def test_functions_can_be_pickled():
+    for name in stratann.__all__:
+        if callable(getattr(stratann, name)):
+            assert pickle.loads(pickle.dumps(getattr(stratann, name))) is getattr(stratann, name)
+
+
+def test_the_remedy_for_a_single_value_is_a_call_that_works(documents):
+    documents.put([Document(id, f"text {id}", {}, vector(1)) for id in ("5", "12")])
+    assert "get(['12'])" in refused(TypeError, lambda: documents.get("12"))
+    assert "delete(['5'])" in refused(TypeError, lambda: documents.delete(5), "ids is 5; ")
+    assert "delete(['5'])" in refused(TypeError, lambda: documents.delete(b"5"), "ids is b'5'; ")
+    assert f"delete(['{SOME}'])" in refused(TypeError, lambda: documents.delete(SOME))
+    for wrong in (None, 5, "12", document(1)):
+        assert "put([Document(id, content, metadata, vector)])" in refused(TypeError, lambda: documents.put(wrong), "documents is ")
+    assert "delete([..])" in refused(TypeError, lambda: documents.delete("1" * 80))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda v: [v, v], ["vector has the shape (2, 8); ", "one vector, (d,)", "Call search for each"]),
+        (lambda v: numpy.array([v, v]), ["vector has the shape (2, 8)"]),
+        (lambda v: v[None, :], ["vector has the shape (1, 8)", "Pass vector[0]"]),
+        (lambda v: numpy.empty((0, D), numpy.float32), ["vector has the shape (0, 8)"]),
+        (lambda v: v.reshape(2, 2, 2), ["vector has the shape (2, 2, 2)"]),
+        (lambda v: [], ["vector has the shape (0,); a vector has at least one element. Pass a vector, (d,)"]),
+        (lambda v: numpy.float32(1), ["vector has the shape ()"]),
+        (lambda v: "a text", ["vector is a str", "(d,)"]),
+        (lambda v: None, ["vector is a NoneType", "(d,)"]),
+    ],
+)
+def test_a_search_has_one_vector(wrong, words, documents):
+    # Also before the first document, and without a vector in any document.
+    for given in ([], [Document("bare", "without a vector")], [document(1), document(2)]):
+        documents.put(given)
+        refused((TypeError, ValueError), lambda: documents.search(wrong(vector(1))), *words)
+    assert [one.id for one, _ in documents.search(list(map(float, vector(1))), 1)] == ["id 1"]
+    refused(ValueError, lambda: documents.search(numpy.ones(3)), "vector has 3 dimensions", "have 8", "Pass a vector of 8 dimensions")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (lambda v: v[None, :], ["the vector of 'id 1' has the shape (1, 8); ", "one vector, (d,)"]),
+        (lambda v: [v, v], ["the vector of 'id 1' has the shape (2, 8)"]),
+        (lambda v: [], ["the vector of 'id 1' has the shape (0,); a vector has at least one element"]),
+        (lambda v: 1.5, ["the vector of 'id 1' is a float"]),
+        (lambda v: "a text", ["the vector of 'id 1' is a str"]),
+    ],
+)
+def test_a_document_has_one_vector(wrong, words, documents):
+    for given in ([], [document(2)]):
+        documents.put(given)
+        refused((TypeError, ValueError), lambda: documents.put([Document("id 1", "text", {}, wrong(vector(1)))]), *words)
+        assert documents.get(["id 1"]) == [None]
+
+
+@pytest.mark.parametrize("empty", [[], numpy.empty((0,), numpy.float32), numpy.empty((3, 0), numpy.float32)], ids=["list", "(0,)", "(3, 0)"])
+def test_vectors_without_elements_are_told_with_the_remedy(empty, tmp_path):
+    index = stratann.build(numpy.eye(D, dtype=numpy.float32), tmp_path / "i.idx", degree=4, build_list=8)
+    refused(ValueError, lambda: index.search(empty), "queries has the shape ", "; the index has 8 dimensions. Pass vectors of 8 dimensions")
+    refused(ValueError, lambda: stratann.truth(numpy.eye(D, dtype=numpy.float32), numpy.empty((2, 0), numpy.float32), 1), "a vector has at least one element")
