@@ -219,12 +219,38 @@ pub fn no_attribute<'py>(
     let meant = Some(name).filter(|name| !name.starts_with('_'));
     let meant = meant.and_then(|name| meant_of(name, public));
     let meant = meant.map_or(String::new(), |meant| format!(" (did you mean {meant:?}?)"));
+    let function = function_of_index(py, object, name)?;
     let text = format!(
-        "{:?} has no attribute {name:?}{meant}",
-        class.name()?.to_string()
+        "{:?} has no attribute {name:?}{}",
+        class.name()?.to_string(),
+        function.unwrap_or(meant)
     );
     let error = PyAttributeError::new_err(text);
     Ok(error.into_value(py).into_bound(py))
+}
+
+/// If a user calls a function of the package as a method of an index, the reason and the remedy.
+fn function_of_index(
+    py: Python<'_>,
+    object: &Bound<'_, PyAny>,
+    name: &str,
+) -> PyResult<Option<String>> {
+    // Python itself looks up names that begin with an underscore.
+    if name.starts_with('_') || !object.is_instance_of::<crate::index::Index>() {
+        return Ok(None);
+    }
+    let is_one = py.import("stratann.naming")?.hasattr(name)?;
+    let public: Vec<String> = py.import("stratann")?.getattr("__all__")?.extract()?;
+    Ok(
+        (is_one && public.iter().any(|other| other == name)).then(|| {
+            // The functions that take the path of an index that exists.
+            let arguments = match ["calibrate", "open", "repair", "verify"].contains(&name) {
+                true => "index.path",
+                false => "..",
+            };
+            format!("; it is a function of the package. Call stratann.{name}({arguments})")
+        }),
+    )
 }
 
 /// Places: a dict of roles and tiers, or a text as on the command line. `None` reads all roles from

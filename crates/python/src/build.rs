@@ -371,6 +371,15 @@ pub fn is_vacant(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
 ///     uncompressed vectors). "in_parts" is True if `memory` is so small that the build would make
 ///     the graph in parts. The other keys are "vectors", "dimension", "element", "layout", "degree"
 ///     and "code_bytes".
+///
+///     "memory" and "least_memory" include the memory that this process uses already, such as
+///     Python, its modules and your arrays. So `stratann plan` prints less for the same build. If
+///     the process grows before a build, the build needs more than planned.
+///
+/// Raises
+/// ------
+/// ValueError
+///     An argument is wrong, or `memory` is less than "least_memory".
 #[pyfunction]
 #[pyo3(signature = (base, *, metric="l2", preset="stratann", degree=None, build_list=100, code_bytes=None, order=None, layout=None,
     compression=None, navigation=0.01, memory=None, search_memory=None, space=None, cluster_size=None, replicas=None, threads=None,
@@ -434,7 +443,14 @@ pub fn plan<'py>(
     let held = table.map_or(0, |table| table.memory_bytes());
     plan.memory += held;
     plan.least_memory += held;
-    to_dict(py, &plan)
+    match bytes(memory)? {
+        Some(budget) if budget < plan.least_memory => Err(to_python(Error::Memory {
+            budget,
+            needs: plan.least_memory,
+            part: "the build".to_owned(),
+        })),
+        Some(_) | None => to_dict(py, &plan),
+    }
 }
 
 /// Measures the recall that searches of the index at `path` reach with each list size.

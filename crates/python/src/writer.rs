@@ -557,7 +557,12 @@ impl Writer {
             Err(_) if stays => None,
             _ => {
                 let place = if stays { live.path() } else { home };
-                Some(live.index().opener().open(place))
+                // The changes are durable, so the text of `Interrupted` would be wrong.
+                let opened = live.index().opener().open_observed(place, progress);
+                Some(opened.map_err(|error| match error {
+                    stratann::Error::Interrupted => stratann::Error::Stopped,
+                    error => error,
+                }))
             }
         };
         let index = match opened {
@@ -580,7 +585,7 @@ impl Writer {
         // The drop may have written a checkpoint. `index` has all changes, but an older checkpoint,
         // whose files another process may remove. So the close opens the new checkpoint.
         if let Ok(false) = index.is_current()
-            && let Ok(last) = index.opener().open(index.path())
+            && let Ok(last) = index.opener().open_observed(index.path(), progress)
         {
             let mut state = self.state.lock();
             state.closes += 1;

@@ -398,6 +398,49 @@ def test_a_plan_says_what_a_build_takes(small, tmp_path):
         stratann.plan(small, degree=0)
 
 
+def test_an_index_in_place_of_its_path_is_told(small, tmp_path):
+    index = stratann.build(small, tmp_path / "x.idx")
+    for call in (stratann.calibrate, stratann.open, stratann.repair, stratann.verify):
+        with pytest.raises(TypeError, match="path is of type Index; it is no path. Pass its path, index.path"):
+            call(index)
+        with pytest.raises(TypeError, match="path is of type int; it is no path. Pass a str or a pathlib.Path"):
+            call(path=5)
+    with pytest.raises(TypeError, match="path is of type Index"):
+        stratann.build(small, index)
+    for name, remedy in [("calibrate", "index.path"), ("repair", "index.path"), ("build", "..")]:
+        with pytest.raises(AttributeError) as caught:
+            getattr(index, name)
+        assert str(caught.value) == f'"Index" has no attribute "{name}"; it is a function of the package. Call stratann.{name}({remedy})'
+    with pytest.raises(AttributeError, match='no attribute "serch" .did you mean "search"'):
+        index.serch
+    with pytest.raises(TypeError, match=r'open\(\) has no argument "progress"; opening shows no progress'):
+        stratann.open(index.path, progress=True)
+
+
+def test_a_folder_that_was_never_an_index_is_told(tmp_path):
+    with pytest.raises(stratann.StratannError, match="it is empty. Check the path"):
+        stratann.open(tmp_path)
+    (tmp_path / "photo.txt").write_text("x")
+    with pytest.raises(stratann.StratannError, match="no MANIFEST, and no LOCK, .*Check the path") as caught:
+        stratann.open(tmp_path)
+    assert "Build the index again" not in str(caught.value)
+    (tmp_path / "LOCK").write_text("")
+    with pytest.raises(stratann.StratannError, match="no MANIFEST, but the LOCK of a build.*Build the index again"):
+        stratann.open(tmp_path)
+
+
+@pytest.mark.parametrize("preset", ["stratann", "spann"])
+def test_a_plan_refuses_a_memory_that_a_build_refuses(preset, small, tmp_path):
+    for call in (lambda: stratann.plan(small, preset=preset, memory=10), lambda: stratann.build(small, tmp_path / "x.idx", preset=preset, memory=10)):
+        with pytest.raises(ValueError, match="memory budget of 10 bytes is too small; [0-9]+ bytes are needed for .*Give at least that much"):
+            call()
+    with pytest.raises(ValueError, match="memory budget of 1048576 bytes is too small"):
+        stratann.plan(small, preset=preset, payload=["x"] * len(small), memory="1MiB")
+    # The process itself may have grown since.
+    enough = stratann.plan(small, preset=preset)["least_memory"] + (8 << 20)
+    assert stratann.plan(small, preset=preset, memory=enough)["least_memory"] <= enough
+
+
 def test_a_plan_counts_attributes_and_payloads(small, tmp_path):
     attributes = {"year": [1900 + row % 100 for row in range(len(small))], "name": [f"photo {row}" for row in range(len(small))]}
     payload = ["x" * (row % 200) for row in range(len(small))]

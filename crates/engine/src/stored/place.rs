@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{IndexKind, Manifest};
-use stratann_tier::{Directory, TierError, Volume};
+use stratann_tier::{Directory, LOCK_FILE, TierError, Volume};
 
 use super::{damaged, name_of};
 use crate::{Error, Layout, bounds};
@@ -151,7 +151,7 @@ fn no_manifest(volume: &dyn Volume) -> Error {
         }
     };
     let reason = match indexes.first() {
-        None => "it has no MANIFEST: a build was interrupted, or this is another directory. Build the index again".into(),
+        None => without_indexes(&path).into(),
         Some(first) => format!(
             "it is a folder of {} index{}. Open one of them, such as {}, or all of them as a catalog (in Python \
              `stratann.Catalog(path)`, in Rust `Catalog::open`)",
@@ -161,6 +161,21 @@ fn no_manifest(volume: &dyn Volume) -> Error {
         ),
     };
     Error::NotAnIndex { path, reason }
+}
+
+/// Why a directory without a MANIFEST, and without subdirectories of indexes, is no index.
+fn without_indexes(path: &Path) -> &'static str {
+    let is_empty = path.read_dir().is_ok_and(|mut all| all.next().is_none());
+    match (is_empty, path.join(LOCK_FILE).exists()) {
+        (true, _) => "it is empty. Check the path, or build an index there",
+        (false, true) => {
+            "it has no MANIFEST, but the LOCK of a build: the build was interrupted or is running, or the MANIFEST was removed. \
+             Build the index again, or put its MANIFEST back"
+        }
+        (false, false) => {
+            "it has no MANIFEST, and no LOCK, which each build begins with. Check the path"
+        }
+    }
 }
 
 /// The number of vectors of the index in a directory, from its manifest alone. A caller can use it

@@ -1,5 +1,5 @@
-"""Checks names of arguments. A call with an unknown name raises an error that suggests a similar
-name.
+"""Checks names of arguments, and paths. A call with an unknown name raises an error that suggests
+the right one.
 
 - `stratann.build`, `stratann.open` and other functions are wrapped here.
 - Methods of `Index` and other classes are wrapped in their class. A search checks its names itself,
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from typing import Any, Callable, Iterable, Mapping, TypeVar, cast
 
 from . import _stratann
@@ -33,13 +34,22 @@ def refuse_others(call: str, given: Iterable[str], names: Iterable[str]) -> None
             raise TypeError(f'{call}() has no argument "{name}"{suggestion}')
 
 
+def _check_path(path: Any) -> None:
+    """Raises TypeError for an object in place of a path, such as an open index."""
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        remedy = "Pass its path, index.path" if isinstance(path, _stratann.Index) else "Pass a str or a pathlib.Path"
+        raise TypeError(f"path is of type {type(path).__name__}; it is no path. {remedy}")
+
+
 def checked(call: _Call, module: str = "stratann", elsewhere: Mapping[str, str] = {}) -> _Call:
     """The function or method of `module` with a check of the names of its arguments.
 
     `elsewhere` has arguments that a sibling of the method has instead, with a reason and a remedy
     that name the sibling.
     """
-    names = [name for name in inspect.signature(call).parameters if name != "self"]
+    parameters = list(inspect.signature(call).parameters)
+    names = [name for name in parameters if name != "self"]
+    place = parameters.index("path") if "path" in parameters else None
 
     @functools.wraps(call)
     def with_names(*arguments: Any, **named: Any) -> Any:
@@ -49,6 +59,8 @@ def checked(call: _Call, module: str = "stratann", elsewhere: Mapping[str, str] 
                 raise TypeError(f'{call.__qualname__}() has no argument "{name}"; {there}')
         if named:
             refuse_others(call.__qualname__, named, names)
+        if place is not None and (place < len(arguments) or "path" in named):
+            _check_path(arguments[place] if place < len(arguments) else named["path"])
         return call(*arguments, **named)
 
     # `pickle` looks for the function, or for the class of the method, in this module.
@@ -71,7 +83,7 @@ build = checked(_stratann.build)
 calibrate = checked(_stratann.calibrate)
 connect = checked(_stratann.connect)
 create = checked(_stratann.create)
-open = checked(_stratann.open)
+open = checked(_stratann.open, elsewhere={"progress": "opening shows no progress, and Ctrl-C ends it. Leave it out"})
 plan = checked(_stratann.plan)
 repair = checked(_stratann.repair)
 train = checked(_stratann.train)
