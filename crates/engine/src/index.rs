@@ -695,7 +695,7 @@ impl Index {
         &self.manifest
     }
 
-    /// The abilities of the index's stores.
+    /// The properties of the index's stores.
     pub(crate) fn composition(&self) -> &'static Composition {
         self.kind.composition()
     }

@@ -72,7 +72,7 @@ impl Kind {
         }
     }
 
-    /// The composition of the layout, with the abilities of its stores.
+    /// The composition of the layout, with the properties of its stores.
     pub(super) fn composition(&self) -> &'static Composition {
         match self {
             Self::Graph(graph) => graph.stores.composition,

@@ -1,4 +1,4 @@
-//! The layout of an index. [`stores::topology`](crate::stores::topology) has the abilities of each
+//! The layout of an index. [`stores::topology`](crate::stores::topology) has the properties of each
 //! layout.
 
 use serde::{Deserialize, Serialize};

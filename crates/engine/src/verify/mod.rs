@@ -272,7 +272,7 @@ struct Check<'a> {
     volume: &'a dyn Volume,
     manifest: &'a Manifest,
     layout: Layout,
-    /// The composition of the layout, with the abilities of its stores.
+    /// The composition of the layout, with the properties of its stores.
     composition: &'static Composition,
     report: VerifyReport,
     sums: Sums,
