@@ -162,6 +162,10 @@ fn elsewhere(name: &str) -> Option<ColumnType> {
 
 /// The type with the most similar name.
 fn alike(name: &str) -> Option<ColumnType> {
+    // A list of another type has no similar type here.
+    if name.trim().ends_with("[]") {
+        return None;
+    }
     let names = names();
     named(meant(name, names.iter().map(String::as_str))?)
 }
@@ -208,7 +212,15 @@ mod tests {
             assert_eq!(column_type(name).unwrap_err().meant, Some(kind), "{name}");
         }
         // A list of another type is no single value of that type.
-        for name in ["", "3", "blob", "double[]", "array<double>"] {
+        for name in [
+            "",
+            "3",
+            "blob",
+            "double[]",
+            "float[]",
+            "boolean[]",
+            "array<double>",
+        ] {
             assert_eq!(column_type(name).unwrap_err().meant, None, "{name}");
         }
     }

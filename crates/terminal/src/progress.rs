@@ -77,14 +77,29 @@ pub fn outlive_limits() {
 /// program. If no work would stop, the first signal ends the program.
 fn stop(signal: c_int) {
     if !HEEDED.load(Ordering::SeqCst) {
-        say("error: interrupted");
+        say_soon("error: interrupted");
         std::process::exit(1);
     }
     if INTERRUPTED.swap(true, Ordering::SeqCst) {
         // A shell reports this status for a program that a signal ended.
         std::process::exit(128 + signal);
     }
-    say("stopping; a second Ctrl-C or kill ends the program immediately");
+    say_soon("stopping; a second Ctrl-C or kill ends the program immediately");
+}
+
+/// Writes a line to standard error, and waits for at most a second. If no program reads standard
+/// error, a write of this thread would never return, and later signals would have no effect.
+fn say_soon(line: &'static str) {
+    let (said, until_said) = std::sync::mpsc::channel();
+    let write = move || {
+        say(line);
+        // An error means that the second is over.
+        let _ = said.send(());
+    };
+    let thread = std::thread::Builder::new().name("last words".into());
+    if thread.spawn(write).is_ok() {
+        let _ = until_said.recv_timeout(std::time::Duration::from_secs(1));
+    }
 }
 
 /// The signals that end a program, except signals that it has ignored since its start, as with

@@ -153,7 +153,7 @@ pub enum TierError {
         found: String,
     },
     /// The place is no longer the directory or file that was opened.
-    #[error("{place}: {what}; nothing more is written to it. Close the index, then open it again")]
+    #[error("{place}: {what}; nothing more is written to it. Close it, then open the index again")]
     Replaced {
         /// The directory's path.
         place: String,

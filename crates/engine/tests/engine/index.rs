@@ -651,6 +651,8 @@ fn what_is_no_index_is_refused_with_the_reason() {
             .to_string()
     };
     assert!(open(&folder.path().join("absent")).contains("no such directory"));
+    assert!(open(folder.path()).contains("it is empty"));
+    fs::write(folder.path().join("letter.txt"), "x").unwrap();
     assert!(open(folder.path()).contains("MANIFEST"));
     let file = folder.path().join("file");
     fs::write(&file, "x").unwrap();

@@ -73,6 +73,25 @@ impl Process {
             .status();
         assert!(status.unwrap().success());
     }
+
+    /// Stops the process, and waits until all of its threads stand still. Right after the signal, a
+    /// thread that runs on another core may still answer.
+    fn stop(&self) {
+        self.signal("-STOP");
+        until(|| {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+            let mut stats =
+                tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")));
+            // The state follows the name, which is in parentheses. T is stopped.
+            stats.all(|stat| {
+                stat.is_ok_and(|stat| {
+                    stat.rsplit(") ")
+                        .next()
+                        .is_some_and(|rest| rest.starts_with('T'))
+                })
+            })
+        });
+    }
 }
 
 impl Drop for Process {
@@ -142,7 +161,7 @@ fn processes_that_are_killed_or_stopped_cost_time_and_no_wrong_answer() {
     let row = Random(9).row();
     let memory = memory.unwrap();
     for (process, role, address) in [(&storage, "storage", &behind), (&memory, "memory", &at)] {
-        process.signal("-STOP");
+        process.stop();
         // The process hangs for longer than the silence limit. So the server counts as dead, and
         // the client connects again.
         let (began, mut named) = (Instant::now(), false);

@@ -41,6 +41,16 @@ impl FoundCopies {
     }
 }
 
+/// Whether an error of a listing is about one folder alone, and not about the process or the disk.
+fn may_not_be_listed(error: &TierError) -> bool {
+    use std::io::ErrorKind::{NotFound, PermissionDenied};
+    match error {
+        TierError::Missing { .. } | TierError::Denied { .. } => true,
+        TierError::Io { source, .. } => matches!(source.kind(), NotFound | PermissionDenied),
+        _ => false,
+    }
+}
+
 fn failed(action: &'static str, path: &Path) -> impl Fn(std::io::Error) -> TierError {
     let place = path.display().to_string();
     move |error| TierError::io(action, place.clone(), 0, 0, error)
@@ -70,10 +80,11 @@ impl CopyFolder {
             let names = match directory.list() {
                 Ok(names) => names,
                 // The other folders can still be listed and removed.
-                Err(error) => {
+                Err(error) if may_not_be_listed(&error) => {
                     tracing::warn!("{error}; these copies are left out of the list");
                     continue;
                 }
+                Err(error) => return Err(error),
             };
             let lengths = names.iter().filter(|name| *name != IN_USE);
             let lengths: Vec<u64> = lengths

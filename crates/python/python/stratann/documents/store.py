@@ -315,11 +315,16 @@ class Documents:
         return KeysView(self)
 
     def items(self) -> "ItemsView[str, Document]":
-        """Pairs of an id and its document, as a view like that of a dict."""
+        """Pairs of an id and its document, as a view like that of a dict. The documents have no
+        vectors (`values`).
+        """
         return Items(self)
 
     def values(self) -> "ValuesView[Document]":
-        """All documents, as a view like that of a dict."""
+        """All documents, as a view like that of a dict. The documents have no vectors. To copy a
+        store, pass `scan(vectors=True)` to `put`, because `put` stores a document without a vector
+        as one that has none.
+        """
         return Values(self)
 
     def count(self, filter: FilterLike = None) -> int:
