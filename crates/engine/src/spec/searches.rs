@@ -31,7 +31,8 @@ named! {
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
     /// The number of results for each query. If the index has fewer vectors, the remaining places
-    /// are padded ([`SearchResults::ids`]). `k` is at most the number of vectors in the index, or
+    /// are padded ([`SearchResults::ids`](crate::SearchResults::ids)). `k` is at most the number of
+    /// vectors in the index, or
     /// [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is larger.
     pub k: usize,
     /// The list size (L), at least `k`. A longer candidate list finds more of the true nearest
@@ -95,7 +96,8 @@ pub struct SearchOptions {
     /// The strategy for a filter, [`Way::Within`] or [`Way::Before`]. If it is `None`, the search
     /// chooses the strategy with the lower expected cost. Without a filter, it must be `None`.
     pub way: Option<Way>,
-    /// Whether to measure the time of each part of the search ([`SearchResults::parts`]). The
+    /// Whether to measure the time of each part of the search
+    /// ([`SearchResults::parts`](crate::SearchResults::parts)). The
     /// measurement itself costs time.
     pub parts: bool,
     /// The number of OS threads that run the queries.
