@@ -80,11 +80,13 @@ fn stop(signal: c_int) {
         say_soon("error: interrupted");
         std::process::exit(1);
     }
-    if INTERRUPTED.swap(true, Ordering::SeqCst) {
+    if INTERRUPTED.load(Ordering::SeqCst) {
         // A shell reports this status for a program that a signal ended.
         std::process::exit(128 + signal);
     }
+    // This line comes before the line of the work that stops. So the last line is the error.
     say_soon("stopping; a second Ctrl-C or kill ends the program immediately");
+    INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
 /// Writes a line to standard error, and waits for at most a second. If no program reads standard
