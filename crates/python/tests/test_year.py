@@ -1,4 +1,4 @@
-"""A collection that somebody lives with: a year of days, or by default a month, each of which changes it in another way.
+"""A collection that somebody lives with: a year of days, or by default sixteen, each of which changes it in another way.
 
     every day     rows come, a tenth of those that are there are replaced, every third day a twentieth is deleted
     some days     the process is killed after its last acknowledged change; two threads change at once; changes go through a catalog;
@@ -26,7 +26,8 @@ import pytest
 import stratann
 
 DIM = 24
-DAYS = 365 if "STRATANN_SLOW" in os.environ else 31
+# By default, each way of a change comes twice, and the last evening is that of a kill.
+DAYS = 365 if "STRATANN_SLOW" in os.environ else 16
 # Rows that come on a day.
 COME = 40
 # How much a collection may differ from a fresh build of the same rows: bytes and reads a query as a multiple, recall@10 by so much.
