@@ -299,7 +299,7 @@ impl FreshGraph {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// The number of used slots, including those of deleted vectors and of running inserts.
+    /// The number of used slots, including slots of deleted vectors and of running inserts.
     pub(crate) fn slots(&self) -> usize {
         self.next.load(Ordering::Relaxed) as usize
     }

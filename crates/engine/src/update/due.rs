@@ -12,8 +12,8 @@
 //!   times the number then.
 //! - *Drifted*: the number of vectors unlike those that the codes were trained on. The limit is 1 %
 //!   of all vectors.
-//! - *Garbage*: the dead bytes in the files of clusters, or the pages of a graph beyond those of a
-//!   build. The limit is 40 % of the files or pages, and 55 % for a large graph.
+//! - *Garbage*: the dead bytes in the files of clusters, or the pages that a graph has more than
+//!   after a build. The limit is 40 % of the files or pages, and 55 % for a large graph.
 //! - *Scattered*: the reads of a probe of one cluster in a grouped index. The limit is 1.3 times
 //!   the reads after the build.
 //!
@@ -58,8 +58,8 @@ pub enum Due {
     /// The number of vectors that wait in memory, as a share of the number on storage. Rows count
     /// as vectors of the same size.
     Logged(f64),
-    /// The dead bytes of clusters as a share of their files, or the pages of a graph beyond those
-    /// of a build as a share of its pages.
+    /// The dead bytes of clusters as a share of their files. In a graph: the pages beyond the
+    /// number that a build would need, as a share of all pages.
     Garbage(f64),
     /// The reads of a probe of a cluster, as a multiple of the reads after the build.
     Scattered(f64),

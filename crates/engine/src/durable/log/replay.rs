@@ -75,12 +75,12 @@ impl NextLog {
 pub(crate) struct Torn {
     /// The name of the file.
     pub(crate) file: String,
-    /// The offset in bytes at which the last whole record of the log ends. It is 0 if even the
-    /// header is torn.
+    /// The offset in bytes after the last whole record, 0 if even the header is torn.
     pub(crate) offset: u64,
     pub(crate) reason: String,
     /// The number of whole records after the offset. None of them is known to have been durable.
     pub(crate) whole: u64,
+    /// Whether `whole` is a lower bound, because the replay stopped counting.
     pub(crate) more: bool,
 }
 
@@ -397,8 +397,8 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
 /// Whether a crash during the creation may have caused an unreadable header. Then the file has no
 /// records.
 fn may_be_torn(front: &[u8], len: u64) -> bool {
-    // A log with marks has a longer start than a log without marks. The version shows whether a log
-    // has marks. The version is in the first 16 bytes, which reach the disk together or not at all.
+    // A log with marks has a longer start. The version tells, and is in the first 16 bytes, which
+    // reach the disk together or not at all.
     let first = front.get(..16).unwrap_or_default();
     let is_marked = (2..=FORMAT_VERSION).any(|version| first.ends_with(&version.to_le_bytes()));
     len <= BLOCK as u64 || len <= FIRST_RECORD && (is_marked || first.iter().all(|&byte| byte == 0))

@@ -40,7 +40,6 @@ struct Places {
 }
 
 impl Places {
-    /// Moves the ids with known nodes in `index` from `unknown` to `nodes`.
     fn add(&self, index: &Arc<Index>, unknown: &mut Vec<u64>, nodes: &mut HashMap<u64, u32>) {
         if self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, index)) {
             unknown.retain(|id| match self.nodes.get(id) {
@@ -87,8 +86,6 @@ pub(super) fn declared<'a>(
 }
 
 impl State {
-    /// Sets the row of an id. If the vector of the id is on storage, `node` is the node of the
-    /// vector.
     fn set_row(&self, id: u64, node: Option<u32>, row: RowBytes) {
         let (newest, frozen) = match &self.overlay.fresh[..] {
             [frozen, newest] => (newest, Some(frozen)),
@@ -272,7 +269,7 @@ impl LiveIndex {
         })?;
         let (matched, mut deleted) = (left.len() as u64, 0);
         let _stage = Stage::begin(progress, "deleting", matched);
-        // The ids that other calls were changing. They are tried again after the other ids.
+        // Ids that other calls were changing are tried last.
         let mut changing = Vec::new();
         while !left.is_empty() || !changing.is_empty() {
             if left.is_empty() {

@@ -46,8 +46,7 @@ use crate::stores::reading;
 const VICINITY: usize = 128;
 /// The list size of a search for the single nearest head.
 const NEAREST: usize = 16;
-/// For indexes that do not store the own clusters of vectors: the number of members at which a
-/// cluster is examined, as a percentage of the mean number of members.
+/// Without stored own clusters, the members at which a cluster is examined, in percent of the mean.
 const LOOK_AT: u64 = 150;
 /// A cluster is merged below the limit divided by `SMALL_PART`. A half of a split is almost empty
 /// below this share of the members.
