@@ -10,8 +10,8 @@ use crate::progress::Silent;
 use crate::search::{Exactness, Nodes};
 use crate::stores::ids::{IdTable, LastBlock};
 
-/// The `most` lowest live ids from `least` on, ascending. `new` must have those of vectors that
-/// were inserted after the build.
+/// The `most` lowest live ids from `least` on, ascending. `new` has the ids of vectors that were
+/// inserted after the build.
 pub(super) fn listed(
     look_up: &LookUp<'_>,
     new: &BTreeSet<u64>,

@@ -15,17 +15,17 @@
 //! index.
 //!
 //! **A savepoint is optional.** It has the hash of the *origin* of the build (`origin.rs`: BLAKE3
-//! of the rows, the options and the version), and of its *input*: the origin and all other data on
-//! which its content depends, such as the order of the nodes. If one differs, or the savepoint is
-//! damaged, the build begins the stage from its start, without an error. If a savepoint cannot be
-//! written, the build warns once and writes none.
+//! of the rows, the options and the version). It also has the hash of its *input*: the origin and
+//! all other data on which its content depends, such as the order of the nodes. If a hash differs,
+//! or the savepoint is damaged, the build begins the stage from its start, without an error. If a
+//! savepoint cannot be written, the build warns once and writes none.
 //!
 //! **The index is the same.** Each pass derives its random numbers from the seed, so with one
 //! thread, a resumed and an uninterrupted build write the same bits.
 //!
-//! **When savepoints are written.** A stage writes its savepoint at its end. The graph is written
-//! when `every`, and [`WORTH`] times the duration of the last write, have passed. If `every` is 0,
-//! savepoints are written whenever possible.
+//! **When savepoints are written.** A stage writes its savepoint at its end. During the build of
+//! the graph, a savepoint is written when `every`, and [`WORTH`] times the duration of the last
+//! write, have passed. If `every` is 0, savepoints are written whenever possible.
 
 mod file;
 mod origin;
@@ -57,18 +57,15 @@ const UNFINISHED: &str = "savepoint.new";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum What {
-    /// The row of each node.
     Order = 1,
     /// The adjacency lists of one part, or of the whole graph.
     Lists = 2,
-    /// A trained codebook.
     Codebook = 3,
     /// The division into parts of a build under a memory cap.
     Plan = 4,
 }
 
 impl What {
-    /// All kinds of savepoints.
     const ALL: [What; 4] = [What::Order, What::Lists, What::Codebook, What::Plan];
 
     /// `part` is the number of the part, from 1, or 0 if the build has no parts.
@@ -104,7 +101,6 @@ fn names(volume: &dyn Volume) -> Result<Vec<String>, TierError> {
     Ok(names)
 }
 
-/// Whether a volume has savepoints, if it can be listed.
 pub(crate) fn are_in(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().any(|name| name != UNFINISHED))
 }
@@ -138,18 +134,13 @@ struct State {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// The stages that the build took from savepoints of an earlier build.
     pub(crate) resumed: Vec<String>,
-    /// The number of bytes of the savepoints that the build wrote.
     pub(crate) bytes: u64,
 }
 
 impl<'a> Savepoints<'a> {
-    /// Creates the savepoints of a build, if the options ask for savepoints. The caller must have
-    /// the lock of the volume. The call reads all rows once.
-    ///
-    /// # Errors
-    /// The call fails if a row cannot be read, or if the build is interrupted.
+    /// The savepoints of a build in a locked volume, if the options ask for them. Reads all rows
+    /// once.
     pub(crate) fn of(
         volume: &'a dyn Volume,
         source: &dyn VectorSource,
@@ -298,7 +289,6 @@ impl<'a> Savepoints<'a> {
                 let _ = self.volume.remove(UNFINISHED);
                 let full = matches!(error, TierError::NoSpace { .. });
                 if full {
-                    // The index needs the space more than the savepoints do.
                     remove_all(self.volume);
                 }
                 progress.warn(&format!(

@@ -12,8 +12,8 @@
 //!
 //! If vectors are far from all centroids, or much nearer to each other than the centroids are,
 //! codes hardly distinguish them. Then searches often miss them, and no error shows it. A merge
-//! trains another codebook ([`outgrown`](super::outgrown)). Vectors like those of the last build or
-//! merge have not drifted: another codebook would be no better for them.
+//! trains another codebook ([`outgrown`](super::outgrown)). If inserted vectors resemble the older
+//! vectors, no vector has drifted: another codebook would be no better for them.
 //!
 //! ```text
 //!   is a merge due?  ─┐                                      ┌─> searches examine more candidates

@@ -60,9 +60,7 @@ struct State {
 #[derive(Default)]
 struct Queue {
     pages: VecDeque<u32>,
-    /// The number of pages that are being written.
     writing: usize,
-    /// Pages whose write failed.
     failed: Vec<u32>,
     error: Option<TierError>,
     stop: bool,
@@ -96,8 +94,8 @@ pub(super) const MOST_UNWRITTEN: usize = 1024;
 pub(super) const LEAST_UNWRITTEN: usize = 16;
 
 impl PageStore {
-    /// The state of the pages of a placement, all of which a checkpoint names. `kept` selects pages
-    /// that stay unchanged. If pages are rewritten in place, no states are needed.
+    /// The state of the pages of a placement. A checkpoint names all of these pages. `kept` selects
+    /// pages that stay unchanged. If pages are rewritten in place, no states are needed.
     pub(super) fn new(
         placement: &Placement,
         page_bytes: usize,
