@@ -14,8 +14,8 @@ use crate::stored;
 /// The recorded inserts. A damaged file counts as empty, since no vector depends on it.
 ///
 /// # Errors
-/// The file cannot be read, or a later program wrote it. If it were ignored, the next insert might
-/// add rows a second time.
+/// The file cannot be read, or a later program wrote it. If the file were ignored, the next insert
+/// might add its rows a second time.
 fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     let Some(text) = text(volume)? else {
         return Ok(Vec::new());
@@ -43,9 +43,8 @@ fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
     }
 }
 
-/// Reads the inserts into the index with this checkpoint id. Inserts into an earlier index that a
-/// build has replaced are removed, since after the next change of the id they could not be
-/// distinguished.
+/// Reads the inserts into the index with this checkpoint id. Inserts into a replaced index are
+/// removed: after the next change of the checkpoint id, they could not be distinguished.
 pub(crate) fn of_index(
     volume: &dyn Volume,
     state: Option<&str>,
@@ -80,8 +79,8 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Er
     Ok(write(volume, &begun)?)
 }
 
-/// Removes the inserts into a replaced index, before a change of the checkpoint id would make them
-/// inserts into the new index. A file of a later program is unchanged.
+/// Removes the inserts into a replaced index. After the next change of the checkpoint id, they
+/// would count as inserts into the new index. A file of a later program is unchanged.
 pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     match of_index(volume, state) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => Ok(()),

@@ -31,8 +31,8 @@
 //! it, or else uses the reserved file.
 //!
 //! **Rows.** Earlier versions of StratANN cannot read records with rows. So the first record with
-//! rows begins a file of a later format version. A file with copied records has the version of the
-//! file that they are from.
+//! rows begins a file of a later format version. Copied records keep the format version of their
+//! earlier file.
 //!
 //! **Marks.** After each sync, the log writes the durable position into the file
 //! ([`stratann_layout::log::marks`]). No append waits until a mark is durable. An incomplete record
@@ -591,7 +591,7 @@ impl Shared {
         }
         let has_room = || self.volume.kept_room(&log_name(state.number));
         if state.broken.is_none() && state.room_is_taken && has_room()? > 0 {
-            // Until now, deletes could use the unused blocks of the current file.
+            // After a rotation, deletes cannot use the free blocks of the current file.
             self.keep_room_again(state)?;
         }
         self.begin_next(state, rows, false)

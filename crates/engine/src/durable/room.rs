@@ -20,8 +20,8 @@ use stratann_tier::{BLOCK, TierError, Volume, VolumeFile};
 pub(super) const LOG_ROOM: &str = "log.room";
 const SMALL_ROOM: &str = "MANIFEST.room";
 
-/// The limits of the number of deletes for which blocks are reserved, otherwise one for each
-/// vector.
+/// The minimum and maximum number of deletes for which blocks are reserved. Between these limits,
+/// blocks are reserved for the deletion of all vectors.
 const FEWEST_DELETES: u64 = 1_000;
 const MOST_DELETES: u64 = 10_000;
 
@@ -67,8 +67,8 @@ pub(super) fn drop_log_room(volume: &dyn Volume) {
     let _ = volume.remove(LOG_ROOM);
 }
 
-/// Replaces a small file durably on a full disk, by the reserved blocks. Without them, returns
-/// `false`, and the file is unchanged. After an error, the volume has the old file or the new one.
+/// Replaces a small file durably on a full disk, with the reserved blocks. Without reserved blocks,
+/// the result is `false`. After an error, the volume has the old file or the new one.
 pub(super) fn replace_in_room(
     volume: &dyn Volume,
     name: &str,

@@ -39,8 +39,8 @@ pub(super) fn listed(
     Ok(ids)
 }
 
-/// The `most` lowest live ids from `least` on, of vectors inserted after the build. While changes
-/// run, they belong to no single read timestamp.
+/// The `most` lowest live ids from `least` on, of vectors inserted after the build. If changes run
+/// meanwhile, the result belongs to no single read timestamp.
 pub(super) fn new_ids(overlay: &Overlay, least: u64, most: usize) -> BTreeSet<u64> {
     let mut ids: BTreeSet<u64> = overlay.inserted.read().from(least).take(most).collect();
     for fresh in &overlay.fresh {
@@ -119,8 +119,8 @@ impl<'a> Built<'a> {
     }
 }
 
-/// The `most` lowest live ids of the build from `least` on, in descending order, from all records:
-/// an earlier version wrote the index without a file of ids.
+/// The `most` lowest live ids of the build from `least` on, in descending order. They are read from
+/// all records, for an index without a file of ids.
 fn least_of(
     look_up: &LookUp<'_>,
     dead: Option<Dead<'_>>,

@@ -9,8 +9,8 @@ use crate::progress::{Progress, Silent};
 use crate::update::Snapshot;
 use crate::{Error, LiveIndex};
 
-/// The number of repeated look-ups of ids that are replaced meanwhile. Then changes wait for one
-/// more look-up.
+/// The maximum number of repeated look-ups, if ids are replaced meanwhile. After them, changes wait
+/// for one more look-up.
 const TRIES: usize = 8;
 
 impl Snapshot {
@@ -66,7 +66,7 @@ impl LiveIndex {
         let Some(least) = after.map_or(Some(0), |after| after.checked_add(1)) else {
             return Ok(Vec::new());
         };
-        // At two timestamps, both could lack a vector that moves between the graph and memory.
+        // At two timestamps, the snapshot and the new ids could both lack a vector that moves.
         let (snapshot, new) = self.while_nobody_changes(|snapshot| {
             let new = new_ids(&snapshot.overlay, least, most);
             (snapshot.clone(), new)

@@ -10,9 +10,9 @@
 //!                                                         a node; under a budget read each time
 //! ```
 //!
-//! A look-up has one read timestamp ([`Moment`](crate::overlay::Moment)). It finds a vector that an
-//! upsert moves in its old or its new place. If the version of the timestamp is forgotten, the id
-//! is looked up again at a later one.
+//! A look-up has one read timestamp ([`Moment`](crate::overlay::Moment)). If an upsert moves a
+//! vector meanwhile, the look-up finds the vector in its old or its new place. If an id is replaced
+//! so often that its version is forgotten, the id is looked up again at a later timestamp.
 //!
 //! Ids are listed in ascending order, from a given id on. A caller that lists all ids with several
 //! calls gets each id that stays in the index, and only once.
@@ -296,10 +296,10 @@ impl Index {
     /// The vectors of ids at the time of the open, in the order of the call, and the ids not in the
     /// index. If the call has an id twice, the result has it twice.
     ///
-    /// If a file maps ids to nodes, a look-up needs one read of this file and one of the vector.
-    /// Otherwise, and for direct inserts, look-ups read the records. Without a memory budget, four
-    /// bytes for each record then stay in memory. Under a budget, one call with many ids is faster
-    /// than many calls.
+    /// If a file maps ids to nodes, a look-up reads this file once, and then the vector. Otherwise,
+    /// and for direct inserts, look-ups read the records. Without a memory budget, four bytes for
+    /// each record then stay in memory. Under a budget, one call with many ids is faster than many
+    /// calls.
     ///
     /// # Errors
     /// - A read fails, or a page is damaged.

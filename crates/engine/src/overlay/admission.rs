@@ -6,10 +6,9 @@
 //! ```
 //!
 //! A walk still traverses an excluded node, but the node takes no place in the candidate list
-//! ([`frontier`](crate::frontier)). Three things exclude a node: a delete before the search began,
-//! which the id in its record shows; a filter; and a measurement of recall whose query is its
-//! vector.
-//! For vectors in memory, `FreshMoment::admits` (`fresh.rs`) checks deletes.
+//! ([`frontier`](crate::frontier)). A node is excluded by a delete before the search began, by a
+//! filter, or by a measurement of recall whose query is its vector. For vectors in memory,
+//! `FreshMoment::admits` (`fresh.rs`) checks deletes.
 
 use super::Dead;
 use crate::filter::NodeSet;

@@ -9,7 +9,7 @@ use crate::stores::ids::PLACEHOLDER_ID;
 pub(crate) struct CarriedIds {
     /// The live inserted ids, as ascending ranges: first id and number of ids.
     pub(crate) ids: Vec<(u64, u64)>,
-    /// The ids of dead records, each with a bound: its records on lower nodes are dead.
+    /// The ids of dead records, each with a bound: records of the id on lower nodes are dead.
     pub(crate) deleted: Vec<(u64, u32)>,
     pub(crate) dead: usize,
     pub(crate) next_id: u64,

@@ -12,8 +12,8 @@
 //!   rows      attributes and payloads of the vectors of some slots
 //! ```
 //!
-//! **Insert.** The insert searches for the new vector from the entry (the first inserted vector),
-//! prunes the expanded nodes to its neighbours, and links them back, as the build does
+//! **Insert.** The insert searches for the new vector from the entry (the first inserted vector).
+//! It chooses neighbours from the expanded nodes by pruning, and adds links back, as the build does
 //! (`graph/vamana.rs`). **Delete** is lazy: searches still pass through the slot, but do not return
 //! its vector. A merge frees the memory of deleted vectors, with the whole graph.
 //!
@@ -639,9 +639,8 @@ impl FreshGraph {
         own.replace(at, chosen, &own.nodes[at].lock.lock());
         let mut linked = false;
         for (place, &neighbour) in chosen[..asked].iter().enumerate() {
-            // Neighbours come nearest first. If no nearer neighbour has linked back, the farthest
-            // one must, since searches are the least likely to need the link that its list then
-            // drops.
+            // The farthest neighbour comes last. If no nearer neighbour has linked back, the
+            // farthest must: its list then drops a far link, which searches rarely need.
             let must = !linked && place + 1 == asked;
             linked |= self.link_back(view, space, neighbour, slot, must, search, pruner);
         }

@@ -44,7 +44,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     for entry in entries {
         names.push(entry.map_err(failed)?.file_name());
     }
-    // The names of its other files are checked when these files are removed.
+    // The names of other files of an unfinished snapshot are checked when they are removed.
     let unfinished = names.iter().any(|name| name == UNFINISHED);
     match names.iter().find(|&name| name != LOCK_FILE) {
         Some(name) if !unfinished => Err(taken(path, name)),
@@ -52,7 +52,8 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Fails if a directory is inside the index, with which it would be replaced, moved or removed.
+/// Fails if a directory is inside the index, since the copy would be moved or removed with the
+/// index.
 pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
     let (Ok(index), Ok(whole)) = (index.canonicalize(), std::path::absolute(path)) else {
         return Ok(());
@@ -91,7 +92,7 @@ pub(super) struct Unfinished<'a> {
     written: Vec<String>,
     bytes: u64,
     shared: u64,
-    /// The files are an index, or may be one.
+    /// Whether the drop keeps the files, which are or may be an index.
     stays: bool,
 }
 
@@ -186,7 +187,7 @@ impl<'a> Unfinished<'a> {
         let mut file = self.create(&log.name)?;
         file.write_at(0, &log.front)?;
         let first = log.front.len() as u64;
-        // A writer may have cut off a failed write, of unacknowledged records, since then.
+        // Since then, a writer may have cut off a failed write. No record of it was acknowledged.
         let end = log.length.min(log.reader.size()?).max(first);
         copy(&*log.reader, &mut *file, (first, end), progress)?;
         Ok(file.sync()?)

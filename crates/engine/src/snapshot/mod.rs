@@ -29,8 +29,9 @@
 //! ([`Error::Restless`]).
 //!
 //! **No hard links.** A file with a second name is copied before pages are written to it
-//! (`tier/src/own.rs`), so a hard link would only postpone the copy. It would also share damage. If
-//! the file system can share blocks until a write (a reflink: btrfs, XFS), the copy shares them.
+//! (`tier/src/own.rs`), so a hard link would only postpone the copy. A hard link would also share
+//! damage. If the file system can share blocks until a write (a reflink: btrfs, XFS), the copy
+//! shares blocks.
 //!
 //! **Places.** The snapshot copies the index folder, which is complete even if searches read copies
 //! ([`Places`](crate::Places)). The copy has the [checkpoint id](stratann_layout::Manifest::state)
@@ -111,8 +112,8 @@ impl LiveIndex {
     /// wait.
     ///
     /// # Errors
-    /// Fails as [`snapshot`](crate::snapshot) does, if the log cannot be made durable, or if the
-    /// index is no longer at its path.
+    /// Fails as [`snapshot`](crate::snapshot) does. It also fails if the log cannot be made
+    /// durable, or if the index is no longer at its path.
     pub fn snapshot(
         &self,
         dest: impl AsRef<Path>,
@@ -140,8 +141,8 @@ fn into_folder(
         let taken = fill(&directory);
         let empty = directory.list().is_ok_and(|names| names.is_empty());
         if taken.is_err() && empty {
-            // If the lock file is removed before the unlock, a process that has opened it to lock
-            // it finds that it is no longer the lock of the directory.
+            // Another process may have opened the lock file to lock it. After the removal, that
+            // process finds that the file is no longer the lock of the directory.
             let _ = directory.remove(LOCK_FILE);
         }
         drop(lock);

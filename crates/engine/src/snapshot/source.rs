@@ -36,7 +36,8 @@ pub(super) struct LogPart {
 }
 
 impl<'a> Source<'a> {
-    /// Opens all files that the MANIFEST names. `None` if another MANIFEST replaces it meanwhile.
+    /// Opens all files that the MANIFEST names. `None` if another MANIFEST replaces this one
+    /// meanwhile.
     pub(super) fn open(volume: &'a dyn Volume) -> Result<Option<Self>, Error> {
         let manifest = stored::manifest(volume)?;
         let encoded = volume.read(MANIFEST)?;
@@ -134,7 +135,8 @@ impl<'a> Source<'a> {
         let place = stored::name_of(self.volume, &name);
         let reader = self.volume.open_reader(&name)?;
         let mut tries = 1;
-        // The marks are read before the length, so that the file is as long as they declare.
+        // The marks are read first, so that the length includes all bytes that they declare
+        // durable.
         let front = loop {
             let mut front = vec![0; reader.size()?.min(FIRST_RECORD) as usize];
             reader.read_at(0, &mut front)?;

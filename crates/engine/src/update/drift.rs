@@ -171,9 +171,9 @@ impl Index {
     /// build or merge. With a given codebook, no sample is examined, since a merge would not train
     /// another one.
     ///
-    /// A sample takes up to 2 MiB, or 1 KiB for each dimension, from the budget for queries in
-    /// flight. If this is too much, the sample has 128 vectors, or none is taken. Later searches
-    /// use the result.
+    /// A sample takes memory from the budget for queries in flight: up to 2 MiB, or 1 KiB for each
+    /// dimension if this is more. If memory is short, the sample has 128 vectors, or none is taken.
+    /// Later searches use the result.
     ///
     /// # Errors
     /// A read fails, or a page is damaged.

@@ -1,15 +1,15 @@
 //! Decides when a merge is due, by the rules of OdinANN §3.4.2 and further rules. Each quantity has
 //! a limit:
 //!
-//! - *Deleted*: the share of the vectors on storage that were deleted or replaced. The limit is 10
-//!   %, or 20 % if fewer than [`MergeWhen::least`] vectors were deleted.
+//! - *Deleted*: the share of the vectors on storage that were deleted or replaced. Limit: 10 %, or
+//!   20 % if fewer than [`MergeWhen::least`] vectors were deleted.
 //! - *Reads*: the mean reads of a query, for each list size. The limit is 1.1 times the reads with
 //!   nothing deleted, or at the smallest measured share of deleted vectors.
 //! - *Logged*: the vectors that wait in memory, with rows of attributes as vectors of the same
 //!   size. The limit is 6 % of the vectors on storage (FreshDiskANN's share, according to OdinANN
 //!   §4.1). The rule does not apply if rebalances move waiting vectors.
 //! - *Grown*: the number of vectors, if the last build or merge had few vectors. The limit is 4
-//!   times the number then.
+//!   times the number of vectors of that build or merge.
 //! - *Drifted*: the number of vectors unlike those that the codes were trained on. The limit is 1 %
 //!   of all vectors.
 //! - *Garbage*: the dead bytes in the files of clusters, or the pages that a graph has more than
@@ -17,14 +17,15 @@
 //! - *Scattered*: the reads of a probe of one cluster in a grouped index. The limit is 1.3 times
 //!   the reads after the build.
 //!
-//! In clusters, *Garbage* matters for replicated vectors, and *Scattered* for groups, which updates
-//! dissolve until each member needs its own read.
+//! In clusters, *Garbage* matters for replicated vectors. *Scattered* matters for groups, which
+//! updates dissolve until each member needs its own read.
 //!
 //! In a small graph, a few hundred inserts rewrite all pages, and leave two to four times the pages
-//! of a build. So it is merged after 32 inserts at 1,000 vectors, 90 at 3,000, and 1,000 at 10,000.
-//! At 2.2 times the pages of a build, a close merges it after a single insert. Larger graphs have
-//! checkpoints more often ([`checkpoint`](super::direct)), and reuse their free pages. Such a graph
-//! is merged at 2.2 times the pages of a build, after a tenth of its vectors was inserted.
+//! of a build. So a small graph of 1,000 vectors is merged after 32 inserts, of 3,000 vectors after
+//! 90, and of 10,000 vectors after 1,000. A close merges a small graph with 2.2 times the pages of
+//! a build even after a single insert. Larger graphs have checkpoints more often
+//! ([`checkpoint`](super::direct)), and reuse their free pages. A larger graph is merged at 2.2
+//! times the pages of a build, after a tenth of its vectors was inserted.
 //!
 //! *Grown* is for an index that is built of a handful of vectors and gets many more by direct
 //! inserts, until its codes do not distinguish vectors. All such merges together cost a third more
@@ -119,8 +120,7 @@ const FOLLOW: f64 = 0.3;
 const FEW: u64 = 64;
 /// A graph is small if it has fewer vectors than `SMALL` times `least`.
 const SMALL: u64 = 10;
-/// For *Garbage*, at least one in `CAME` vectors of a large graph was inserted since the last
-/// merge.
+/// *Garbage* applies to a large graph if one in `CAME` vectors was inserted since the last merge.
 const CAME: u64 = 10;
 /// The minimum number of inserted vectors for *Garbage* in the smallest graph.
 const LEAST_CAME: u64 = 32;
@@ -173,7 +173,8 @@ impl Reads {
         };
     }
 
-    /// The reads as a multiple of those with nothing deleted: the maximum over the list sizes.
+    /// The present reads divided by the reads with nothing deleted: the maximum over the list
+    /// sizes.
     fn growth(&self) -> f64 {
         let means = self.0.lock();
         let known = means.values().filter(|mean| mean.first > 0.0);

@@ -240,7 +240,6 @@ pub struct LiveIndex {
     /// The number of vectors after all acknowledged changes. While a vector is moved, a sum over
     /// storage and memory would count it twice.
     live: AtomicUsize,
-    /// The ids that calls are changing.
     reserved: Reserved,
     /// The inserts that can be resumed after an interruption, as in the file `INSERTS`.
     begun: Mutex<Vec<BegunInsert>>,
@@ -251,8 +250,8 @@ pub struct LiveIndex {
     before: Mutex<Before>,
     reads: Arc<Reads>,
     scattered: Scattered,
-    /// An interrupt stopped the opening while it inserted logged vectors into the graph. Then the
-    /// close does not insert them either.
+    /// An interrupt ended the opening before all logged vectors were inserted into the graph. Then
+    /// the close does not insert them either.
     hurries: AtomicBool,
     /// The number of running calls that let rows wait and then merge them.
     filling: AtomicUsize,
@@ -261,8 +260,8 @@ pub struct LiveIndex {
     checkpointed: AtomicU64,
     /// Bytes of memory that the changes since the last checkpoint take when the index is reopened.
     charged: AtomicU64,
-    /// After a failed rebalance, the number of waiting vectors at which the index tries again, else
-    /// 0.
+    /// After a failed rebalance, the number of waiting vectors at which the index tries again.
+    /// Otherwise 0.
     rebalance_after: AtomicU64,
     merges: AtomicU64,
     pub(super) replaced: Arc<AtomicU64>,
@@ -342,8 +341,8 @@ impl LiveIndex {
     /// Opens the index in a directory for changes, and locks the directory.
     ///
     /// # Errors
-    /// Fails as [`Index::open`] does, if another process has the index open for changes, or if the
-    /// log is damaged.
+    /// Fails as [`Index::open`] does. It also fails if another process has the index open for
+    /// changes, or if the log is damaged.
     pub fn open(
         path: impl AsRef<Path>,
         open: &OpenOptions,
@@ -399,7 +398,7 @@ impl LiveIndex {
     }
 
     /// Opens for changes an index that is already open for reading. Without a memory budget, both
-    /// share their tables. Under a budget, the opened index replaces `index`.
+    /// indexes share their tables. Under a budget, the opened index replaces `index`.
     ///
     /// An index of a [`Catalog`](crate::Catalog) leases a part of the catalog's budget: enough for
     /// a few changes, and half of the remaining memory, up to the most that an index of this size
@@ -411,20 +410,20 @@ impl LiveIndex {
     /// beyond the budget.
     ///
     /// # Errors
-    /// Fails as [`LiveIndex::open`] does, and with [`Error::Memory`] if the catalog's budget is too
-    /// small for this index alone. [`Error::Crowded`] means that indexes of other callers take the
-    /// rest.
+    /// Fails as [`LiveIndex::open`] does. The error is [`Error::Memory`] if the catalog's budget is
+    /// too small for this index alone, and [`Error::Crowded`] if callers hold too many other
+    /// indexes.
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         Self::over_observed(index, options, &Silent)
     }
 
-    /// Opens an index like [`over`](LiveIndex::over). `progress` can interrupt the wait for memory,
-    /// and the inserts of logged vectors into the graph. After an interrupt of these inserts, the
-    /// call succeeds, and the remaining vectors wait in memory.
+    /// Opens an index like [`over`](LiveIndex::over). `progress` can interrupt the wait for memory.
+    /// If it interrupts the inserts of logged vectors into the graph, the call succeeds, and the
+    /// remaining vectors wait in memory.
     ///
     /// # Errors
-    /// Fails as [`over`](LiveIndex::over) does, and with [`Error::Interrupted`] if `progress`
-    /// interrupted the wait for memory.
+    /// Fails as [`over`](LiveIndex::over) does. If `progress` interrupted the wait for memory, the
+    /// error is [`Error::Interrupted`].
     pub fn over_observed(
         index: &Arc<Index>,
         options: &WriteOptions,
@@ -581,7 +580,8 @@ impl LiveIndex {
     /// index again.
     ///
     /// # Errors
-    /// The directory cannot be read, or this process is a fork of the one that opened the index.
+    /// The directory cannot be read, or this process is a fork of the process that opened the
+    /// index.
     pub fn is_current(&self) -> Result<bool, Error> {
         let checked = self.volume.check_held();
         match checked.and_then(|()| self.volume.check_path(&self.path)) {
@@ -735,7 +735,7 @@ impl LiveIndex {
         self.volume.check_held()?;
         self.volume.check_path(&self.path)?;
         let directory = Directory::open(&self.path)?;
-        // The path may have got another directory between the first check and `open`.
+        // Since the first check, the path may have been given to another directory.
         self.volume.check_path(&self.path)?;
         Ok(directory)
     }
@@ -772,8 +772,8 @@ impl LiveIndex {
     }
 
     pub(crate) fn snapshots(&self) -> (Option<Snapshot>, Snapshot) {
-        // The order matters: a merge writes the replaced state into `before` first. So `before`
-        // belongs to `now`, or is older.
+        // A merge first puts the replaced state into `before`. So if `now` is the result of a
+        // merge, `before` has the state before that merge.
         let now = self.at_present();
         let before = match &*self.before.lock() {
             Before::Kept(state) => Some(Snapshot::of(state)),

@@ -8,13 +8,13 @@
 //!            new vectors: a search finds the list of each vector; all lists are pruned and written
 //! ```
 //!
-//! Only new vectors need searches, since the lists of old vectors are kept, unless more vectors are
-//! new than old, or a memory cap requires a build in parts.
+//! The lists of old vectors are kept, so only new vectors need searches. All lists are built if
+//! more vectors are new than old, or if a memory cap requires a build in parts.
 //!
 //! A merge keeps the options of the build and the codebook, so that equal vectors keep equal codes.
-//! If the rows have [outgrown](super::outgrown) the codebook, the merge trains a new one, and
-//! rebuilds the graph if the old one was useless. A codebook that was given to the build is always
-//! kept.
+//! If the rows have [outgrown](super::outgrown) the codebook, the merge trains a new codebook, and
+//! rebuilds the graph if the old codebook was useless. A codebook that was given to the build is
+//! always kept.
 //!
 //! If vectors are stored apart from lists and in input order, segments with little garbage stay
 //! unchanged ([`garbage`](super::garbage)).
@@ -42,7 +42,7 @@ use crate::overlay::fresh::FreshGraph;
 use crate::progress::{Progress, Silent};
 
 pub(super) struct Inputs<'a> {
-    /// The ids of dead records, each with a bound: its records on lower nodes are dead.
+    /// The ids of dead records, each with a bound: records of the id on lower nodes are dead.
     pub(super) removed: &'a HashMap<u64, u32>,
     /// The read timestamp at which vectors of `fresh` are merged.
     pub(super) epoch: u64,

@@ -30,10 +30,11 @@ const FEW: usize = 4_096;
 const ITERATIONS: usize = 6;
 const PIECE: usize = 256;
 
-/// Below this share of the present error, a merge trains a new codebook.
+/// If the error of the trial codebook is below this share of the present error, a merge trains a
+/// new codebook.
 const WORTH: f64 = 0.95;
-/// Below this share of the present error, the merge also rebuilds the graph: searches of direct
-/// inserts used the inaccurate codes, so their lists are useless.
+/// If the error of the trial codebook is below this share of the present error, the merge also
+/// rebuilds the graph. Direct inserts searched by the inaccurate codes, so their lists are useless.
 const BLIND: f64 = 0.7;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

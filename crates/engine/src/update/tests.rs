@@ -494,7 +494,7 @@ fn the_script_keeps_segments_with_garbage_and_numbers_that_are_not_theirs() {
             found.push((manifest.segments.len(), kept));
         }
     }
-    // The first merge rewrites a segment of which two of eight vectors were deleted.
+    // The first merge rewrites a segment with two deletes among eight vectors.
     let first = vec![(8, 0), (16, 0), (24, 0)];
     let second = vec![(8, 1), (16, 0), (24, 0), (24, 0), (32, 1)];
     assert_eq!(found, [(6, first), (6, second)]);

@@ -114,8 +114,9 @@ pub(super) fn create_in_room(
     created
 }
 
-/// A log that begins with records copied from an earlier log. It gets its final name only when they
-/// are durable, since a reader then ignores them in the earlier log.
+/// A log that begins with records copied from an earlier log. When it has its final name, a reader
+/// ignores these records in the earlier log. So it gets this name only when the records are
+/// durable.
 pub(super) struct Unfinished<'a> {
     pub(super) volume: &'a dyn Volume,
     name: String,
@@ -206,8 +207,8 @@ pub(super) fn copy(
     }
 }
 
-/// Opens a log to continue it after its last record, at `end`, up to which its mark says that it is
-/// durable. Writes nothing.
+/// Opens a log to continue it after its last record, at `end`. The mark of the log shows that all
+/// of it is durable.
 pub(super) fn go_on(volume: &dyn Volume, end: RecordPlace) -> Result<LogFile, TierError> {
     let name = log_name(end.log);
     let mut slot = 0;

@@ -334,8 +334,7 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
     let name = log_name(number);
     let file = name_of(volume, &name);
     let mut tries = 1;
-    // The marks are read before the length, so that it includes all bytes that they declare
-    // durable.
+    // The marks are read first, so that the length includes all bytes that they declare durable.
     let (front, header) = loop {
         let len = volume.len(&name)?;
         let mut front = vec![0; len.min(FIRST_RECORD) as usize];
@@ -397,8 +396,8 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
 /// Whether a crash during the creation may have caused an unreadable header. Then the file has no
 /// records.
 fn may_be_torn(front: &[u8], len: u64) -> bool {
-    // A log with marks has a longer start. The version tells, and is in the first 16 bytes, which
-    // reach the disk together or not at all.
+    // A log with marks has a longer start. The version shows whether a log has marks. It is in the
+    // first 16 bytes, which reach the disk together or not at all.
     let first = front.get(..16).unwrap_or_default();
     let is_marked = (2..=FORMAT_VERSION).any(|version| first.ends_with(&version.to_le_bytes()));
     len <= BLOCK as u64 || len <= FIRST_RECORD && (is_marked || first.iter().all(|&byte| byte == 0))
@@ -406,8 +405,8 @@ fn may_be_torn(front: &[u8], len: u64) -> bool {
 
 impl Reading {
     /// If records are missing after `known`, the sequence number up to which records existed, and
-    /// the evidence. `known` is the larger end of this log's and the checkpoint's records. `next`
-    /// continues this log with record `limit`.
+    /// the evidence. `known` is the end of the records of this log or of the checkpoint, whichever
+    /// is larger. `next` continues this log with record `limit`.
     fn missing_behind(
         &self,
         next: Option<&Reading>,

@@ -2,7 +2,7 @@
 //!
 //! Each record has the number of its log, its offset and its sequence number, so it is recognised
 //! without the bytes before it. A log without a header is searched from its first byte on. A record
-//! is superseded unless its sequence number is below the first one of each later log.
+//! is superseded unless its sequence number is below the first sequence number of each later log.
 
 use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{BLOCK, LogHeader, LogRecord, LogShape, RecordPlace};
@@ -81,9 +81,9 @@ pub(crate) fn salvage(
 
 struct Source {
     reading: Reading,
-    /// The header has the number of the first record.
+    /// Whether the header has the number of the first record.
     exact: bool,
-    /// Records of another index, or of a log that was never finished, are not read.
+    /// Whether the records are read. The log may belong to another index, or was never finished.
     read: bool,
     fault: Option<String>,
     /// The name of the log that is missing before this log, and a message about it.

@@ -15,8 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::FreshGraph;
 
-/// The number of slots of a segment: few segments, but a first segment that is small in any memory
-/// budget.
+/// The number of slots of a segment. The first segment is small in any memory budget.
 pub(super) const SEGMENT: usize = 1 << SEGMENT_BITS;
 pub(super) const SEGMENT_BITS: u32 = 7;
 

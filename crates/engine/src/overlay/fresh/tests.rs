@@ -188,7 +188,7 @@ fn finds_the_nearest_of_photo_sift_by_four_threads_that_also_replace() {
     fill(&graph, &rows, 0..all, 4);
     assert_eq!((graph.len(), graph.slots()), (all, all));
     check_of_threads("four threads", &graph, &queries);
-    // The other vector of an id is that of the row whose number is larger by `other`.
+    // An id gets the vector of the row whose number is larger by `other`.
     let (replaced, other) = (all / 10 * 3, all / 20 * 7);
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -230,7 +230,7 @@ fn finds_the_nearest_by_cosine_and_by_product() {
             let normal = (0..12).map(|_| unit()).sum::<f32>() - 6.0;
             (0.5 * normal).exp()
         }),
-        // A few rows are results of nearly every query, which lists hardly allow.
+        // A few rows are results of nearly every query, but lists hardly have space for them.
         ("with outliers", 0.94, |row| {
             if row % 400 == 399 { 10.0 } else { 1.0 }
         }),

@@ -152,8 +152,8 @@ pub(super) fn link<N: Composable>(
     for &page in &touched {
         let at_once = direct.choices.write_home && page == home;
         if at_once || placement.pending.weight(page) >= threshold {
-            // After an error, its changes continue to wait. If the page is damaged, searches report
-            // it.
+            // After an error, the changes of the page continue to wait. If the page is damaged,
+            // searches report the damage.
             if let Err(error) = write_page(inserter, work, page) {
                 direct.health.trouble(Concern::Pages, &error);
             }
@@ -271,8 +271,8 @@ fn rewrite<N: Composable>(
 }
 
 /// The page that will share the `bytes` bytes of records of `page`, with its pending changes.
-/// Candidates are the pages in memory to which most links lead. Without enough space on any, the
-/// first is chosen, so that two full pages become three and not four.
+/// Candidates are the pages in memory to which most links lead. If no candidate has enough space,
+/// the first is chosen, so that two full pages become three and not four.
 fn beside<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,

@@ -1,7 +1,7 @@
 //! The strategies of direct inserts that a layout supports.
 //!
-//! [`NodePages::Changes`] selects them by type, so the code of inserts is compiled once for each
-//! layout.
+//! The type [`NodePages::Changes`] of a layout selects its strategies, so the code of inserts is
+//! compiled once for each layout.
 
 use stratann_layout::{FileEntry, FileKind};
 

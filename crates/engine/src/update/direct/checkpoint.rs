@@ -69,8 +69,8 @@ impl Direct {
     }
 
     /// Commits a checkpoint of the present graph, without running inserts or deletes. `log_from` is
-    /// the position in the log after its last change. After [`Error::Undurable`], the checkpoint is
-    /// committed but may not be durable. After other errors, the last one usually remains valid.
+    /// the position in the log after the last change of the checkpoint. After [`Error::Undurable`],
+    /// the checkpoint is committed but may not be durable.
     pub(crate) fn checkpoint(&self, log_from: LogFrom, next_id: u64) -> Result<(), Error> {
         if self.failed.load(Ordering::Acquire) {
             return Ok(());

@@ -10,9 +10,9 @@
 //!                  after the commit, each of these pages is composed again and written in place
 //! ```
 //!
-//! If records move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table has
-//! 4 bytes for each node. AiSAQ (§3.1) has no data in memory that grows with the index. So here the
-//! page of a node follows from its number.
+//! If records move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table in
+//! memory has 4 bytes for each node. In AiSAQ (§3.1), no data in memory grows with the index. So in
+//! this strategy, the page of a node follows from its number.
 //!
 //! A crash during a write in place would damage the checkpoint. So a page is first written into a
 //! journal ([`stratann_layout::journal`]). Pending changes take less memory than composed pages, so
@@ -44,7 +44,7 @@ use crate::update::health::Concern;
 
 /// A checkpoint is due when the changed pages have at least this number of bytes.
 const JOURNAL: usize = 2 << 20;
-/// The number of threads that compose and write pages, and the pages that each has in memory.
+/// The number of threads that compose and write pages, and the pages that a thread has in memory.
 pub(super) const JOURNAL_THREADS: usize = 4;
 const PAGES_AT_ONCE: usize = 8;
 /// The maximum wait of a write in place for searches that began before it. After their end, the
@@ -81,7 +81,7 @@ impl Journal {
         }
     }
 
-    /// Whether the journal of the last checkpoint has pages, which each open keeps in memory.
+    /// Whether the journal of the last checkpoint has pages. Each open keeps these pages in memory.
     pub(super) fn is_named(&self) -> bool {
         self.named.load(Ordering::Relaxed) > 0
     }
@@ -116,7 +116,7 @@ impl Direct {
         Ok((entry, numbers))
     }
 
-    /// Writes pages in place, which the journal of a committed checkpoint has.
+    /// Writes pages in place. The journal of a committed checkpoint has these pages.
     pub(super) fn journaled(&self, numbers: Vec<u32>) {
         self.journal.named.store(numbers.len(), Ordering::Relaxed);
         self.journal.changed.lock().clear();
@@ -203,8 +203,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Drops each written page from memory if all searches that began before its write have ended.
-    /// Waits for them, at most until `until`.
+    /// Drops pages that were written in place from memory, if all searches that began before the
+    /// write have ended. With `until`, the call waits for these searches, at most until that time.
     fn wake(&self, placement: &Placement, until: Option<Instant>) {
         loop {
             let oldest = placement.pins.oldest();
@@ -263,7 +263,7 @@ impl<N: Rewritable> InPlace<N> {
         new_node: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
         let file = &direct.index.graph().file;
-        // By the number of nodes, the page of the next node has a free slot, or is damaged.
+        // Unless the page of the next node is damaged, it has a free slot.
         let too_many = || Error::Damaged {
             file: file.clone(),
             what: format!("page {page} has more records than nodes of the index"),

@@ -117,8 +117,8 @@ pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     }
 }
 
-/// The memory that a budget leaves for inserts, if records move. Half of it is for the pages of
-/// their searches, and half for dirty pages and changes that wait.
+/// The memory that a budget leaves for inserts, if records move. Half of it is for pages that
+/// inserts keep during searches, and half for dirty pages and waiting changes.
 struct Room {
     threads: usize,
     in_flight: usize,
@@ -245,7 +245,6 @@ fn is_linked(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, E
 /// Replaces each file to which direct inserts write by a copy, if the file has other names (hard
 /// links). Searches read the copies after [`Direct::open`]. No thread may write to the files
 /// meanwhile.
-/// is unchanged.
 pub(crate) fn own_files(
     home: &dyn Volume,
     index: &Index,
@@ -453,9 +452,9 @@ impl Direct {
             .expect("an index that takes direct inserts has a placement")
     }
 
-    /// Gives a new node its number, code, row and, apart from its list, vector. `place` chooses its
-    /// page, and on its error the node has no number. `None` if memory is short.
-    /// `place` fails. In that case, the node has no number.
+    /// Gives a new node its number, its code, its row, and its vector if vectors are stored apart
+    /// from lists. `place` chooses the page. If `place` fails, the node has no number. `None` if
+    /// memory is short.
     fn number<T>(
         &self,
         new_node: &NewNode<'_>,
@@ -574,7 +573,8 @@ impl Direct {
         left
     }
 
-    /// Concurrent inserts on each thread. Pages in place allow only 1, to save memory.
+    /// The number of concurrent inserts on each thread: 1 if pages are rewritten in place, to save
+    /// memory.
     fn in_flight(&self) -> usize {
         match self.in_place {
             true => 1,

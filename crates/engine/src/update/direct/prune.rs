@@ -5,15 +5,15 @@
 //! another node is nearer to the owner, and also nearer to the shielded node than the owner is, by
 //! the margin `alpha` (in the paper: a violated triangle inequality).
 //!
-//! 1. If the comparison with the new node shows shielded nodes, the farthest of them leaves. It may
-//!    be the new node itself.
+//! 1. If the comparison with the new node shows shielded nodes, the farthest of them leaves. If
+//!    this is the new node, it does not join.
 //! 2. Otherwise the old nodes are compared with each other, the farthest first, and the first
 //!    shielded one leaves.
 //! 3. If no node is shielded, the farthest node leaves.
 //!
-//! Distances are computed from codes, as in the paper (§4.2.1), but from the owner's vector itself.
-//! Inner products become distances as in the build ([`Space`]), with the maximum length of the
-//! compared vectors as the bound.
+//! Distances are computed from codes, as in the paper (§4.2.1). But the owner's vector is known, so
+//! its distances are measured from the vector itself. Inner products become distances as in the
+//! build ([`Space`]), with the maximum length of the compared vectors as the bound.
 
 use stratann_vector::{DistanceTable, Element, Metric, Reduction};
 

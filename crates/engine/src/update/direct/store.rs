@@ -27,8 +27,8 @@ pub(super) enum Use {
     /// For changed and new records (OdinANN §3.2.2, rule 1). Its records have moved away one by
     /// one.
     Empty,
-    /// For the records of another page that move together (rule 2), as its own records did. So such
-    /// moves use no empty pages.
+    /// For records of another page that move together (rule 2). The records of this page have moved
+    /// in the same way, so such moves use no empty pages.
     Spare,
 }
 
@@ -194,8 +194,8 @@ impl PageStore {
         self.state.lock().empty.push(page);
     }
 
-    /// Makes a composed page visible to searches. It counts as in use until
-    /// [`release`](PageStore::release): otherwise it would be freed if its first nodes moved away
+    /// Makes a composed page visible to searches. The page counts as in use until
+    /// [`release`](PageStore::release). Otherwise it would be freed if its first nodes moved away
     /// before its last nodes were recorded.
     pub(super) fn publish(&self, placement: &Placement, page: u32, bytes: PageBytes, used: usize) {
         {

@@ -54,7 +54,7 @@ impl Places {
 /// times as much memory.
 const READ_AT_ONCE: usize = 1 << 20;
 
-/// Reads `count` rows of a call from row `first` on, or fewer if rows are long, or none.
+/// Reads `count` rows of a call from row `first` on, or fewer if rows are long.
 pub(super) fn read_rows(
     attributes: Option<&dyn RowSource>,
     first: usize,
@@ -141,8 +141,7 @@ impl LiveIndex {
         let state = self.state();
         let inserted = state.overlay.inserted.read().clone();
         let overlay = Overlay {
-            // Only the set of inserted ids can not be read at an earlier timestamp, so it is
-            // copied.
+            // The set of inserted ids has no read timestamp, so it is copied.
             inserted: Arc::new(RwLock::new(inserted)),
             ..state.overlay.clone()
         };
@@ -255,8 +254,8 @@ impl LiveIndex {
     /// interrupt the call between two batches.
     ///
     /// # Errors
-    /// Fails as `delete_matching` does, and with [`Error::Interrupted`], or
-    /// [`Error::PartlyDeleted`] after the first deletion.
+    /// Fails as `delete_matching` does. If `progress` interrupts, the error is
+    /// [`Error::Interrupted`] before the first deletion, and [`Error::PartlyDeleted`] after it.
     pub fn delete_matching_observed(
         &self,
         filter: &Filter,
@@ -529,9 +528,9 @@ impl LiveIndex {
     }
 }
 
-/// Adds to each new row the old attributes and payload that it does not name. Returns the number of
-/// completed rows, at least 1: about [`READ_AT_ONCE`] bytes, up to the first row that would be too
-/// long.
+/// Adds to each new row the old attributes and payload that it does not name. Stops at about
+/// [`READ_AT_ONCE`] bytes, or before a row that would be too long. Returns the number of completed
+/// rows, at least 1.
 fn complete(
     state: &State,
     ids: &[u64],

@@ -1,5 +1,5 @@
-//! Bulk inserts into an index with direct inserts. Each direct insert makes a search of its own, a
-//! work that a build shares between vectors.
+//! Bulk inserts into an index with direct inserts. Each direct insert makes its own search. A build
+//! shares this work between vectors.
 //!
 //! ```text
 //!   new rows: 1,000 or more, and an eighth of the index    the rows wait in the log and in memory

@@ -62,8 +62,8 @@ impl LiveIndex {
     /// `progress` gets a warning.
     ///
     /// # Errors
-    /// Fails as [`insert`](LiveIndex::insert) does, if the numbers of rows and vectors differ, if a
-    /// row cannot be read, or if a value has another type than its column.
+    /// Fails as [`insert`](LiveIndex::insert) does. It also fails if the numbers of rows and
+    /// vectors differ, if a row cannot be read, or if a value has another type than its column.
     pub fn insert_rows(
         &self,
         vectors: &dyn VectorSource,
@@ -148,7 +148,8 @@ impl LiveIndex {
         Ok(ids)
     }
 
-    /// Inserts vectors, or replaces those whose ids are in the index, and removes their attributes.
+    /// Inserts vectors. If an id is in the index, the new vector replaces the old vector and its
+    /// attributes.
     ///
     /// # Errors
     /// Fails as [`insert`](LiveIndex::insert) does, but not for an id that is in the index.
@@ -210,7 +211,8 @@ impl LiveIndex {
     /// calls.
     ///
     /// # Errors
-    /// Fails as `delete` does, and with [`Error::Interrupted`] before any deletion.
+    /// Fails as `delete` does. If `progress` interrupts, the error is [`Error::Interrupted`], and
+    /// no vector was deleted.
     pub fn delete_observed(&self, ids: &[u64], progress: &dyn Progress) -> Result<(), Error> {
         check_ids(ids, ids.len())?;
         let _reservation = self.reserved.all(ids, progress)?;

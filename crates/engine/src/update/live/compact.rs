@@ -40,7 +40,7 @@ struct Frozen<'a> {
     state: Arc<State>,
     /// The position in the log where the changes begin that are not merged.
     log_from: LogPosition,
-    /// The ids of dead records, each with a bound: its records on lower nodes are dead.
+    /// The ids of dead records, each with a bound: records of the id on lower nodes are dead.
     removed: HashMap<u64, u32>,
     /// The read timestamp at which vectors of the frozen graph are merged.
     epoch: u64,

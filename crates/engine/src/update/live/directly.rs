@@ -1,9 +1,9 @@
 //! Inserts vectors into the graph on storage, moves waiting vectors there, and makes checkpoints
 //! without a merge.
 //!
-//! While a file for direct inserts has other names (hard links), changes are only logged, and
-//! vectors wait in memory. The first insert that must write to the file copies it, and searches
-//! read the copy. A merge writes new files instead.
+//! While a file to which direct inserts write has other names (hard links), deletes and rows are
+//! only logged, and logged vectors wait in memory. The first insert that must write to the file
+//! copies it, and searches read the copy. A merge writes new files instead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -98,8 +98,8 @@ impl LiveIndex {
         state.direct.is_none() && state.since.is_none() && self.goes_directly(state)
     }
 
-    /// Calls [`own_files`](Self::own_files) for a checkpoint of waiting rows, which without direct
-    /// inserts would need a merge. The caller's stage of `progress` does not end.
+    /// Calls [`own_files`](Self::own_files) because rows wait for a checkpoint. Without direct
+    /// inserts, a checkpoint would need a merge. The caller's stage of `progress` does not end.
     pub(super) fn own_files_for_rows(&self, progress: &dyn Progress) {
         match self.own_files(&WithinStage(progress)) {
             Ok(()) | Err(Error::Interrupted) => {}
@@ -321,7 +321,7 @@ pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<L
     let left = direct.insert(records);
     let placed = |at: &usize| left.binary_search(at).is_err();
     for at in (0..records.len()).filter(placed) {
-        // A new vector that waits in memory replaces the old vector later.
+        // The new vector is in the graph, so the old vector is deleted from memory.
         let id = records[at].id();
         if replaced.contains(&id) {
             fresh.delete(id);

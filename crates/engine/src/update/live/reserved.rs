@@ -9,8 +9,8 @@
 //! A call reserves all of its ids or none, so no two calls wait for each other. Calls get an id in
 //! the order of their arrival.
 //!
-//! A callback of a change may begin an inner change on the same thread. If it waited, it could wait
-//! for its own thread, so an inner change fails instead.
+//! A callback of a change may begin an inner change on the same thread. If the inner change waited,
+//! it could wait for its own thread. So it fails instead.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -37,7 +37,7 @@ struct State {
     held: HashSet<u64>,
     /// The threads of calls that have ids, or that are asking their `progress`.
     threads: Vec<ThreadId>,
-    /// In the order of arrival.
+    /// The waiting calls, in the order of their arrival.
     waiting: Vec<Waiting>,
     next_ticket: u64,
 }

@@ -429,7 +429,7 @@ impl LiveIndex {
         })
     }
 
-    /// Whether `known` decides the call. Otherwise the call inserts all rows.
+    /// Whether the call must resume `known`, or fails because of it. Otherwise it inserts all rows.
     fn goes_on(
         &self,
         known: &BegunInsert,

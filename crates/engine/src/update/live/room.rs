@@ -24,8 +24,8 @@ fn waiting_rows(state: &State) -> u64 {
     state.index.columns().new_bytes() + state.overlay.charged_rows()
 }
 
-/// Leases memory from the catalog of the index. Without enough memory, returns the present and a
-/// sufficient budget, in bytes.
+/// Leases memory from the catalog of the index. If the catalog has too little memory, returns the
+/// present budget and a sufficient budget, in bytes.
 pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64)> {
     match state.index.lent() {
         Some(lent) => {

@@ -59,7 +59,7 @@ pub(super) struct Size {
 pub(super) struct Stored<'a> {
     stores: &'a ClusterStores,
     reader: ClusterReader<'a>,
-    /// The ids of dead records, each with a bound: its records on lower nodes are dead.
+    /// The ids of dead records, each with a bound: records of the id on lower nodes are dead.
     removed: &'a HashMap<u64, u32>,
     /// The own vectors of some clusters, about [`KEPT`] bytes.
     kept: HashMap<u32, Arc<Rows>>,

@@ -2,21 +2,21 @@
 //! of SPFresh, SOSP 2023).
 //!
 //! - **Insert**: a new vector joins the clusters into which a build would put it.
-//! - **Split**: if the head of a cluster is the nearest head of more than 1.5 times the target of
-//!   vectors, as in a build, balanced 2-means of these vectors gives two heads. Each member goes to
-//!   the nearer head, or if all are equally near, half of them to each. The split is not made if
-//!   one half would be almost empty. If other heads around leave one half almost empty, the large
-//!   half is not split again.
-//! - **Merge**: if new vectors join a cluster with less than an eighth of that limit, it is
-//!   dissolved, and its vectors join the clusters into which a build would put them. Only
-//!   replicated indexes store the own clusters of vectors, which a merge needs.
+//! - **Split**: a cluster is split if its head is the nearest head of too many vectors: more than
+//!   1.5 times the target, as in a build. Balanced 2-means of these vectors gives two heads, and
+//!   each member goes to the nearer head. If all members are equally near to both heads, each
+//!   cluster gets half of them. The split is not made if one half would be almost empty. If one
+//!   half is almost empty because of the other heads around, the large half is not split again.
+//! - **Merge**: a cluster that new vectors join is dissolved if it has fewer vectors than an eighth
+//!   of that limit. Its vectors join the clusters into which a build would put them. A merge needs
+//!   the own clusters of vectors, and only replicated indexes store these.
 //! - **Reassign**: after a split, a vector moves by the conditions that SPFresh shows to be
 //!   necessary. A vector of the split cluster moves to a third cluster if its head is nearer than
 //!   both new heads. A vector of a neighbouring cluster moves to a new head that is nearer than the
 //!   old head and all other heads.
-//! - **Trim**: a cluster that is split, or has more members than a build leaves, loses copies as in
-//!   a build: those beyond the maximum number, and those that would begin another block. The first
-//!   to go are copies for which another head is much nearer.
+//! - **Trim**: if a cluster is split, or has more members than a build leaves, copies are removed
+//!   as in a build: copies beyond the maximum number, and copies that would begin another block.
+//!   The first removed copies are much nearer to another head.
 //!
 //! All of these steps are local: the heads around a split cluster ([`VICINITY`]) are found once for
 //! each split.
@@ -46,7 +46,7 @@ use crate::stores::reading;
 const VICINITY: usize = 128;
 /// The list size of a search for the single nearest head.
 const NEAREST: usize = 16;
-/// Without stored own clusters, the members at which a cluster is examined, in percent of the mean.
+/// The size at which a cluster is examined if own clusters are not stored, in percent of the mean.
 const LOOK_AT: u64 = 150;
 /// A cluster is merged below the limit divided by `SMALL_PART`. A half of a split is almost empty
 /// below this share of the members.
@@ -98,7 +98,7 @@ pub(super) struct Changes<'a> {
     joined: BTreeMap<u32, Vec<Entry>>,
     /// All members of clusters that were split or trimmed, or that have a new number.
     whole: BTreeMap<u32, Vec<Entry>>,
-    /// If vectors are replicated: their new own clusters.
+    /// If vectors are replicated: the new own clusters of vectors.
     owner: HashMap<u32, u32>,
     pub(super) counts: Counts,
     at: HeadsAt,
@@ -256,8 +256,8 @@ impl<'a> Changes<'a> {
             None => self.stored.entries(cluster)?,
         };
         all.extend(self.joined.get(&cluster).into_iter().flatten().cloned());
-        // Of two entries of a vector, one remains. It is own, or has the bytes, if one of the two
-        // does.
+        // If a vector has two entries, one remains. It is own, or has the bytes of the vector, if
+        // one of the two was own or had the bytes.
         all.sort_by_key(|entry| (entry.node, !entry.own, entry.vector.is_empty()));
         all.dedup_by(|again, first| {
             let same = again.node == first.node;
@@ -408,8 +408,8 @@ impl<'a> Changes<'a> {
         {
             let members = members.into_iter().zip(standings).collect();
             let (halves, weights) = self.split(cluster, around, members, heads)?;
-            // If one half has almost no members, the other half may be split again only by the next
-            // rebalance, since the splits might never end.
+            // If one half is almost empty, the other half is not split again in this rebalance,
+            // since the splits might never end.
             let least = weight / SMALL_PART as f32;
             if weights.iter().any(|&half| half < least) {
                 return Ok(Vec::new());
