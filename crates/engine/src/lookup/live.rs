@@ -27,9 +27,9 @@ impl Snapshot {
 }
 
 impl LiveIndex {
-    /// The vectors of ids, in the order of the call, and the ids not in the index, after all
-    /// changes whose calls have returned. If an id changes meanwhile, its vector is from before or
-    /// after the change.
+    /// The vectors of ids, in the order of the call, and the ids that are not in the index. The
+    /// call sees the changes of all calls that have returned. If an id changes meanwhile, its
+    /// vector is from before or after the change.
     ///
     /// # Errors
     /// Fails as [`Index::vectors`](crate::Index::vectors) does.

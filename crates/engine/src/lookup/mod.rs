@@ -293,8 +293,8 @@ impl LookUp<'_> {
 }
 
 impl Index {
-    /// The vectors of ids at the time of the open, in the order of the call, and the ids not in the
-    /// index. If the call has an id twice, the result has it twice.
+    /// The vectors of ids at the time of the open, in the order of the call, and the ids that are
+    /// not in the index. If the call has an id twice, the result has it twice.
     ///
     /// If a file maps ids to nodes, a look-up reads this file once, and then the vector. Otherwise,
     /// and for direct inserts, look-ups read the records. Without a memory budget, four bytes for

@@ -19,9 +19,9 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    /// A hash of the MANIFEST of the present checkpoint, which has a random number. In a MANIFEST
-    /// of an earlier version without this number, the hash also covers device, inode, length and
-    /// change time of the file, so no other machine can compute it.
+    /// A hash of the MANIFEST of the present checkpoint, which has a random number for each
+    /// checkpoint. If a MANIFEST of an earlier version lacks this number, the hash also covers
+    /// device, inode, length and change time of the file, so no other machine can compute it.
     pub(super) fn of(home: &dyn Volume, path: &Path) -> Result<Identity, Error> {
         let bytes = home.read(MANIFEST)?;
         let manifest = Manifest::decode(&bytes, &stored::name_of(home, MANIFEST))?;

@@ -9,10 +9,10 @@
 //!               SNAPSHOT.new ─renamed─> MANIFEST                     destination.rs
 //! ```
 //!
-//! **Which state is copied.** While the MANIFEST is unchanged, no process overwrites bytes that it
-//! needs. So a copy of its files, with a log of any later length, is the index at that later time.
-//! A [`LiveIndex`] chooses a time between calls. If another process changes the index, the copy may
-//! have some rows of a call, as after a crash.
+//! **Which state is copied.** While the MANIFEST is unchanged, no process overwrites bytes that the
+//! MANIFEST needs. So a copy of the files that it names, with a log of any later length, is the
+//! index at that later time. A [`LiveIndex`] chooses a time between calls. If another process
+//! changes the index, the copy may have some rows of a call, as after a crash.
 //!
 //! **Which files may change** during the copy:
 //!
@@ -24,8 +24,8 @@
 //! - All other files are written once, and a later checkpoint removes them. They are copied last,
 //!   and are readable as long as they are open.
 //!
-//! If checkpoints of this process are too frequent, its writer makes none until the pages are
-//! copied. A writer in another process cannot be stopped, so the snapshot may fail
+//! If checkpoints of this process are too frequent, the process makes no checkpoint until the pages
+//! are copied. A writer in another process cannot be stopped, so the snapshot may fail
 //! ([`Error::Restless`]).
 //!
 //! **No hard links.** A file with a second name is copied before pages are written to it

@@ -1,10 +1,11 @@
-//! Decides when a merge is due, by the rules of OdinANN §3.4.2 and further rules. Each quantity has
-//! a limit:
+//! Decides when a merge is due, by the rules of OdinANN §3.4.2 and further rules. A merge is due if
+//! one of these quantities reaches its limit:
 //!
 //! - *Deleted*: the share of the vectors on storage that were deleted or replaced. Limit: 10 %, or
 //!   20 % if fewer than [`MergeWhen::least`] vectors were deleted.
 //! - *Reads*: the mean reads of a query, for each list size. The limit is 1.1 times the reads with
-//!   nothing deleted, or at the smallest measured share of deleted vectors.
+//!   nothing deleted. If these reads are unknown, the reads at the smallest measured share of
+//!   deleted vectors count.
 //! - *Logged*: the vectors that wait in memory, with rows of attributes as vectors of the same
 //!   size. The limit is 6 % of the vectors on storage (FreshDiskANN's share, according to OdinANN
 //!   §4.1). The rule does not apply if rebalances move waiting vectors.

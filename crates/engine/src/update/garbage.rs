@@ -40,9 +40,9 @@ pub(super) enum Fate {
 /// Decides the fate of each segment, for a merge with `new` new vectors. Full segments have
 /// `capacity` records.
 ///
-/// The picked segments have at most as many live vectors as the merge writes anyway, so garbage
-/// collection at most doubles the writes. But at least one segment that is worth it is picked.
-/// Otherwise, garbage might stay forever.
+/// The picked segments have at most as many live vectors as the merge writes from other sources, so
+/// garbage collection at most doubles the writes. But if any segment is worth a rewrite, at least
+/// one is picked. Otherwise, garbage might stay forever.
 pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let last = segments.len().saturating_sub(1);
     let mut fates: Vec<Fate> = (0..)

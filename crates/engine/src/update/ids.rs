@@ -42,7 +42,7 @@ impl StoredIds {
         Ok(table.map(|table| Self::table(table, manifest)))
     }
 
-    /// Reads the ids from the file of ids, or if it is damaged or missing, from the records.
+    /// Reads the ids from the file of ids. If this file is damaged or missing, reads the records.
     pub(crate) fn of_any(index: &Index) -> Result<Self, Error> {
         match Self::of(index) {
             Ok(Some(ids)) => Ok(ids),
@@ -62,12 +62,13 @@ impl StoredIds {
     /// the lock of the index, and no thread writes a checkpoint.
     pub(crate) fn collected(index: &Index) -> Result<Self, Error> {
         let (volume, manifest) = (&**index.volume(), index.manifest());
-        // This checkpoint is never committed, and its drop removes the file of the table, which the
-        // table has opened before.
+        // This checkpoint is never committed, and its drop removes the file of the table. The table
+        // opens the file before the drop.
         let checkpoint = Checkpoint::begin(volume, true)?;
         let mut sorter = IdSorter::new(volume, &checkpoint, LEAST_MEMORY);
-        // If clusters were rewritten, some deleted vectors are in no cluster. Their ids go to the
-        // nodes without a vector. Any assignment is correct, since all of them are dead.
+        // If clusters were rewritten, some deleted vectors are in no cluster. Their ids are
+        // assigned to the nodes without a vector. Any assignment is correct, since all of these
+        // nodes are dead.
         let mut missing = match index.clusters() {
             Some(clusters) if clusters.amended().is_some() => Some(Bits::new(manifest.vectors)),
             _ => None,

@@ -99,7 +99,7 @@ pub struct CompactReport {
     /// Vectors of the last checkpoint that were deleted or replaced.
     pub removed: u64,
     /// Segments whose files the merge left unchanged, with their garbage (DecoupleVS §3.5). 0 if
-    /// the layout or the order does not allow segments.
+    /// vectors are stored beside their lists, or in locality order.
     pub segments_kept: u64,
     /// Segments whose vectors were rewritten: the last segment, and segments with much garbage.
     pub segments_rewritten: u64,
@@ -657,7 +657,7 @@ impl LiveIndex {
         Ok(found?.first().is_some_and(Option::is_some))
     }
 
-    /// Searches a batch of queries. Changes whose calls have returned are visible.
+    /// Searches a batch of queries. The search sees the changes of all calls that have returned.
     ///
     /// # Errors
     /// Fails as [`Index::search`] does.
@@ -716,7 +716,8 @@ impl LiveIndex {
     }
 
     fn at_one_moment(&self) -> (Arc<State>, Moment) {
-        // Both are read under one lock, since a merge may move vectors to a later checkpoint.
+        // The state and the timestamp are read under one lock, since a merge may move vectors to a
+        // later checkpoint.
         let state = self.state.read();
         (state.clone(), state.overlay.now())
     }

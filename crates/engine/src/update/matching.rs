@@ -41,8 +41,8 @@ impl Matches {
         for (slots, (graph, moment)) in fresh.iter_mut().zip(seen.iter().flat_map(Seen::fresh)) {
             *slots = graph.matching(moment, filter)?;
         }
-        // Vectors in memory come first, since other threads may move vectors to storage, but never
-        // back. A search returns a vector once, even if it is found twice.
+        // Vectors in memory are found first, since other threads may move vectors to storage, but
+        // never back. A search returns a vector once, even if it is found twice.
         let look = || columns.matching(filter, index.nodes() as u32);
         let (nodes, looked) = Looked::of(look);
         Ok(Self {
@@ -75,8 +75,8 @@ impl Index {
     /// all matches.
     ///
     /// # Errors
-    /// Fails as [`search`](Index::search) does, and with [`Error::Filter`] if the filter does not
-    /// fit the [columns](Index::schema).
+    /// Fails as [`search`](Index::search) does. If the filter does not fit the
+    /// [columns](Index::schema), the error is [`Error::Filter`].
     ///
     /// ```no_run
     /// use stratann::{Filter, Index, OpenOptions, SearchOptions, VectorFile};
@@ -102,7 +102,8 @@ impl Index {
     /// finished query. `progress` may interrupt the batch.
     ///
     /// # Errors
-    /// Fails as [`search_filtered`](Index::search_filtered) does, and with [`Error::Interrupted`].
+    /// Fails as [`search_filtered`](Index::search_filtered) does. If `progress` interrupts, the
+    /// error is [`Error::Interrupted`].
     pub fn search_filtered_observed(
         &self,
         queries: &dyn VectorSource,
@@ -115,7 +116,7 @@ impl Index {
         Ok(found)
     }
 
-    /// Searches without samples for the recall watch.
+    /// Searches, but the recall watch samples none of the queries.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -146,8 +147,8 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// Searches with a filter like [`Index::search_filtered`]. Changes whose calls have returned
-    /// are visible.
+    /// Searches with a filter like [`Index::search_filtered`]. The search sees the changes of all
+    /// calls that have returned.
     ///
     /// # Errors
     /// Fails as [`Index::search_filtered`] does.
@@ -160,8 +161,8 @@ impl LiveIndex {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// Searches with a filter like [`Index::search_filtered_observed`]. Changes whose calls have
-    /// returned are visible.
+    /// Searches with a filter like [`Index::search_filtered_observed`]. The search sees the changes
+    /// of all calls that have returned.
     ///
     /// # Errors
     /// Fails as [`Index::search_filtered_observed`] does.
@@ -177,7 +178,7 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Searches without samples for the recall watch.
+    /// Searches, but the recall watch samples none of the queries.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,

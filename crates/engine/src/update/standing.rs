@@ -35,14 +35,14 @@ pub(crate) struct Held {
     nodes: u32,
     view: View,
     live: u64,
-    /// The count of replaced checkpoints of the [`LiveIndex`], and its value at the read timestamp.
+    /// The count of replaced checkpoints of the [`LiveIndex`], and the count at the read timestamp.
     replaced: Arc<AtomicU64>,
     before: u64,
 }
 
 impl Held {
-    /// Whether a later checkpoint has replaced this one, which stays in memory and on storage until
-    /// the drop.
+    /// Whether a later checkpoint has replaced this checkpoint. The replaced checkpoint stays in
+    /// memory and on storage until the drop of this value.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Acquire) != self.before
     }
@@ -104,8 +104,8 @@ impl Index {
 }
 
 impl<'a> Standing<'a> {
-    /// The graphs of vectors that are only in memory, the older graph first. During a merge, an id
-    /// may briefly be in both, and counts once.
+    /// The graphs of vectors that are only in memory, the older graph first. If an id is in both
+    /// graphs during a merge, the caller counts it once.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         self.seen.fresh()
     }

@@ -88,7 +88,7 @@ struct Thread {
     caller: Caller,
     before: Versions,
     events: Vec<Event>,
-    /// The number of durable events, which are the first of the thread.
+    /// The number of durable events. They are the first events of the thread.
     durable: usize,
 }
 
@@ -147,7 +147,8 @@ impl Thread {
     }
 }
 
-/// A copy of the disk, with the numbers of events of each thread that must and may be in it.
+/// A copy of the disk. For each thread: the number of events that must be in the copy, and the
+/// number of events that may be in it.
 struct Copied {
     volume: SimVolume,
     parts: Vec<(usize, usize)>,

@@ -65,9 +65,9 @@ pub(super) struct Pruner {
 pub(super) const CHOSEN: u32 = u32::MAX;
 
 impl Pruner {
-    /// Chooses the diverse neighbours first. The nearest others, which connect equal rows, fill the
-    /// list up to a share of the degree. Under the inner product, the largest products fill the
-    /// list up to the degree instead.
+    /// Chooses the diverse neighbours first. Then the nearest other candidates fill the list up to
+    /// a share of the degree, which connects equal rows. Under the inner product, the largest
+    /// products fill the list up to the degree instead.
     pub(super) fn prune(
         &mut self,
         view: &View<'_>,

@@ -7,8 +7,8 @@
 //!   4  the new node joins the present lists of neighbours                     by strategy
 //! ```
 //!
-//! The neighbours are an approximate snapshot: edges that other inserts add between steps 1 and 4
-//! are not considered. Lists come from the pages of the search, so almost no page is read twice.
+//! The neighbours are an approximate snapshot, without edges that other inserts add between steps 1
+//! and 4. Lists come from the pages of the search, so almost no page is read twice.
 //!
 //! If vectors are stored apart from lists, step 2 compares candidates by their codes, since their
 //! vectors would take a hundred reads. In all layouts, codes decide which node leaves a full list.
@@ -30,7 +30,7 @@ pub(super) struct Neighbour {
     pub(super) node: u32,
     /// The distance from the new node, on the scale of distances between codes.
     pub(super) distance: f32,
-    /// No nearer neighbour makes this neighbour redundant.
+    /// Whether no nearer neighbour makes this neighbour redundant.
     pub(super) diverse: bool,
     /// The row of the neighbour's vector in [`Inserter::rows`].
     row: u32,
@@ -44,13 +44,13 @@ pub(super) struct NewNode<'a> {
     pub(super) row: Option<&'a [u8]>,
 }
 
-/// The nearest neighbours that may link to a new node, in addition to the diverse ones.
+/// The number of nearest neighbours that may link to a new node, in addition to diverse neighbours.
 const BACK: usize = 16;
 
 const WALKS: usize = 3;
 
-/// Links a new node and its neighbours by a strategy, and returns its number, or `None` if the
-/// vector must wait in memory. `W` has buffers.
+/// Links a new node and its neighbours by a strategy, and returns the number of the node. `None` if
+/// the vector must wait in memory. `W` has buffers.
 pub(super) type Link<N, W> =
     fn(&mut Inserter<'_, N>, &mut W, &NewNode<'_>) -> Result<Option<u32>, Error>;
 
@@ -206,8 +206,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         quantizer.decode_rows(index.codes(), &self.nodes, &mut self.rows);
     }
 
-    /// Fills `nodes` and `rows` from the pages in memory, with deleted candidates if `with_dead` is
-    /// set.
+    /// Fills `nodes` and `rows` from the pages in memory. Deleted candidates are included only if
+    /// `with_dead` is set.
     fn gather(&mut self, vector: &[u8], with_dead: bool) -> Result<(), Error> {
         if !N::VECTORS {
             self.gather_codes();
@@ -323,12 +323,12 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         Ok(true)
     }
 
-    /// The positions of the neighbours that may link to the new node, the farthest first: the
-    /// diverse ones and the nearest [`BACK`]. The others only fill the new list, since nearer nodes
-    /// lead to them. If all could link back, twice as many lists would change, with equal recall
-    /// and more reads (photo-sift, 80,000 rows and 20,000 inserted rows).
+    /// The positions of the neighbours that may link to the new node, the farthest first: diverse
+    /// neighbours, and the nearest [`BACK`]. Nearer nodes lead to the other neighbours. If all
+    /// neighbours could link back, twice as many lists would change, with equal recall and more
+    /// reads (photo-sift, 80,000 rows and 20,000 inserted rows).
     ///
-    /// If no other neighbour has linked back, the nearest one, which comes last, must.
+    /// The nearest neighbour comes last. If no other neighbour has linked back, it must.
     pub(super) fn asked(&self) -> impl Iterator<Item = usize> + use<N> {
         let asked = |(at, neighbour): &(usize, &Neighbour)| neighbour.diverse || *at < BACK;
         let asked = self.chosen.iter().enumerate().filter(asked);
@@ -371,8 +371,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
-    /// Appends the code of a neighbour to `out`. Equal vectors get equal codes, so it is the stored
-    /// code.
+    /// Appends the code of a neighbour to `out`. The code is computed from the vector, and equals
+    /// the stored code.
     pub(super) fn code_of(&mut self, neighbour: &Neighbour, out: &mut Vec<u8>) {
         self.own(neighbour);
         let codebook = self.direct.index.graph_codebook();
@@ -414,8 +414,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
-    /// The bytes of a page without its pending changes, from the search, from memory, or from
-    /// storage. If pages are rewritten in place, the caller holds the lock of the page.
+    /// The bytes of a page without its pending changes. If pages are rewritten in place, the caller
+    /// holds the lock of the page.
     pub(super) fn page_bytes(&self, page: u32) -> Result<PageBytes, Error> {
         let Walker {
             traversal, reader, ..

@@ -184,8 +184,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Reads the attributes of vectors by id, after all changes whose calls have returned. `None`
-    /// if the id is not in the index.
+    /// Reads the attributes of vectors by id. The result of an id that is not in the index is
+    /// `None`. The call sees the changes of all calls that have returned.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.
@@ -204,7 +204,8 @@ impl LiveIndex {
         filter.check(&self.schema()).map(drop)
     }
 
-    /// Counts the vectors that match a filter at one read timestamp, after running changes.
+    /// Counts the vectors that match a filter at one read timestamp. The call first waits for
+    /// running changes.
     ///
     /// # Errors
     /// The filter does not fit the columns, or the columns cannot be read.
@@ -213,7 +214,8 @@ impl LiveIndex {
     }
 
     /// Returns the first `limit` vectors with ids above `after` that match a filter, with
-    /// attributes, in ascending order of ids. All are read at one timestamp, after running changes.
+    /// attributes, in ascending order of ids. All vectors are read at one timestamp. The call first
+    /// waits for running changes.
     ///
     /// # Errors
     /// Fails as [`count`](LiveIndex::count) does.
@@ -241,7 +243,8 @@ impl LiveIndex {
     }
 
     /// Deletes the vectors that match a filter, in batches, and returns their number. A vector that
-    /// no longer matches when its batch is deleted stays. A vector that begins to match may stay.
+    /// no longer matches when its batch is deleted stays. A vector that begins to match during the
+    /// call may stay.
     ///
     /// # Errors
     /// Fails as [`count`](LiveIndex::count) does, or if the log cannot be written. The error has

@@ -17,9 +17,9 @@ use crate::update::due::Reads;
 use crate::{Error, SearchOptions, SearchResults, SubmittedSearch};
 
 impl LiveIndex {
-    /// Searches like [`search`](LiveIndex::search), but returns immediately. Changes whose calls
-    /// have returned are visible. Dropping the index waits for submitted searches, unless a search
-    /// thread drops it.
+    /// Searches like [`search`](LiveIndex::search), but returns immediately. The search sees the
+    /// changes of all calls that have returned. Dropping the index waits for submitted searches,
+    /// unless a search thread drops it.
     ///
     /// # Errors
     /// Fails as [`Index::submit`] does.

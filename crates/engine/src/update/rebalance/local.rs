@@ -11,7 +11,7 @@
 //!   of that limit. Its vectors join the clusters into which a build would put them. A merge needs
 //!   the own clusters of vectors, and only replicated indexes store these.
 //! - **Reassign**: after a split, a vector moves by the conditions that SPFresh shows to be
-//!   necessary. A vector of the split cluster moves to a third cluster if its head is nearer than
+//!   necessary. A vector of the split cluster moves to a third cluster whose head is nearer than
 //!   both new heads. A vector of a neighbouring cluster moves to a new head that is nearer than the
 //!   old head and all other heads.
 //! - **Trim**: if a cluster is split, or has more members than a build leaves, copies are removed
@@ -41,8 +41,8 @@ use crate::progress::Progress;
 use crate::stores::ClusterStores;
 use crate::stores::reading;
 
-/// The number of heads around a split cluster, among which vectors of these clusters find their
-/// clusters. SPFresh uses 64, with many more vectors in each cluster.
+/// The number of heads around a split cluster. The vectors of their clusters find new clusters
+/// among these heads. SPFresh uses 64, with many more vectors in each cluster.
 const VICINITY: usize = 128;
 /// The list size of a search for the single nearest head.
 const NEAREST: usize = 16;

@@ -114,8 +114,8 @@ fn astray(index: &Index) -> f64 {
 fn vectors_are_in_the_cluster_whose_head_is_nearest_though_what_comes_drifts() {
     let folder = tempfile::tempdir().unwrap();
     let rows = drifting(4_000);
-    // Without reassignment: .225, .164 and .186. Without own clusters, few vectors around a split
-    // are examined.
+    // Without reassignment, the shares are .225, .164 and .186. If own clusters are not stored, few
+    // vectors around a split cluster are examined.
     let most = [0.1, 0.15, 0.155];
     for (layout, most) in LAYOUTS.into_iter().zip(most) {
         let path = folder.path().join(layout.name());
@@ -465,7 +465,7 @@ fn vectors_around_what_was_built_are_found_in_their_clusters() {
     live.rebalance(&Silent).unwrap();
     let asked = many.in_memory().unwrap().chunks(row).step_by(4);
     let asked = Matrix::new(asked.flatten().copied().collect(), 750, WIDE, Element::F32).unwrap();
-    // Walks that end in the region find .941 and .993, a build of all vectors .980 and 1.
+    // Walks that end in the region find .941 and .993. A build of all vectors finds .980 and 1.
     for (probes, least) in [(4, 0.97), (64, 0.998)] {
         let options = SearchOptions {
             k: 1,

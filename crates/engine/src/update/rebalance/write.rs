@@ -77,8 +77,8 @@ impl Writing<'_> {
         Ok((amended, files))
     }
 
-    /// Writes the attributes of new vectors, and those that others have received since the last
-    /// checkpoint.
+    /// Writes the attributes of new vectors, and attributes that other vectors have received since
+    /// the last checkpoint.
     pub(super) fn columns(
         &self,
         new: &[New],
@@ -148,8 +148,8 @@ impl Writing<'_> {
         manifest
     }
 
-    /// Writes a segment with the posting lists of changed clusters, and the live ones of dropped
-    /// segments.
+    /// Writes a segment with the posting lists of changed clusters, and the live posting lists of
+    /// dropped segments.
     fn extents(&self, changes: &mut Changes<'_>) -> Result<(AmendedFile, Vec<FileEntry>), Error> {
         let mut segments = match self.stores.amended() {
             Some(amended) => amended.extents.clone(),
@@ -231,7 +231,7 @@ impl Writing<'_> {
             false => 0,
         };
         let mut bytes: u64 = wanted.iter().map(|&cluster| bytes_of(cluster)).sum();
-        // Files of posting lists are numbered from the build on, and then the segments.
+        // Files of posting lists are numbered: first the files of the build, and then the segments.
         let before = self.stores.files_built();
         for n in (0..segments.len()).rev() {
             let counts = |extent: &AmendedExtent, wanted: &BTreeSet<u32>| {
@@ -257,8 +257,8 @@ impl Writing<'_> {
         }
     }
 
-    /// Writes a file of new vectors, with the vectors of the last earlier files if they have at
-    /// most as many.
+    /// Writes a file of new vectors. If the last earlier files have at most as many vectors, their
+    /// vectors move to this file.
     fn members(
         &self,
         new: &[New],
