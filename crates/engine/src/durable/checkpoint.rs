@@ -9,18 +9,18 @@
 //!   log-000001  …                     logs before the first one that the manifest names: removed
 //! ```
 //!
-//! Until the commit, no byte of the previous checkpoint is overwritten: pages that replace others
-//! in place are in a journal. So after a crash, the index is one of the two checkpoints. The next
-//! writer removes the files that a crash left.
+//! Until the commit, no byte of the previous checkpoint is overwritten: pages that are to be
+//! rewritten in place are in a journal. So after a crash, the index is the previous or the new
+//! checkpoint. The next writer removes the files that a crash left.
 //!
 //! **A commit of unknown durability.** If the rename or the sync of the directory fails, a crash
-//! may leave either manifest. Until one is durable, no file or page of either checkpoint is removed
-//! or overwritten. A later sync alone does not help, since the kernel may have dropped the rename.
-//! So the process writes and renames the valid manifest again, at once or before the next commit
-//! ([`Known`]). Each process that takes the lock first rewrites the manifest that it finds
-//! ([`opened_from`]).
+//! may leave either manifest. Until one manifest is durable, no file or page of either checkpoint
+//! is removed or overwritten. A later sync alone does not help, since the kernel may have dropped
+//! the rename. So the process writes and renames the valid manifest again, at once or before the
+//! next commit ([`Known`]). Each process that takes the lock first rewrites the manifest that it
+//! finds ([`opened_from`]).
 //!
-//! **A manifest of another writer.** If the manifest differs from the one that the lock owner last
+//! **A manifest of another writer.** If the manifest is not the manifest that the lock owner last
 //! read or wrote, the lock owner writes and removes no file.
 
 use std::str::FromStr;
@@ -65,13 +65,14 @@ impl<'a> Checkpoint<'a> {
         let manifest = Known::settled(volume)?;
         let files = volume.list()?;
         check_replaceable(&volume.name(), &files, overwrite)?;
-        // The number exceeds those of all existing and all named files, since a damaged manifest
-        // must not prevent a rebuild. A new file under the name of a missing one would count as a
-        // file of the old index until the commit.
+        // The number is above the numbers of all existing files and of all files that the manifest
+        // names. A new file with the name of a missing file would count as a file of the old index
+        // until the commit.
         let file = stored::name_of(volume, MANIFEST);
         let decoded = manifest.and_then(|bytes| Manifest::decode(&bytes, &file).ok());
         if let Some(manifest) = &decoded {
-            // Recorded inserts belong to a checkpoint id, and must be settled before it changes.
+            // Recorded inserts belong to a checkpoint id, and must be settled before this id
+            // changes.
             inserts::settle(volume, manifest.state.as_deref())?;
         }
         let named = decoded.map_or_else(Vec::new, |manifest| manifest.files);
@@ -120,7 +121,8 @@ impl<'a> Checkpoint<'a> {
     }
 
     /// Puts the manifest in place. If the call fails, the previous checkpoint stays valid in this
-    /// process. After a crash it is also valid, unless the rename caused the error.
+    /// process. After a crash, the previous checkpoint is valid too, unless the rename caused the
+    /// error.
     pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<Committed, Error> {
         let (bytes, volume) = (manifest.encode(), self.volume);
         let before = Known::check(volume).inspect_err(|_| self.undecided = true)?;
@@ -267,7 +269,7 @@ impl Known {
         }
     }
 
-    /// Reads the manifest, and fails if it differs from the known one.
+    /// Reads the manifest, and fails if a different manifest is known.
     fn check(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         volume.check_held()?;
         let now = match volume.read(MANIFEST) {
@@ -314,9 +316,9 @@ impl Known {
     }
 }
 
-/// Remembers the manifest of an opened index, for [`Known::check`] at later commits. Makes it
-/// durable, so that files and pages that only the previous checkpoint needs may be removed or
-/// overwritten.
+/// Remembers the manifest of an opened index, for [`Known::check`] at later commits. Makes the
+/// manifest durable, so that files and pages that only the previous checkpoint needs may be removed
+/// or overwritten.
 ///
 /// # Errors
 /// Another manifest is in place now, or the manifest cannot be made durable.
@@ -353,8 +355,8 @@ fn put_in_place(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     volume.sync()
 }
 
-/// Writes the manifest again, since another sync after a failed one would not make it durable. On a
-/// full disk, it gets the reserved blocks.
+/// Writes the manifest again, since after a failed sync, another sync would not make the manifest
+/// durable. On a full disk, the manifest gets the reserved blocks.
 fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     let Err(error) = put_in_place(volume, bytes) else {
         return Ok(());
@@ -423,8 +425,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
-/// Whether a first build never writes such a file. If it exists, the volume had an index, even if
-/// the manifest is missing.
+/// Whether a first build never writes such a file. If such a file exists, the volume had an index,
+/// even if the manifest is missing.
 fn is_of_changes(name: &str) -> bool {
     let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());
     let changes = matches!(
@@ -608,8 +610,8 @@ mod tests {
     #[test]
     fn until_a_commit_is_durable_both_checkpoints_are_there() {
         for discards in [false, true] {
-            // A commit syncs the directory at its start, before the rename and after it. A
-            // repetition syncs twice more.
+            // A commit syncs the directory at its start, before the rename and after the rename. A
+            // repeated commit syncs twice more.
             for (operation, calls) in [(Operation::SyncNames, 0..6), (Operation::Rename, 0..2)] {
                 for (call, mishap) in
                     calls.flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)))

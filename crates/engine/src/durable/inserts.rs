@@ -79,8 +79,8 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Er
     Ok(write(volume, &begun)?)
 }
 
-/// Removes the inserts into a replaced index. After the next change of the checkpoint id, they
-/// would count as inserts into the new index. A file of a later program is unchanged.
+/// Removes the inserts into a replaced index. After the next change of the checkpoint id, these
+/// inserts would count as inserts into the new index. A file of a later program is unchanged.
 pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     match of_index(volume, state) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => Ok(()),

@@ -9,26 +9,26 @@
 //! ```
 //!
 //! If no write is in progress, a caller becomes the leader: it writes all pending records at once,
-//! and syncs if the durability requires a sync. Meanwhile, other callers encode records after the
-//! pending ones. No thread has the mutex during the write.
+//! and syncs if the durability requires a sync. Meanwhile, other callers encode their records. No
+//! thread has the mutex during the write.
 //!
-//! **If a write fails** (for example on a full disk), its appends fail. The log cuts their bytes
-//! off and syncs the cut, so that no replay finds them. Later appends may succeed.
+//! **If a write fails** (for example on a full disk), its appends fail. The log cuts off the
+//! written bytes and syncs the cut, so that no replay finds them. Later appends may succeed.
 //!
 //! **If a sync fails**, the content of the disk is unknown, and a later successful sync would prove
 //! nothing. So the file gets no more records. [`Log::rotate`] copies the acknowledged records that
-//! may not be durable to the next file. The first sequence number in its header invalidates later
-//! records of the old file.
+//! may not be durable to the next file. The first sequence number in the header of the next file
+//! invalidates later records of the old file.
 //!
 //! **After a crash**, [`replay`] reads all files. If a sync failed in an earlier process, records
 //! after the last mark may exist only in the page cache. So the next file begins with a copy of
-//! these records, and is renamed from `log.new` when it is durable. A file without a valid record
+//! these records. When it is durable, it is renamed from `log.new`. A file without a valid record
 //! is replaced.
 //!
 //! **Reserved blocks** (`log.room`, [`room`](super::room)) let deletes succeed on a full disk: the
-//! log continues in this file, and accepts only deletes until another file is reserved. If a
-//! process finds no space for a log of its own, it continues the last log if its mark covers all of
-//! it, or else uses the reserved file.
+//! log continues in this file, and accepts only deletes until another file is reserved. A process
+//! that finds no space for a log of its own continues the last log, if the mark shows that all of
+//! this log is durable. Otherwise the process uses the reserved file.
 //!
 //! **Rows.** Earlier versions of StratANN cannot read records with rows. So the first record with
 //! rows begins a file of a later format version. Copied records keep the format version of their
@@ -36,8 +36,8 @@
 //!
 //! **Marks.** After each sync, the log writes the durable position into the file
 //! ([`stratann_layout::log::marks`]). No append waits until a mark is durable. An incomplete record
-//! before the last mark is damage. After the mark, it is the torn end of a crash. For a repair,
-//! [`salvage`] reads every whole record.
+//! before the last mark is damage. An incomplete record after the mark is the torn end after a
+//! crash. For a repair, [`salvage`] reads every whole record.
 
 mod file;
 mod files;
@@ -78,8 +78,8 @@ use crate::{Durability, Error, ErrorKind};
 const MOST_UNSYNCED: usize = 64 << 20;
 const UNSYNCED_SHARE: u64 = 32;
 
-/// The first and the longest pause after a failed sync under [`Durability::Every`], before the log
-/// is rotated.
+/// The first and the longest pause between a failed sync and the rotation of the log under
+/// [`Durability::Every`].
 const FIRST_RESCUE: Duration = Duration::from_secs(1);
 const LAST_RESCUE: Duration = Duration::from_secs(60);
 
@@ -143,12 +143,12 @@ impl Log {
     /// caller has the lock of the volume.
     ///
     /// All records that are not known to be durable are written again. After a failed sync in an
-    /// earlier process, the replay may have read them only from the page cache, and a later sync
-    /// would not prove that they are on the disk.
+    /// earlier process, these records may be only in the page cache, and a later sync would not
+    /// prove that they are on the disk.
     ///
     /// # Errors
-    /// The call fails with [`Error::Exists`] if there is a log of this number or a higher one that
-    /// the replay did not read. After any error, a replay finds the same records as before.
+    /// The call fails with [`Error::Exists`] if there is a log that the replay did not read, with
+    /// this number or a higher number. After any error, a replay finds the same records as before.
     pub(crate) fn start(
         volume: Arc<dyn Volume>,
         shape: LogShape,
@@ -310,15 +310,15 @@ impl Log {
             match batch.outcome.get() {
                 Some(Ok(())) => return Ok(first..place.sequence),
                 Some(Err(error)) => return Err(copy_of(error).into()),
-                // No write is in progress, and this batch has no result, so it is the pending one.
+                // No write is in progress, and this batch has no result, so this batch is pending.
                 None if state.file.is_some() => shared.lead(&mut state, false),
                 None => shared.led.wait(&mut state),
             }
         }
     }
 
-    /// Appends deletes like [`append_all`](Self::append_all). If the disk is full, they are written
-    /// to the reserved blocks.
+    /// Appends deletes like [`append_all`](Self::append_all). If the disk is full, the deletes are
+    /// written to the reserved blocks.
     pub(crate) fn append_in_room(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
         debug_assert!(
             records.iter().all(is_delete),
@@ -360,8 +360,8 @@ impl Log {
     }
 
     /// Makes all acknowledged records durable in the next file, unless the current file is intact
-    /// and empty. Returns the position after these records, where a replay begins once a checkpoint
-    /// has them. Appends wait during the call.
+    /// and empty. Returns the position after these records. When a checkpoint has these records, a
+    /// replay begins at this position. Appends wait during the call.
     ///
     /// # Errors
     /// The next file cannot be created. Then the log is unchanged, or accepts no records until a
@@ -666,9 +666,9 @@ impl Shared {
         })
     }
 
-    /// The thread of [`Durability::Every`]. After a failed sync, it rotates the log after a pause,
-    /// since there may be no next append that would rotate it. Each failure makes the next pause
-    /// longer.
+    /// The thread of [`Durability::Every`]. After a failed sync, this thread rotates the log after
+    /// a pause. The next append would rotate the log too, but there may be no next append. Each
+    /// failure makes the next pause longer.
     fn sync_in_time(&self, within: Duration) {
         let mut state = self.state.lock();
         let mut rescue = None;
@@ -686,7 +686,7 @@ impl Shared {
                     continue;
                 }
                 let held = MutexGuard::unlocked(&mut state, || self.volume.check_held());
-                // Another thread may have rotated the log during the check, or may be rotating it.
+                // During the check, another thread may have begun to rotate the log.
                 if state.broken.is_none() || state.file.is_none() {
                     continue;
                 }

@@ -119,8 +119,8 @@ impl<'a> Built<'a> {
     }
 }
 
-/// The `most` lowest live ids of the build from `least` on, in descending order. They are read from
-/// all records, for an index without a file of ids.
+/// The `most` lowest live ids of the build from `least` on, in descending order. The ids are read
+/// from all records, for an index without a file of ids.
 fn least_of(
     look_up: &LookUp<'_>,
     dead: Option<Dead<'_>>,
@@ -155,7 +155,8 @@ impl Index {
     /// the last id as `after`.
     ///
     /// # Errors
-    /// The file of ids, or without it the records, cannot be read or are damaged.
+    /// The file of ids cannot be read or is damaged. Without this file: the records cannot be read
+    /// or are damaged.
     pub fn ids(&self, after: Option<u64>, most: usize) -> Result<Vec<u64>, Error> {
         self.ids_in_order(after, most)
             .map_err(|error| self.outdated(error))

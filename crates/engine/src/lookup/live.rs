@@ -9,8 +9,8 @@ use crate::progress::{Progress, Silent};
 use crate::update::Snapshot;
 use crate::{Error, LiveIndex};
 
-/// The maximum number of repeated look-ups, if ids are replaced meanwhile. After them, changes wait
-/// for one more look-up.
+/// The maximum number of repeated look-ups, if ids are replaced meanwhile. After these look-ups,
+/// changes wait for one more look-up.
 const TRIES: usize = 8;
 
 impl Snapshot {

@@ -51,13 +51,14 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The bytes of the vector at a position, if there is one.
+    /// The bytes of the vector at a position. `None` if the position is beyond the last vector.
     pub fn vector(&self, place: usize) -> Option<&[u8]> {
         let bytes = self.dim * self.element.size();
         self.vectors.get(place * bytes..(place + 1) * bytes)
     }
 
-    /// The vector at a position, as floats without loss, if there is one.
+    /// The vector at a position, as floats without loss. `None` if the position is beyond the last
+    /// vector.
     pub fn floats(&self, place: usize) -> Option<Vec<f32>> {
         let mut floats = vec![0.0; self.dim];
         to_f32(self.element, self.vector(place)?, &mut floats);
@@ -183,7 +184,7 @@ impl LookUp<'_> {
 
     fn find(&self, wanted: &mut Wanted) -> Result<(), Error> {
         let mut left = wanted.left();
-        // During a merge, an id may briefly be in both graphs, so the older one is read first.
+        // During a merge, an id may briefly be in both graphs, so the older graph is read first.
         for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
             for &id in &left {
                 if let Some(vector) = fresh.vector_at(id, moment) {

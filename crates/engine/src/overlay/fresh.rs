@@ -165,7 +165,8 @@ pub(crate) struct FreshGraph {
     width: usize,
     segments: RwLock<Segments>,
     next: AtomicU32,
-    /// The slot of the first inserted vector, even if it is deleted. Every search starts there.
+    /// The slot of the first inserted vector, even if this vector is deleted. Every search starts
+    /// at this slot.
     entry: AtomicU32,
     /// The live slot of each id. `epoch`, `live`, `born` and `died` change only under the write
     /// lock of `ids`.
@@ -213,7 +214,7 @@ impl FreshGraph {
         }
     }
 
-    /// Adds a vector, and returns its slot. Searches find a replaced vector until the new one is
+    /// Adds a vector, and returns its slot. Searches find a replaced vector until the new vector is
     /// live. If two threads insert the same id, the vector that becomes live last stays.
     pub(crate) fn insert(&self, id: u64, vector: &[u8], row: Option<RowBytes>) -> u32 {
         assert_eq!(
@@ -418,8 +419,7 @@ impl FreshGraph {
     }
 
     fn each_slot_in(&self, epoch: u64, mut f: impl FnMut(u32, u64, &[u8])) {
-        // The number of slots is read after the epoch, so that it covers all vectors live in the
-        // epoch.
+        // The epoch comes first, so that all vectors that are live in the epoch are in these slots.
         let slots = self.next.load(Ordering::Acquire);
         let mut view = View::new(self);
         for slot in 0..slots {
@@ -511,7 +511,7 @@ impl FreshGraph {
     }
 
     /// Puts live vectors near the query into `found`. Returns `false` if the walk found fewer than
-    /// `k` vectors, and not all live ones.
+    /// `k` vectors, and not all live vectors.
     fn walk(
         &self,
         query: &[u8],

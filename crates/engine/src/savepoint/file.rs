@@ -129,7 +129,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 pub(crate) struct Sink {
     file: Box<dyn VolumeFile>,
-    /// The blocks that wait to be written, and the number of the first. The last may be incomplete.
+    /// The blocks that wait to be written, and the number of the first block. The last block may be
+    /// incomplete.
     window: Vec<u8>,
     first: u64,
     left: u64,

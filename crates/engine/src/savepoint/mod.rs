@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A savepoint (format: `file.rs`) is written under another name, synced and renamed, and the
-//! directory is synced, so it is always complete. The build has the lock of the volume of the
-//! index.
+//! directory is synced. So a savepoint is always complete. The build has the lock of the volume of
+//! the index.
 //!
 //! **A savepoint is optional.** It has the hash of the *origin* of the build (`origin.rs`: BLAKE3
 //! of the rows, the options and the version). It also has the hash of its *input*: the origin and
@@ -83,7 +83,8 @@ impl What {
     }
 }
 
-/// Whether a file is a savepoint or an unfinished one. Others with this prefix may be the user's.
+/// Whether a file is a savepoint or an unfinished savepoint. Other files with this prefix may
+/// belong to the user.
 pub(crate) fn is_savepoint(name: &str) -> bool {
     let is_of = |what: &What| {
         let rest = name.strip_prefix(&what.file(0));
@@ -197,8 +198,7 @@ impl<'a> Savepoints<'a> {
             match self.open(name) {
                 Ok((head, _)) if head.origin == self.origin.hash => own += 1,
                 Ok((head, _)) => others.push(head),
-                // The file may be readable later. If it is damaged, the build replaces or removes
-                // it.
+                // The file may be readable later. The build replaces or removes a damaged file.
                 Err(unfit) => tracing::warn!("savepoint not used: {unfit}"),
             }
         }

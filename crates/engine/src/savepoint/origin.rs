@@ -53,8 +53,8 @@ impl Origin {
         })
     }
 
-    /// The names whose values differ from the description `before`, with both values if they help a
-    /// user.
+    /// The names whose values differ from the description `before`, with both values if the values
+    /// help a user.
     pub(super) fn differences(&self, before: &str) -> Vec<String> {
         let was: HashMap<&str, &str> = lines(before).collect();
         let differs = |(name, is): (&str, &str)| {

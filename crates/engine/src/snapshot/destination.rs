@@ -44,7 +44,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     for entry in entries {
         names.push(entry.map_err(failed)?.file_name());
     }
-    // The names of other files of an unfinished snapshot are checked when they are removed.
+    // The names of other files of an unfinished snapshot are checked when these files are removed.
     let unfinished = names.iter().any(|name| name == UNFINISHED);
     match names.iter().find(|&name| name != LOCK_FILE) {
         Some(name) if !unfinished => Err(taken(path, name)),
@@ -187,7 +187,8 @@ impl<'a> Unfinished<'a> {
         let mut file = self.create(&log.name)?;
         file.write_at(0, &log.front)?;
         let first = log.front.len() as u64;
-        // Since then, a writer may have cut off a failed write. No record of it was acknowledged.
+        // Since then, a writer may have cut off a failed write. No record of this write was
+        // acknowledged.
         let end = log.length.min(log.reader.size()?).max(first);
         copy(&*log.reader, &mut *file, (first, end), progress)?;
         Ok(file.sync()?)

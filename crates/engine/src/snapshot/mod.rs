@@ -17,12 +17,14 @@
 //! **Which files may change** during the copy:
 //!
 //! - Pages of lists, and of vectors in segments ([`FileKind::has_pages`]): direct inserts write to
-//!   them, and after the next commit also to pages that only the previous checkpoint names. So they
-//!   are copied first, and the snapshot starts over if the MANIFEST has changed meanwhile.
+//!   them, and after the next commit also to pages that only the previous checkpoint names. So
+//!   these files are copied first, and the snapshot starts over if the MANIFEST has changed
+//!   meanwhile.
 //! - Logs grow, and a merge removes them. So logs are opened before the MANIFEST is compared. Marks
-//!   are read before the length, so that they never declare more bytes durable than the copy has.
-//! - All other files are written once, and a later checkpoint removes them. They are copied last,
-//!   and are readable as long as they are open.
+//!   are read before the length, so that the marks never declare more bytes durable than the copy
+//!   has.
+//! - All other files are written once, and a later checkpoint removes them. These files are copied
+//!   last. The snapshot has them open, so they stay readable after the removal.
 //!
 //! If checkpoints of this process are too frequent, the process makes no checkpoint until the pages
 //! are copied. A writer in another process cannot be stopped, so the snapshot may fail
@@ -74,7 +76,7 @@ pub struct SnapshotReport {
     pub shared_bytes: u64,
     /// Changes in the log after the checkpoint, to be replayed by an open.
     pub log_records: u64,
-    /// The number of attempts, more than one if checkpoints or other changes interfered.
+    /// The number of attempts. It is above 1 if checkpoints or other changes interfered.
     pub tries: u64,
     /// The wall-clock time in seconds.
     pub seconds: f64,
@@ -154,8 +156,8 @@ fn into_folder(
     taken
 }
 
-/// Copies an index to a volume that the caller has locked. `live` is the index, if this process has
-/// it open for changes.
+/// Copies an index to a volume that the caller has locked. If this process has the index open for
+/// changes, `live` is this index.
 pub(crate) fn take(
     source: &dyn Volume,
     dest: &dyn Volume,

@@ -111,7 +111,7 @@ impl<'a> Source<'a> {
         Ok(bytes)
     }
 
-    /// Opens the logs that the MANIFEST needs. `None` if one was removed meanwhile.
+    /// Opens the logs that the MANIFEST needs. `None` if a log was removed meanwhile.
     pub(super) fn logs(&self) -> Result<Option<Vec<LogPart>>, Error> {
         let first = self.manifest.log_from.number;
         let names = self.volume.list()?;
@@ -135,8 +135,8 @@ impl<'a> Source<'a> {
         let place = stored::name_of(self.volume, &name);
         let reader = self.volume.open_reader(&name)?;
         let mut tries = 1;
-        // The marks are read first, so that the length includes all bytes that they declare
-        // durable.
+        // The marks are read before the length, so that the length includes all bytes that the
+        // marks declare durable.
         let front = loop {
             let mut front = vec![0; reader.size()?.min(FIRST_RECORD) as usize];
             reader.read_at(0, &mut front)?;

@@ -11,9 +11,9 @@
 //! ```
 //!
 //! If vectors are far from all centroids, or much nearer to each other than the centroids are,
-//! codes hardly distinguish them. Then searches often miss them, and no error shows it. A merge
-//! trains another codebook ([`outgrown`](super::outgrown)). If inserted vectors resemble the older
-//! vectors, no vector has drifted: another codebook would be no better for them.
+//! codes hardly distinguish them. Then searches often miss these vectors, and no error shows it. A
+//! merge trains another codebook ([`outgrown`](super::outgrown)). If inserted vectors resemble the
+//! older vectors, no vector has drifted: another codebook would be no better for them.
 //!
 //! ```text
 //!   is a merge due?  ─┐                                      ┌─> searches examine more candidates
@@ -75,7 +75,8 @@ const AGAIN: f64 = 0.25;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct IndexHealth {
     /// The share of vectors that were inserted since the last build or merge, and have far less
-    /// accurate codes than others. A merge trains new codes. `None` if no sample was examined.
+    /// accurate codes than other vectors. A merge trains new codes. `None` if no sample was
+    /// examined.
     pub drifted: Option<f64>,
     /// The reason why no sample was examined although enough vectors were inserted.
     #[serde(skip)]
@@ -150,7 +151,7 @@ fn look(
     drop(came);
     let apart = crowds::apart(&before, dim, 1);
     let errors = codebook.squared_errors(&before, 1);
-    // No code needs to distinguish a vector from an equal one.
+    // No code needs to distinguish equal vectors.
     let off = |(error, apart): (&f64, &f32)| match *apart > 0.0 {
         true => error / f64::from(*apart),
         false => 0.0,
@@ -169,7 +170,7 @@ fn look(
 impl Index {
     /// Examines up to 512 vectors for drift, if 256 or more were inserted directly since the last
     /// build or merge. With a given codebook, no sample is examined, since a merge would not train
-    /// another one.
+    /// another codebook.
     ///
     /// A sample takes memory from the budget for queries in flight: up to 2 MiB, or 1 KiB for each
     /// dimension if this is more. If memory is short, the sample has 128 vectors, or none is taken.

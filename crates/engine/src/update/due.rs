@@ -11,8 +11,8 @@
 //!   §4.1). The rule does not apply if rebalances move waiting vectors.
 //! - *Grown*: the number of vectors, if the last build or merge had few vectors. The limit is 4
 //!   times the number of vectors of that build or merge.
-//! - *Drifted*: the number of vectors unlike those that the codes were trained on. The limit is 1 %
-//!   of all vectors.
+//! - *Drifted*: the number of vectors unlike the vectors on which the codes were trained. The limit
+//!   is 1 % of all vectors.
 //! - *Garbage*: the dead bytes in the files of clusters, or the pages that a graph has more than
 //!   after a build. The limit is 40 % of the files or pages, and 55 % for a large graph.
 //! - *Scattered*: the reads of a probe of one cluster in a grouped index. The limit is 1.3 times
@@ -30,8 +30,8 @@
 //!
 //! *Grown* is for an index that is built of a handful of vectors and gets many more by direct
 //! inserts, until its codes do not distinguish vectors. All such merges together cost a third more
-//! than the last one alone. After a merge with enough rows to train a codebook, the rule no longer
-//! applies.
+//! than the last merge alone. After a merge with enough rows to train a codebook, the rule no
+//! longer applies.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -201,7 +201,7 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// `drifted` and `scattered` may read the index, so they are called last.
+    /// The functions `drifted` and `scattered` may read the index, so they are called last.
     fn due(
         &self,
         index: &Index,
@@ -251,7 +251,7 @@ impl Extents {
     }
 }
 
-/// The pages beyond those that a build would need for `live` vectors, as a share of all pages.
+/// The pages beyond the number that a build would need for `live` vectors, as a share of all pages.
 pub(super) fn garbage_of_graph(index: &Index, live: u64, pages: u64) -> f64 {
     let built = index.graph().files().0.pages as f64;
     let each = built / index.manifest().vectors.max(1) as f64;
@@ -422,7 +422,7 @@ pub struct Merger {
 }
 
 impl Merger {
-    /// Waits for a running merge, makes a last one if due, and ends the background thread.
+    /// Waits for a running merge, makes a last merge if one is due, and ends the background thread.
     /// `progress` can interrupt the wait. Call this before the close: a drop interrupts each merge.
     pub fn finish(self, progress: &dyn Progress) {
         if !self.home.is_here() {

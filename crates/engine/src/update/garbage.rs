@@ -11,8 +11,8 @@
 //! first, and their live vectors are written to new segments. The last segment is always rewritten,
 //! so that later vectors fill it.
 
-/// The share of garbage at which a rewrite is worth its cost. Below it, each freed byte costs more
-/// than four written bytes, and vectors take at most a quarter more space.
+/// The share of garbage at which a rewrite is worth its cost. Below this share, each freed byte
+/// costs more than four written bytes, and vectors take at most a quarter more space.
 const WORTH: f64 = 0.2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(super) enum Fate {
 ///
 /// The picked segments have at most as many live vectors as the merge writes from other sources, so
 /// garbage collection at most doubles the writes. But if any segment is worth a rewrite, at least
-/// one is picked. Otherwise, garbage might stay forever.
+/// one segment is picked. Otherwise, garbage might stay forever.
 pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let last = segments.len().saturating_sub(1);
     let mut fates: Vec<Fate> = (0..)

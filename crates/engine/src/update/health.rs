@@ -3,7 +3,7 @@
 //!
 //! After most failures, no change is lost, and the index tries the operation again. Two failures
 //! end all changes through a handle: a failed sync of pages, since the content of the disk is
-//! unknown, and another manifest in the directory, since it belongs to another writer. Searches
+//! unknown, and an unknown manifest in the directory, since another writer has written it. Searches
 //! continue, and a process that opens the index again starts from the checkpoint and the log.
 
 use std::path::{Path, PathBuf};
@@ -107,9 +107,9 @@ impl Health {
         ));
     }
 
-    /// Reads the manifest in the directory, on which the next checkpoint builds. If it is missing,
-    /// or not the one that this handle last opened or committed, the handle accepts no more
-    /// changes.
+    /// Reads the manifest in the directory, on which the next checkpoint builds. If the manifest is
+    /// missing, or is not the manifest that this handle last opened or committed, the handle
+    /// accepts no more changes.
     pub(crate) fn standing(&self, volume: &dyn Volume) -> Result<Manifest, Error> {
         self.check()?;
         let held = volume.check_held().map_err(Error::from);

@@ -21,8 +21,8 @@ use crate::{Error, ErrorKind};
 #[derive(Clone)]
 pub(crate) enum StoredIds {
     Rows(u64),
-    /// The index was built of no rows. The number is one more than the largest id that it has ever
-    /// had.
+    /// The index was built of no rows. The number is one more than the largest id that the index
+    /// has ever had.
     None(u64),
     /// The number is one more than the largest id that the index has ever had.
     Table(Arc<IdTable>, u64),

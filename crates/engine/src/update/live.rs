@@ -77,12 +77,12 @@ const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CodebookFate {
-    /// The codebook is unchanged: it fits the present vectors, or the index has none.
+    /// The codebook is unchanged: it fits the present vectors, or the index has no codebook.
     #[default]
     Kept,
-    /// The index had outgrown its codebook, so a new one is trained on the present vectors.
+    /// The index had outgrown its codebook, so a new codebook is trained on the present vectors.
     Trained,
-    /// The index has outgrown its codebook, but the caller of the build gave it
+    /// The index has outgrown its codebook, but keeps it. The codebook was given to the build
     /// ([`BuildOptions::codebook`](crate::BuildOptions::codebook)), and other indexes may share it.
     Outgrown,
 }
@@ -107,8 +107,8 @@ pub struct CompactReport {
     pub vectors_rewritten: u64,
     /// The codebook after the merge.
     pub codebook: CodebookFate,
-    /// Clusters that were rewritten in place (SPFresh), including split and merged ones. 0 after a
-    /// rebuild.
+    /// Clusters that were rewritten in place (SPFresh), including split and merged clusters. 0
+    /// after a rebuild.
     pub clusters_written: u64,
     /// Clusters that were split.
     pub clusters_split: u64,
@@ -129,9 +129,9 @@ struct State {
     overlay: Overlay,
     ids: StoredIds,
     direct: Option<Arc<Direct>>,
-    /// During a merge: the merged ids that were deleted or replaced since it began.
+    /// During a merge: the merged ids that were deleted or replaced since the merge began.
     since: Option<Arc<Tombstones>>,
-    /// During a merge: the rows that merged vectors have received since it began.
+    /// During a merge: the rows that merged vectors have received since the merge began.
     rows_since: Arc<Mutex<HashMap<u64, RowBytes>>>,
 }
 
@@ -179,7 +179,7 @@ impl State {
         &self.overlay.fresh[self.overlay.fresh.len() - 1]
     }
 
-    /// A change calls this function before it is logged, since no step after the log may fail.
+    /// This look-up can fail, so it comes before the log record of a change.
     fn known(&self, id: u64) -> Result<Known, Error> {
         let built = self.ids.contains(id)?;
         let live = self.is_new(id) || built && !self.overlay.deleted.contains_built(id);
@@ -243,7 +243,8 @@ pub struct LiveIndex {
     reserved: Reserved,
     /// The inserts that can be resumed after an interruption, as in the file `INSERTS`.
     begun: Mutex<Vec<BegunInsert>>,
-    /// Changes hold this lock for reading. A merge holds it for writing when it begins and commits.
+    /// Changes hold this lock for reading. A merge holds this lock for writing when the merge
+    /// begins and commits.
     gate: RwLock<()>,
     /// Held during a merge or a checkpoint.
     merging: Mutex<()>,
@@ -306,7 +307,7 @@ impl LiveIndex {
         {
             tracing::warn!(index = %self.path.display(), "the log was not synced: {error}");
         }
-        // Changes whose sync failed are only in memory until the next log has them.
+        // If a sync failed, its changes are only in memory until the next log has them.
         if self.log.is_broken()
             && let Err(error) = self.log.rotate()
         {
@@ -418,8 +419,8 @@ impl LiveIndex {
     }
 
     /// Opens an index like [`over`](LiveIndex::over). `progress` can interrupt the wait for memory.
-    /// If it interrupts the inserts of logged vectors into the graph, the call succeeds, and the
-    /// remaining vectors wait in memory.
+    /// If `progress` interrupts the inserts of logged vectors into the graph, the call succeeds,
+    /// and the remaining vectors wait in memory.
     ///
     /// # Errors
     /// Fails as [`over`](LiveIndex::over) does. If `progress` interrupted the wait for memory, the
@@ -818,7 +819,7 @@ impl LiveIndex {
     }
 
     /// The number of vectors inserted since the last build or merge, and the share of garbage: dead
-    /// bytes of clusters, or pages of the graph beyond those that a merge would need.
+    /// bytes of clusters, or pages of the graph beyond the number that a merge would need.
     fn garbage(&self) -> (u64, f64) {
         let state = self.state();
         let came = |nodes: u64| nodes.saturating_sub(state.index.manifest().vectors);

@@ -42,7 +42,7 @@ impl Matches {
             *slots = graph.matching(moment, filter)?;
         }
         // Vectors in memory are found first, since other threads may move vectors to storage, but
-        // never back. A search returns a vector once, even if it is found twice.
+        // never back. If a vector is found twice, a search returns it once.
         let look = || columns.matching(filter, index.nodes() as u32);
         let (nodes, looked) = Looked::of(look);
         Ok(Self {

@@ -69,8 +69,8 @@ fn cap(budget: u64) -> u64 {
         .saturating_add(BEYOND_SEARCH)
 }
 
-/// Writes the next checkpoint, and commits it after `ready` has accepted it. No step after the
-/// commit can fail.
+/// Writes the next checkpoint, and commits it after `ready` succeeds. No step after the commit can
+/// fail.
 pub(super) fn merge(
     volume: &Arc<dyn Volume>,
     index: &Index,
@@ -188,8 +188,8 @@ fn removed(index: &Index, rows: &Rows) -> u64 {
     rows.removed.saturating_sub(index.placeholders() as u64)
 }
 
-/// Writes the checkpoint of an index without live vectors. Its codebook may suit later vectors, and
-/// the first merge with vectors checks this.
+/// Writes the checkpoint of an index without live vectors. The codebook is kept, since it may suit
+/// later vectors. The first merge with vectors checks this.
 fn empty(
     (volume, index): (&Arc<dyn Volume>, &Index),
     inputs: &Inputs<'_>,
@@ -286,7 +286,8 @@ impl graph::Known for KnownLists<'_> {
             rows.clear();
             let kept = list.iter().map(|&link| self.row_of[link as usize]);
             rows.extend(kept.filter(|&row| row != NOWHERE));
-            // Each removed node in turn adds one neighbour, so that each gets a share of the list.
+            // Each removed node in turn adds one neighbour, so that each removed node gets a share
+            // of the list.
             let gone = || list.iter().filter_map(|link| self.stand_ins.get(link));
             for place in 0..STAND_INS {
                 for stand_in in gone().filter_map(|stand_ins| stand_ins.get(place)) {

@@ -6,9 +6,9 @@
 //!   all rows, if they are few  ─── a codebook is trained on all of them: which code is nearer?
 //! ```
 //!
-//! A codebook that was trained on a handful of vectors, or on unlike ones, does not distinguish the
-//! rows. Only the error on rows that neither codebook was trained on shows this reliably. If the
-//! rows are few, the trial codebook fits all of them, so none is held out.
+//! A codebook that was trained on a handful of vectors, or on unlike vectors, does not distinguish
+//! the rows. Only the error on rows on which neither codebook was trained shows this reliably. If
+//! the rows are few, the trial codebook fits all rows, so no row is held out.
 //!
 //! The trial codebook is trained on few rows. A present codebook that was trained on more of the
 //! same rows is better, and stays.
@@ -24,7 +24,7 @@ use crate::progress::{Progress, Stage};
 /// The maximum number of examined rows. One row in `HELD_OUT` is held out of the training.
 const ROWS: usize = 10_240;
 const HELD_OUT: usize = 5;
-/// With at most this number of rows, none is held out.
+/// With at most this number of rows, no row is held out.
 const FEW: usize = 4_096;
 /// Lloyd's iterations of a trial. Later iterations improve the codebook little.
 const ITERATIONS: usize = 6;

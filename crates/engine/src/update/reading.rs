@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Other threads may move vectors from memory to storage meanwhile, even to a new checkpoint. So a
-//! read by filter takes its timestamp while no change runs, and keeps the columns as a [`View`]. A
-//! read by id is repeated if it does not find the id, and the index has changed.
+//! read by filter takes its timestamp while no change runs, and keeps the columns as a [`View`]. If
+//! a read by id does not find the id, and the index has changed, the read is repeated.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -58,8 +58,8 @@ impl<'a> Reading<'a> {
         moment: Moment,
         ids: Option<&'a StoredIds>,
     ) -> Self {
-        // The view comes after the timestamp, so that it has the rows of vectors that moved to
-        // storage before.
+        // The view comes after the timestamp, so that the view has the rows of vectors that moved
+        // to storage earlier.
         let view = index.columns().view();
         Self {
             index,
@@ -182,8 +182,8 @@ impl<'a> Reading<'a> {
             return Ok(Vec::new());
         };
         let found = matched.nodes.len();
-        // If one of n ids matches, a scan of the ids examines n ids for each requested id. The
-        // other strategy examines all matching nodes.
+        // If one of n ids matches, a scan of all ids examines n ids for each requested id. Without
+        // this scan, all matching nodes are examined.
         let looked_at = (limit as u64).saturating_mul(u64::from(self.nodes)) / found.max(1);
         let by_nodes = !matched.without && (self.ids.is_none() || found <= looked_at);
         let mut ids = match by_nodes {
@@ -232,7 +232,8 @@ impl<'a> Reading<'a> {
         Ok(found)
     }
 
-    /// Some live ids on storage from `from` on, in ascending order, and the first id not examined.
+    /// Some live ids on storage from `from` on, in ascending order, and the first id that was not
+    /// examined.
     fn ids_from(&self, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
         let Some(stored) = self.ids else {
             let reason = "an earlier version wrote this index without a file of ids";

@@ -1,5 +1,6 @@
 //! The rows of a merge that keeps segments: the vectors of the index in another order, and then the
-//! new vectors. They are read from the files of the index, so only rewritten vectors are copied.
+//! new vectors. The vectors are read from the files of the index, so only rewritten vectors are
+//! copied.
 //!
 //! ```text
 //!   row     0 ..                                                          ..    rows

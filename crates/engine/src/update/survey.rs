@@ -1,4 +1,5 @@
-//! Finds the rows of a merge, in the order of the next checkpoint, and the segments that it keeps.
+//! Finds the rows of a merge, in the order of the next checkpoint, and the segments that the merge
+//! keeps.
 //!
 //! ```text
 //!   vectors stored apart from lists, in input order:
@@ -37,7 +38,8 @@ pub(super) struct Rows {
     pub(super) row_of: Vec<u32>,
     pub(super) merged: u64,
     pub(super) removed: u64,
-    /// The segments whose files the merge keeps. The first rows are their live vectors.
+    /// The segments whose files the merge keeps. The first rows of the merge are the live vectors
+    /// of these segments.
     pub(super) kept: Vec<KeptSegment>,
     /// The segments with live vectors that the merge rewrites, and the number of these vectors.
     pub(super) segments_rewritten: u64,
@@ -46,8 +48,8 @@ pub(super) struct Rows {
     pub(super) attributes: Vec<Option<RowBytes>>,
 }
 
-/// Finds the rows of a merge with these options, perhaps none, and copies them to a file in
-/// `folder` if necessary.
+/// Finds the rows of a merge with these options, and copies rows to a file in `folder` if
+/// necessary. There may be no rows.
 pub(super) fn survey<'a>(
     index: &'a Index,
     inputs: &Inputs<'_>,
@@ -247,7 +249,7 @@ fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegmen
     let chunks = chunks.with_dead(before.first, first, &census.dying);
     let (stored_first, _) = before.stored();
     let garbage = chunks.dead.count() as u32;
-    // An unchanged segment without garbage needs no facts about it as a kept segment.
+    // A segment with the same first node and without garbage needs no facts as a kept segment.
     let otherwise = garbage > 0 || stored_first != first;
     Ok(KeptSegment {
         vectors: entry.clone(),

@@ -96,8 +96,8 @@ const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 const INLINE: Case = Case(Layout::Inline, Update::InPlace);
 const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
 
-/// A page has two or three such vectors, and a part of another one. A chunk has four, and a segment
-/// eight.
+/// A page has two or three such vectors, and a part of another vector. A chunk has four, and a
+/// segment eight.
 const WIDE: usize = 1_760;
 
 impl Case {
@@ -110,7 +110,7 @@ impl Case {
         if self.keeps() { WIDE } else { DIM }
     }
 
-    /// Whether vectors span pages. The paper's compression does not allow it.
+    /// Whether vectors span pages. With the paper's compression, no vector spans pages.
     fn runs_on(self, dim: usize) -> bool {
         self.keeps() && (self.1 == Update::Relocate || dim > WIDE)
     }
@@ -612,7 +612,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     assert!(crashed >= 250, "{crashed} crashes");
 }
 
-/// All crash modes in the slow tests, by default one. Returns the number of crashes.
+/// All crash modes in the slow tests, one mode by default. Returns the number of crashes.
 fn crash_everywhere(
     case: Case,
     before: &SimVolume,

@@ -252,7 +252,7 @@ impl Trial<'_> {
             });
             call
         };
-        // A flush makes the calls durable that returned before it.
+        // A flush makes all earlier calls durable.
         let so_far: Vec<usize> = self
             .threads
             .iter()

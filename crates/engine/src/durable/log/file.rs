@@ -70,7 +70,7 @@ impl LogFile {
 }
 
 /// Creates a durable log file without records. The header and the marks are synced before the first
-/// record, so a start that a crash has torn is no damage.
+/// record, so a torn start without records is no damage.
 pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<LogFile, TierError> {
     let mut file = volume.create(&log_name(header.number))?;
     file.write_at(0, &header.encode_front())?;
@@ -114,9 +114,9 @@ pub(super) fn create_in_room(
     created
 }
 
-/// A log that begins with records copied from an earlier log. When it has its final name, a reader
-/// ignores these records in the earlier log. So it gets this name only when the records are
-/// durable.
+/// A log that begins with records copied from an earlier log. When the new log has its final name,
+/// a reader ignores these records in the earlier log. So the new log gets this name only when the
+/// records are durable.
 pub(super) struct Unfinished<'a> {
     pub(super) volume: &'a dyn Volume,
     name: String,
@@ -207,8 +207,8 @@ pub(super) fn copy(
     }
 }
 
-/// Opens a log to continue it after its last record, at `end`. The mark of the log shows that all
-/// of it is durable.
+/// Opens a log to continue it after its last record, at `end`. The mark of the log shows that the
+/// whole log is durable.
 pub(super) fn go_on(volume: &dyn Volume, end: RecordPlace) -> Result<LogFile, TierError> {
     let name = log_name(end.log);
     let mut slot = 0;

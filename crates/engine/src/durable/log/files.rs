@@ -45,7 +45,7 @@ pub(crate) fn unfinished() -> String {
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(FileKind::Log.name())?.strip_prefix('-')?;
     let number = digits.parse().ok()?;
-    // Each number has exactly one name, so signs and other numbers of digits are refused.
+    // Each number has exactly one name, so a sign or another number of digits is refused.
     (log_name(number) == name).then_some(number)
 }
 

@@ -1,4 +1,4 @@
-//! A replay reads the records of the logs in order, and finds where they end.
+//! A replay reads the records of the logs in order, and finds the end of the records.
 
 use std::cell::Cell;
 
@@ -16,8 +16,8 @@ use crate::stored::name_of;
 /// The bytes of one read. The longest record has about half as many.
 const PIECE: usize = 1 << 20;
 
-/// The attempts to read the marks before they count as damaged. A writer may change both marks
-/// during one attempt.
+/// The number of attempts to read the marks. After these attempts, the marks count as damaged. A
+/// writer may change both marks during one attempt.
 const TRIES: usize = 3;
 
 /// The bytes, beyond four times the log, that may be read to count whole records after its end. The
@@ -37,17 +37,18 @@ pub(crate) struct Replayed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NextLog {
     pub(crate) number: u64,
-    /// A log with this number exists. The next log gets all of its records, and replaces it.
+    /// Whether a log with this number exists. The next log gets all records of that log, and
+    /// replaces that log.
     pub(crate) replaces: bool,
     /// The sequence number of the first record that is appended to the next log.
     pub(crate) sequence: u64,
-    /// The first replayed record that is not known to be durable. All records from it on are
-    /// written again.
+    /// The first replayed record that is not known to be durable. This record and all later records
+    /// are written again.
     pub(crate) undurable: Option<RecordPlace>,
     /// Whether the log with the undurable records may have rows.
     pub(crate) rows: bool,
-    /// The last log, if it can be continued: it is whole, its mark shows that all of it is durable,
-    /// and the next record follows its last one.
+    /// The last log, if it can be continued: the log is whole and, by its mark, durable, and the
+    /// next record follows the last record of the log.
     pub(crate) before: Option<LogBefore>,
 }
 
@@ -86,15 +87,15 @@ pub(crate) struct Torn {
 
 /// Passes the records after `from` to `apply`, in order, with their sequence numbers.
 ///
-/// After a crash, the replay passes on every whole record without a gap before it, even if it is
-/// not durable or acknowledged. After a failed sync, a log begins with records from before the
+/// After a crash, the replay passes on every whole record up to the first gap, even records that
+/// are not durable or acknowledged. After a failed sync, a log begins with records from before the
 /// position that [`Log::rotate`] returned. So a caller that keeps only `from.number` gets some
 /// records again.
 ///
 /// # Errors
 /// A log between others is missing, a header is wrong, or a log ends before its mark or before the
 /// next log continues. All records before the damage were passed on. A torn end is no error in the
-/// last log, and in an earlier log only if the next one continues there.
+/// last log. It is no error in an earlier log if the next log continues there.
 pub(crate) fn replay(
     volume: &dyn Volume,
     shape: LogShape,
@@ -111,8 +112,8 @@ pub(crate) fn replay(
         damage,
     } = open_all(volume, shape, first_number, &numbers)?;
     let mut replayed = Replayed {
-        // A log without records, or never finished, is replaced under its number. If it were
-        // removed first, a crash could restore it beside a log with more records.
+        // A log without records, or an unfinished log, is replaced under its number. If this log
+        // were removed first, a crash could restore it beside a log with more records.
         next: NextLog {
             number: numbers.last().copied().unwrap_or(first_number),
             replaces: !numbers.is_empty(),
@@ -227,7 +228,7 @@ struct Logs {
     damage: Option<Error>,
 }
 
-/// Opens the logs with these numbers, up to the first that is missing or damaged.
+/// Opens the logs with these numbers, up to the first missing or damaged log.
 fn open_all(
     volume: &dyn Volume,
     shape: LogShape,
@@ -248,7 +249,7 @@ fn open_all(
             break;
         }
         match open(volume, shape, number) {
-            // A writer removes empty logs, and begins with the last one.
+            // A writer removes empty logs, and begins with the last log.
             Err(Error::Tier(TierError::Missing { .. }))
                 if numbers_in(volume)?.last().is_none_or(|&last| last < number) =>
             {
@@ -280,7 +281,7 @@ fn open_all(
 }
 
 /// Passes the records of one log to `apply`, below the sequence number `limit`. Returns the
-/// position at which they ended.
+/// position at which the records ended.
 pub(super) fn each_from(
     volume: &dyn Volume,
     shape: LogShape,
@@ -334,7 +335,8 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
     let name = log_name(number);
     let file = name_of(volume, &name);
     let mut tries = 1;
-    // The marks are read first, so that the length includes all bytes that they declare durable.
+    // The marks are read before the length, so that the length includes all bytes that the marks
+    // declare durable.
     let (front, header) = loop {
         let len = volume.len(&name)?;
         let mut front = vec![0; len.min(FIRST_RECORD) as usize];

@@ -1,8 +1,9 @@
 //! Salvage reads every whole record of damaged logs, even if records between them are missing.
 //!
-//! Each record has the number of its log, its offset and its sequence number, so it is recognised
-//! without the bytes before it. A log without a header is searched from its first byte on. A record
-//! is superseded unless its sequence number is below the first sequence number of each later log.
+//! Each record has the number of its log, its offset and its sequence number, so a record can be
+//! recognised without earlier bytes. A log without a header is searched from its first byte on. A
+//! record is superseded unless its sequence number is below the first sequence number of each later
+//! log.
 
 use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{BLOCK, LogHeader, LogRecord, LogShape, RecordPlace};

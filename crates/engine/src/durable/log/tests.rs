@@ -81,7 +81,7 @@ struct World {
     records: Vec<u64>,
     /// The number of these records that a replay must find.
     durable: usize,
-    /// No id is used twice, so that a stale record differs from an expected one.
+    /// No id is used twice, so that stale records differ from expected records.
     next_id: u64,
     from: LogPosition,
 }
@@ -1176,7 +1176,8 @@ fn what_was_not_synced_is_torn_and_not_damaged() {
 
 #[test]
 fn a_log_full_of_gaps_is_not_read_over_and_over() {
-    // At each gap, the salvage reads one piece for the next record, and one for the bytes after it.
+    // At each gap, the salvage reads one piece for the next record, and another piece for later
+    // bytes.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     append(&log, 0).unwrap();

@@ -20,8 +20,8 @@ pub(super) const FILL: usize = 2;
 /// | inner product | the vectors, scaled to length 1 | one minus the cosine |
 ///
 /// Under the inner product, half of a list is for near directions, and half for the largest
-/// products with the node. The reduction of `graph/space.rs` must know the longest vector before
-/// the first insert, and isolates long vectors, although they are results of many queries
+/// products with the node. The reduction of `graph/space.rs` would need the longest vector before
+/// the first insert. It also isolates long vectors, which are results of many queries
 /// (package-text-2k, lengths log-normal with deviation 0.5: recall@10 0.83).
 #[derive(Clone, Copy)]
 pub(super) struct Space<'a> {

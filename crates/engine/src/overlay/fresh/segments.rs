@@ -58,8 +58,8 @@ impl Node {
         }
     }
 
-    /// Whether the vector is live in an epoch that has begun. Later changes write later epochs, so
-    /// it does not matter whether this thread sees them.
+    /// Whether the vector is live in an epoch that has begun. Concurrent changes write later
+    /// epochs, so they do not affect the result.
     #[inline]
     pub(super) fn lives(&self, epoch: u64) -> bool {
         self.born.load(Ordering::Relaxed) <= epoch && epoch < self.died.load(Ordering::Relaxed)
@@ -158,7 +158,7 @@ impl Segment {
     }
 }
 
-/// An added segment makes a new table. A search may read an older one until it ends.
+/// An added segment makes a new table. A search may read an older table until it ends.
 pub(super) type Segments = Arc<[Arc<Segment>]>;
 
 pub(super) struct View<'a> {

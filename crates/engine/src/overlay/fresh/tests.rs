@@ -529,8 +529,8 @@ proptest! {
     }
 }
 
-/// `STRATANN_FRESH_BASE` names another file of vectors. If it has too few rows, they are repeated
-/// with one bit changed in each element.
+/// `STRATANN_FRESH_BASE` names another file of vectors. If the file has too few rows, the rows are
+/// repeated with one bit changed in each element.
 #[test]
 #[ignore = "measures; run it alone, with --release --nocapture"]
 fn speed() {

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! OdinANN §3.2 writes changed records together on any page with free slots: about R / (n - m)
-//! pages for each insert. This scatters records that an order by locality had put side by side, and
-//! one read no longer serves several hops of a walk.
+//! pages for each insert. This strategy scatters records that an order by locality had put side by
+//! side. Then one read no longer serves several hops of a walk.
 //!
 //! Here, an insert writes the page of the new record, with all its pending changes. Any other page
 //! is written by the insert that adds the last of `threshold` changes, since its search has the
@@ -200,8 +200,8 @@ fn write_page<N: Composable>(
     written
 }
 
-/// Rewrites the taken pages. Records that no longer fit onto the first page are divided over it and
-/// another page in memory.
+/// Rewrites the taken pages. If the records no longer fit onto the first page, they are divided
+/// over this page and another page in memory.
 fn rewrite<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -241,7 +241,7 @@ fn rewrite<N: Composable>(
             }
             let moved = moving.iter().flat_map(|(_, nodes)| nodes).copied();
             // Records added during the rewrite have no page, until `settle` adds them to another
-            // one.
+            // page.
             let strays = rest.records.iter().map(|record| record.node);
             let leave: Vec<u32> = moved.chain(strays).collect();
             direct
@@ -249,8 +249,8 @@ fn rewrite<N: Composable>(
                 .relocate(placement, &leave, NOWHERE, Use::Empty);
         });
         for (number, nodes) in &moving {
-            // The nodes move after the changes that were added during the rewrite, so that no
-            // search sees a list without them.
+            // Changes that were added during the rewrite move before the nodes, so that no search
+            // sees a list without these changes.
             rest.changes.retain(|&change| {
                 let moves = nodes.contains(&change.node);
                 if moves {
@@ -272,7 +272,7 @@ fn rewrite<N: Composable>(
 
 /// The page that will share the `bytes` bytes of records of `page`, with its pending changes.
 /// Candidates are the pages in memory to which most links lead. If no candidate has enough space,
-/// the first is chosen, so that two full pages become three and not four.
+/// the first candidate is chosen, so that two full pages become three and not four.
 fn beside<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,

@@ -11,8 +11,8 @@
 //!
 //! A checkpoint writes the whole table, 4 bytes for each node, so it is due after inserts of a
 //! fixed share of the nodes. It is also due when many pages belong only to the last checkpoint,
-//! since these pages are not free before the next one. In a graph of some ten thousand nodes, a
-//! thousand inserts rewrite nearly all pages.
+//! since these pages are not free before the next checkpoint. In a graph of some ten thousand
+//! nodes, a thousand inserts rewrite nearly all pages.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,8 +36,8 @@ use crate::stores::writing::files::write_stream;
 /// least [`LEAST`].
 const SHARE: u64 = 512;
 const LEAST: u64 = 1024;
-/// A checkpoint is due if the pages that only the last checkpoint names are at least `LEAST_HELD`,
-/// and at least the pages in use divided by `HELD`.
+/// A checkpoint is due if the number of pages that only the last checkpoint names is at least
+/// `LEAST_HELD`, and at least the number of pages in use divided by `HELD`.
 const HELD: usize = 4;
 const LEAST_HELD: usize = 512;
 
@@ -79,8 +79,7 @@ impl Direct {
         self.store.settle();
         self.check()?;
         let volume = &**self.index.volume();
-        // The checkpoint builds on the manifest in the directory, so it is read before the first
-        // sync.
+        // The checkpoint builds on the manifest in the directory, so the manifest is read first.
         let mut manifest = self.health.standing(volume)?;
         // After a failed sync, pages may be lost, and a later sync would not report the loss.
         let lost = |error: &TierError| self.health.sync_failed(error);
@@ -159,7 +158,8 @@ impl Direct {
             self.store.undecided();
         })?;
         drop(checkpoint);
-        // The next checkpoint builds on this one, even if a crash may restore the previous one.
+        // The next checkpoint builds on this checkpoint, even if a crash may restore the previous
+        // checkpoint.
         if let Some(written) = written {
             columns.committed(written);
         }

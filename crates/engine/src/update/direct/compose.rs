@@ -71,7 +71,7 @@ impl Records {
         Ok(())
     }
 
-    /// Appends record number `at` to the page of `composer`. `false` if it does not fit.
+    /// Appends record number `at` to the page of `composer`. `false` if the record does not fit.
     pub(super) fn put(&self, at: usize, composer: &mut impl Composer) -> bool {
         let RecordSpan {
             node,

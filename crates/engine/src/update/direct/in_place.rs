@@ -47,7 +47,7 @@ const JOURNAL: usize = 2 << 20;
 /// The number of threads that compose and write pages, and the pages that a thread has in memory.
 pub(super) const JOURNAL_THREADS: usize = 4;
 const PAGES_AT_ONCE: usize = 8;
-/// The maximum wait of a write in place for searches that began before it. After their end, the
+/// The maximum wait of a write in place for earlier searches. When these searches have ended, the
 /// written pages can be dropped from memory.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -167,8 +167,8 @@ impl Direct {
         let placement = self.placement();
         let mut due = self.journal.due.lock();
         if !due.is_empty() {
-            // New pages have the highest numbers, and come first, since lists on other pages link
-            // to them.
+            // New pages have the highest numbers. They are written first, since lists on other
+            // pages link to their nodes.
             due.sort_unstable_by_key(|&page| Reverse(page));
             while !due.is_empty() {
                 let some = due.len().min(self.journal_threads * PAGES_AT_ONCE);
@@ -263,7 +263,7 @@ impl<N: Rewritable> InPlace<N> {
         new_node: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
         let file = &direct.index.graph().file;
-        // Unless the page of the next node is damaged, it has a free slot.
+        // An undamaged page of the next node has a free slot.
         let too_many = || Error::Damaged {
             file: file.clone(),
             what: format!("page {page} has more records than nodes of the index"),
@@ -340,13 +340,13 @@ pub(super) fn link<N: Rewritable>(
     placement.pending.learn(node, new_node.code);
     let mut linked = false;
     for at in inserter.asked() {
-        // If a page cannot be read, the searches that need it report the error.
+        // If a page cannot be read, the searches that need this page report the error.
         linked |= link_back(inserter, work, at, node, linked).unwrap_or(false);
     }
     Ok(Some(node))
 }
 
-/// Adds a new node to the list of a neighbour, and returns whether the list links to it.
+/// Adds a new node to the list of a neighbour, and returns whether the list then links to the node.
 fn link_back<N: Rewritable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut InPlace<N>,

@@ -222,8 +222,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             let node = node_of(key);
             let page = placement.page_of(node);
             let deleted = |id: u64| !with_dead && self.direct.deleted.contains(id, node);
-            // If the node has moved since the read, another page in memory has an old record of it.
-            // The vector in this record is right, since a vector never changes.
+            // If the node has moved since the read, another page in memory has an old record of the
+            // node. The vector in this record is right, since a vector never changes.
             let here = traversal.held(page.into());
             let on = |held: &&Page<'_>| {
                 let view = self.walker.reader.view(held);
@@ -328,7 +328,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
     /// neighbours could link back, twice as many lists would change, with equal recall and more
     /// reads (photo-sift, 80,000 rows and 20,000 inserted rows).
     ///
-    /// The nearest neighbour comes last. If no other neighbour has linked back, it must.
+    /// The nearest neighbour comes last. If no other neighbour has linked back, the nearest
+    /// neighbour must link back.
     pub(super) fn asked(&self) -> impl Iterator<Item = usize> + use<N> {
         let asked = |(at, neighbour): &(usize, &Neighbour)| neighbour.diverse || *at < BACK;
         let asked = self.chosen.iter().enumerate().filter(asked);

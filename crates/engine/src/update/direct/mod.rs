@@ -96,7 +96,7 @@ const BEYOND: usize = 32;
 /// an insert needs fewer.
 const TIGHT_PAGES: u64 = 160;
 const STRIPES: usize = 1 << 12;
-/// The number of threads that write pages. They only wait for the device.
+/// The number of threads that write pages. These threads only wait for the device.
 const WRITERS: usize = 4;
 
 /// The bytes of memory that an insert takes beyond searches, in an index entirely on storage.

@@ -8,7 +8,7 @@
 //! 1. If the comparison with the new node shows shielded nodes, the farthest of them leaves. If
 //!    this is the new node, it does not join.
 //! 2. Otherwise the old nodes are compared with each other, the farthest first, and the first
-//!    shielded one leaves.
+//!    shielded node leaves.
 //! 3. If no node is shielded, the farthest node leaves.
 //!
 //! Distances are computed from codes, as in the paper (§4.2.1). But the owner's vector is known, so

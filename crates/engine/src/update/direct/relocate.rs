@@ -12,7 +12,7 @@
 //! The path is the set of pages that the search has read. A page has n slots, and m = n/2 are
 //! filled on average (§3.2.3), so space and writes are twice the minimum. Under rule 2, the kept
 //! records go to a spare page, since the last checkpoint may name the old page (shadow pages,
-//! `store.rs`), which becomes the next spare page.
+//! `store.rs`). The old page becomes the next spare page.
 //!
 //! **Concurrency** (§3.3): an insert locks all records that it changes, and reads their lists
 //! again. Background threads write the composed pages.
@@ -87,7 +87,8 @@ fn change<N: Composable>(
         |out| pages.encode_vector(node, vector, out),
     )?;
     inserter.born();
-    // The nearest neighbour comes last. If no other neighbour links to the new node, it must.
+    // The nearest neighbour comes last. If no other neighbour links to the new node, the nearest
+    // neighbour must.
     for at in (0..inserter.chosen.len()).rev() {
         let neighbour = inserter.chosen[at];
         let page = match placement.page_of(neighbour.node) {
@@ -145,7 +146,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
     for &node in &changed {
         *leave.entry(placement.page_of(node)).or_default() += 1;
     }
-    // The pages of the path that keep fewer than m records. The emptiest page is the last.
+    // The pages of the path that keep fewer than m records. The emptiest page comes last.
     let m = pages.records_a_page() / 2;
     let mut partial: Vec<(usize, u32)> = inserter
         .walker

@@ -82,14 +82,15 @@ pub(super) struct PageStore {
     page_bytes: usize,
     /// The maximum number of dirty pages that wait for their write.
     most: usize,
-    /// Whether a memory budget keeps a page as the build wrote it, so that it is never reused.
+    /// Whether a page is never reused, since a memory budget keeps the page in memory as the build
+    /// wrote it.
     kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     pub(super) counts: Counts,
 }
 
 const PAGE_HEADER: usize = 32;
-/// The maximum number of dirty pages before inserts wait. A small budget lowers it, but not below
-/// `LEAST_UNWRITTEN`.
+/// The maximum number of dirty pages before inserts wait. A small budget lowers this number, but
+/// not below `LEAST_UNWRITTEN`.
 pub(super) const MOST_UNWRITTEN: usize = 1024;
 pub(super) const LEAST_UNWRITTEN: usize = 16;
 
@@ -171,7 +172,7 @@ impl PageStore {
         spare.unwrap_or_else(|| self.take_new(placement))
     }
 
-    /// A free page, or else a new one.
+    /// A free page, or else a new page.
     pub(super) fn take_any(&self, placement: &Placement) -> u32 {
         let mut state = self.state.lock();
         state.wake(placement);
@@ -195,8 +196,8 @@ impl PageStore {
     }
 
     /// Makes a composed page visible to searches. The page counts as in use until
-    /// [`release`](PageStore::release). Otherwise it would be freed if its first nodes moved away
-    /// before its last nodes were recorded.
+    /// [`release`](PageStore::release). Otherwise the page would be freed if its first nodes moved
+    /// away before its last nodes were recorded.
     pub(super) fn publish(&self, placement: &Placement, page: u32, bytes: PageBytes, used: usize) {
         {
             let mut state = self.state.lock();
@@ -210,8 +211,8 @@ impl PageStore {
         self.counts.composed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All nodes of a published page are recorded. From now on, it is freed when its last node
-    /// leaves.
+    /// All nodes of a published page are recorded. From now on, the page is freed when its last
+    /// node leaves.
     pub(super) fn release(&self, placement: &Placement, page: u32) {
         self.state
             .lock()

@@ -21,7 +21,8 @@ use crate::update::reading::Reading;
 /// The maximum number of vectors that [`LiveIndex::delete_matching`] deletes in one batch.
 const SOME: usize = 1024;
 
-/// The look-ups of an id while changes run. The last look-up then runs while changes wait.
+/// The number of look-ups of an id while changes run. Then one more look-up runs while changes
+/// wait.
 const TRIES: usize = 8;
 
 /// The treatment of old attributes and payload that a new row does not name.
@@ -107,7 +108,7 @@ impl State {
     }
 }
 
-/// Warnings about new columns with names similar to existing ones.
+/// Warnings about new columns with names similar to the names of existing columns.
 #[derive(Default)]
 pub(super) struct Misspelt(Vec<String>);
 
@@ -132,7 +133,7 @@ impl LiveIndex {
     }
 
     /// Takes a snapshot while no change runs, so that a vector that moves from memory to storage is
-    /// found in exactly one of them.
+    /// found exactly once.
     pub(in crate::update) fn reading<T>(
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, Error>,
@@ -258,7 +259,7 @@ impl LiveIndex {
     ///
     /// # Errors
     /// Fails as `delete_matching` does. If `progress` interrupts, the error is
-    /// [`Error::Interrupted`] before the first deletion, and [`Error::PartlyDeleted`] after it.
+    /// [`Error::Interrupted`] before the first deletion, and later [`Error::PartlyDeleted`].
     pub fn delete_matching_observed(
         &self,
         filter: &Filter,
@@ -323,7 +324,7 @@ impl LiveIndex {
         Ok(gone.len() as u64)
     }
 
-    /// Checks all rows before the first is inserted.
+    /// Checks all rows before the first row is inserted.
     pub(super) fn check_attributes(
         &self,
         attributes: Option<&dyn RowSource>,

@@ -7,8 +7,8 @@
 //!                                                          search in memory for each new row
 //! ```
 //!
-//! Waiting vectors are durable, and searches find them. After a failed merge, they wait for the
-//! next merge, and the remaining rows of the call are inserted one by one.
+//! Waiting vectors are durable, and searches find them. After a failed merge, these vectors wait
+//! for the next merge, and the remaining rows of the call are inserted one by one.
 
 use std::sync::atomic::Ordering;
 
@@ -57,7 +57,8 @@ impl LiveIndex {
         }
     }
 
-    /// Until the returned value is dropped, a running call lets rows wait and merges them later.
+    /// Until the returned value is dropped, a running call counts as a call that lets rows wait and
+    /// merges them later.
     pub(super) fn fills(&self) -> Filling<'_> {
         self.filling.fetch_add(1, Ordering::Relaxed);
         Filling(self)

@@ -46,8 +46,8 @@ impl LiveIndex {
     ///   twice in `ids`, or is 2^64 - 1.
     /// - No free id remains, or the log cannot be written.
     ///
-    /// All rows are checked before the first is inserted. An error after some rows, such as a full
-    /// disk, has the number of inserted rows.
+    /// All rows are checked before the first row is inserted. An error after some rows, such as a
+    /// full disk, has the number of inserted rows.
     pub fn insert(
         &self,
         vectors: &dyn VectorSource,
@@ -57,9 +57,9 @@ impl LiveIndex {
         self.insert_all(vectors, None, ids, progress)
     }
 
-    /// Inserts vectors as [`insert`](LiveIndex::insert) does, with one row of attributes for each,
-    /// as durable as its vector. If the name of a new column is one edit from an older name,
-    /// `progress` gets a warning.
+    /// Inserts vectors as [`insert`](LiveIndex::insert) does, with one row of attributes for each
+    /// vector. A row is as durable as its vector. If the name of a new column is one edit from an
+    /// older name, `progress` gets a warning.
     ///
     /// # Errors
     /// Fails as [`insert`](LiveIndex::insert) does. It also fails if the numbers of rows and
@@ -163,7 +163,7 @@ impl LiveIndex {
     }
 
     /// Inserts or replaces vectors as [`upsert`](LiveIndex::upsert) does, with one row of
-    /// attributes for each. The call warns as `insert_rows` does.
+    /// attributes for each vector. The call warns as `insert_rows` does.
     ///
     /// # Errors
     /// Fails as [`upsert`](LiveIndex::upsert) and [`insert_rows`](LiveIndex::insert_rows) do.
@@ -248,7 +248,7 @@ impl LiveIndex {
     }
 
     /// Logs all records or none. After a failed sync, the next log gets the acknowledged records,
-    /// and revokes all others.
+    /// and revokes all other records.
     pub(super) fn append(&self, records: &[LogRecord<'_>]) -> Result<(), Error> {
         let rotate = |log: &Log| log.rotate().map(drop);
         self.append_by(records, rotate, Log::append_all)
@@ -304,7 +304,7 @@ impl LiveIndex {
     }
 
     /// Fails if [`insert`](LiveIndex::insert) would refuse all vectors of this shape, so that a
-    /// caller can check it before making rows.
+    /// caller can check the shape before it makes rows.
     ///
     /// # Errors
     /// The dimension or the element type differs from the index, or the index takes no more

@@ -88,8 +88,8 @@ impl LiveIndex {
     /// # Errors
     /// The merged index would exceed the memory budget, the disk is full, or `progress` interrupts.
     /// The index is then unchanged. A commit that may not be durable is no error:
-    /// [`trouble`](crate::Stats::trouble) reports it, and both checkpoints are kept until a later
-    /// one is durable.
+    /// [`trouble`](crate::Stats::trouble) reports the failure, and both checkpoints are kept until
+    /// a later checkpoint is durable.
     pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.without_checkpoints(progress)?;
         self.health.check()?;
@@ -292,7 +292,7 @@ impl LiveIndex {
         }
         *self.state.write() = Arc::new(next);
         self.replaced.fetch_add(1, Ordering::Release);
-        // An earlier failed rebalance no longer delays the next one.
+        // An earlier failed rebalance no longer delays the next rebalance.
         self.rebalance_after.store(0, Ordering::Relaxed);
         match committed.durable(&*self.volume) {
             Ok(()) => self.health.recovered(Concern::Commit),
@@ -330,7 +330,7 @@ impl LiveIndex {
             inserted.remove(id);
             deleted.insert_below(id, bound);
         }
-        // The rows that vectors received during the merge, unless they were deleted since.
+        // The rows that vectors received during the merge. Rows of deleted vectors are dropped.
         let gone_ids: HashSet<u64> = gone.iter().map(|&(id, _)| id).collect();
         let mut rows = std::mem::take(&mut *state.rows_since.lock());
         rows.retain(|id, _| !gone_ids.contains(id));

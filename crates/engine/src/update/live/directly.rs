@@ -47,8 +47,8 @@ impl LiveIndex {
     }
 
     /// Copies files if only hard links prevent direct inserts, and inserts the waiting vectors into
-    /// the graph. A merge writes new files, so the call copies none while it runs. After an error,
-    /// the index is unchanged.
+    /// the graph. A merge writes new files, so the call copies no file during a merge. After an
+    /// error, the index is unchanged.
     pub(super) fn own_files(&self, progress: &dyn Progress) -> Result<(), Error> {
         let one = loop {
             if !self.has_to_own(&self.state()) {
@@ -130,7 +130,7 @@ impl LiveIndex {
             if progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // A search may find a vector in memory and on storage, and returns it once.
+            // If a search finds a vector in memory and on storage, it returns the vector once.
             let _gate = self.gate.write();
             direct.check()?;
             let vector = |&id: &u64| fresh.vector(id).map(|(vector, row)| (id, vector, row));
@@ -204,14 +204,14 @@ impl LiveIndex {
         };
         let _gate = self.gate.write();
         let log_from = self.health.standing(&*self.volume)?.log_from;
-        // If the log has later changes, the next process replays them, so no checkpoint is made.
+        // The next process replays later changes of the log.
         if log_from.sequence != self.log.next_sequence() {
             return Ok(());
         }
         direct.checkpoint(log_from, self.next_id.load(Ordering::Relaxed))
     }
 
-    /// Retries a failed checkpoint when the pages that wait for it fill the memory.
+    /// Retries a failed checkpoint when pages that wait for a checkpoint fill the memory.
     pub(super) fn checkpoint_if_full(&self, progress: &dyn Progress) -> Result<(), Error> {
         let direct = self.state().direct.clone();
         if direct.is_some_and(|direct| direct.is_journal_full())

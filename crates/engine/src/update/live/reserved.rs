@@ -10,7 +10,7 @@
 //! the order of their arrival.
 //!
 //! A callback of a change may begin an inner change on the same thread. If the inner change waited,
-//! it could wait for its own thread. So it fails instead.
+//! it could wait for its own thread. So an inner change fails instead.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -73,7 +73,8 @@ impl Drop for Reservation<'_> {
 }
 
 impl State {
-    /// Whether no call has any of the ids, and no call with a lower ticket waits for any of them.
+    /// Whether no call has any of the ids, and no call with a lower ticket waits for any of the
+    /// ids.
     fn are_free(&self, ids: &[u64], ticket: u64) -> bool {
         let before = |waiting: &&Waiting| waiting.ticket < ticket;
         let waits = |id: &u64| {
@@ -91,8 +92,8 @@ impl State {
 }
 
 impl Reserved {
-    /// Waits until no other call has any of the distinct ids, and reserves them. An inner change
-    /// fails instead of waiting.
+    /// Waits until no other call has any of these ids, which are distinct, and reserves all of
+    /// them. An inner change fails instead of waiting.
     pub(super) fn all<'a>(
         &'a self,
         ids: &'a [u64],
@@ -133,7 +134,7 @@ impl Reserved {
 
     /// Reserves `count` consecutive ids from `next` on, or after any id that another call has or
     /// waits for, and advances `next` under the same lock. If the ids would exceed `last`, the
-    /// error is the first of them.
+    /// error is the first id of the range.
     pub(super) fn next(
         &self,
         count: u64,
@@ -159,8 +160,8 @@ impl Reserved {
         Ok((ids, reservation))
     }
 
-    /// Waits until at least one of the distinct ids is free, and reserves all free ids. An inner
-    /// change fails instead of waiting.
+    /// Waits until at least one of these ids, which are distinct, is free, and reserves all free
+    /// ids. An inner change fails instead of waiting.
     pub(super) fn free(
         &self,
         ids: &[u64],

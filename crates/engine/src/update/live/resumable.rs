@@ -38,7 +38,7 @@ const LOOKED_FOR: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutOff {
     /// With automatic ids, the call fails, since some rows would be inserted twice. With given ids,
-    /// it inserts all rows, and fails if an id is in the index.
+    /// the call inserts all rows, and fails if an id is in the index.
     Refuse,
     /// Only the missing rows are inserted.
     Resume,
@@ -410,8 +410,8 @@ impl LiveIndex {
                 source,
             },
             error => {
-                // After these errors, no row was inserted. After others, the log may have some
-                // rows.
+                // After these errors, no row was inserted. After other errors, the log may have
+                // some rows.
                 if matches!(
                     error.kind(),
                     ErrorKind::Call | ErrorKind::Data | ErrorKind::Memory | ErrorKind::Interrupted
@@ -429,7 +429,8 @@ impl LiveIndex {
         })
     }
 
-    /// Whether the call must resume `known`, or fails because of it. Otherwise it inserts all rows.
+    /// Whether the call must resume `known`, or fails because of `known`. Otherwise the call
+    /// inserts all rows.
     fn goes_on(
         &self,
         known: &BegunInsert,
@@ -474,8 +475,8 @@ impl LiveIndex {
         Ok(insert)
     }
 
-    /// Records that an insert is done, or forgets it if `done` is false. If the file cannot be
-    /// written, a resume finds the inserted rows.
+    /// Records that an insert is done. If `done` is false, removes the record of the insert. If the
+    /// file cannot be written, a resume finds the inserted rows.
     fn note_end(&self, insert: &BegunInsert, done: bool) {
         let mut begun = self.begun.lock();
         let mut now = begun.clone();
@@ -566,7 +567,7 @@ impl LiveIndex {
         Ok(before)
     }
 
-    /// A missing id means that its row was deleted, or that the last ids belong to other vectors.
+    /// If an id is missing, its row was deleted, or the last ids belong to other vectors.
     fn check_all_in(
         &self,
         vectors: &dyn VectorSource,
@@ -642,7 +643,7 @@ fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A hash of the number, dimension and element type of the vectors, and of a sample of them.
+/// A hash of the number, dimension and element type of the vectors, and of a sample of the vectors.
 fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     let mut row = |at: usize, row: &mut [u8]| {
         vectors.read(at, row)?;

@@ -135,7 +135,7 @@ impl LiveIndex {
     }
 
     /// Moves waiting changes to storage, because memory is full. `false` if only a merge can move
-    /// them, if nothing waits, or if the move failed.
+    /// the changes, if nothing waits, or if the move failed.
     pub(super) fn make_room(&self, progress: &dyn Progress) -> bool {
         self.own_files_for_rows(progress);
         let state = self.state();
@@ -156,8 +156,8 @@ impl LiveIndex {
     }
 
     /// Checks whether the copies in memory may grow by `rows` rows of average size, within the
-    /// memory that the plan left unused. The pages of an insert are known only afterwards, so the
-    /// writes of one batch may exceed the limit.
+    /// memory that the plan left unused. The pages that an insert writes are known only after the
+    /// insert, so the writes of one batch may exceed the limit.
     fn check_copies(&self, state: &State, rows: usize, budget: u64) -> Result<(), Error> {
         let memory = state.index.memory();
         if memory.places == 0 {

@@ -1,5 +1,6 @@
-//! Submitted searches of an index that is open for changes. A search reads the snapshot of its
-//! submission, even after later checkpoints, and no other process changes the files while it runs.
+//! Submitted searches of an index that is open for changes. A search reads the snapshot of the time
+//! of its submission, even after later checkpoints. No other process changes the files during the
+//! search.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -121,7 +122,7 @@ impl Submitted {
         Counted(this.clone())
     }
 
-    /// A search thread does not wait: it may have to complete the search itself.
+    /// A search thread does not wait, since it may have to complete such a search itself.
     pub(super) fn wait(&self) {
         let mut count = self.count.lock();
         while *count > 0 && !is_worker() {

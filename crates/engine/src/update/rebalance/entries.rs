@@ -188,8 +188,8 @@ impl<'a> Stored<'a> {
         }
     }
 
-    /// The vectors on storage for which this is the own cluster: its own vectors if they are
-    /// replicated, or else the group of the build.
+    /// The vectors on storage that have this own cluster. If vectors are not replicated: the group
+    /// that the build gave the cluster.
     pub(super) fn own(&mut self, cluster: u32) -> Result<Arc<Rows>, Error> {
         if let Some(rows) = self.kept.get(&cluster) {
             return Ok(rows.clone());

@@ -22,9 +22,9 @@
 //! each split.
 //!
 //! In SPFresh, a version number makes the old copies of a reassigned vector stale. In StratANN no
-//! copy is stale. A copy is removed if its cluster is split and a build would not put it there, or
-//! if its cluster is rewritten after the vector was deleted. Scans and merges count a replicated
-//! vector in its nearest, *own* cluster.
+//! copy is stale. A copy is removed if its cluster is split and a build would not put the copy
+//! there. A copy of a deleted vector is removed when its cluster is rewritten. Scans and merges
+//! count a replicated vector in its nearest, *own* cluster.
 //!
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -72,7 +72,8 @@ struct Standing {
     /// The squared distance to the nearest of the heads around, and the cluster of this head.
     nearest: (f32, u32),
     /// The weight in the size of the cluster: 1 in the own cluster. If own clusters are not stored,
-    /// it is 1 without a nearer head, and is divided between equally near heads. Otherwise it is 0.
+    /// the weight is 1 without a nearer head, and is divided between equally near heads. Otherwise
+    /// the weight is 0.
     weight: f32,
 }
 
@@ -256,8 +257,8 @@ impl<'a> Changes<'a> {
             None => self.stored.entries(cluster)?,
         };
         all.extend(self.joined.get(&cluster).into_iter().flatten().cloned());
-        // If a vector has two entries, one remains. It is own, or has the bytes of the vector, if
-        // one of the two was own or had the bytes.
+        // If a vector has two entries, one entry remains. This entry is own if either entry is own,
+        // and has the bytes of the vector if either entry has them.
         all.sort_by_key(|entry| (entry.node, !entry.own, entry.vector.is_empty()));
         all.dedup_by(|again, first| {
             let same = again.node == first.node;
@@ -283,8 +284,8 @@ impl<'a> Changes<'a> {
         let own = self.stored.is_replicated();
         if own {
             self.owner.insert(entry.node, to);
-            // The old cluster on storage still has the vector as an own vector, so it must be
-            // written.
+            // The old cluster must be written, since on storage it still has the vector as an own
+            // vector.
             self.joined.entry(from).or_default();
         }
         self.join(to, Entry { own, ..entry });

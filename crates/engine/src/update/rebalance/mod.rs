@@ -19,7 +19,7 @@
 //! SPFresh rewrites the last block of a posting list with each append. In StratANN, vectors wait in
 //! the log and in the fresh graph, and a rebalance writes each changed cluster once, into a new
 //! file. No file is overwritten, so the previous checkpoint survives a crash, and other processes
-//! can continue to search it.
+//! can continue to search its files.
 //!
 //! A rewritten cluster leaves garbage in an earlier segment. A rebalance drops a segment if at most
 //! half of its bytes are live, or if its live bytes are no more than the rebalance writes. The live
@@ -103,8 +103,8 @@ impl Needs {
                 + 4 * stores.nodes()
                 + 64 * dead
                 + 4 * stores.largest_read() as u64,
-            // A new row is in memory twice: as it waits, and with its clusters. The last term is
-            // for splits and new heads.
+            // A new row is in memory twice: as a waiting row, and with its clusters. The last term
+            // is for splits and new heads.
             each: 2 * (row + ALLOCATION + entry)
                 + 2 * replicas * entry
                 + SPLIT * (copies + 1) * held,
@@ -122,8 +122,8 @@ impl Needs {
     }
 }
 
-/// Writes the next checkpoint of a cluster index, and commits it after `ready` has accepted it. No
-/// step after the commit can fail, and after an error, the index is unchanged.
+/// Writes the next checkpoint of a cluster index, and commits it after `ready` succeeds. No step
+/// after the commit can fail, and after an error, the index is unchanged.
 pub(super) fn rebalance(
     volume: &Arc<dyn Volume>,
     index: &Index,

@@ -388,8 +388,8 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
     }
 }
 
-/// A central member is nearer to all other members than they are to each other. As a head, it would
-/// leave a cluster of one vector after each split, without end.
+/// A central member is nearer to all other members than these are to each other. With such a member
+/// as a head, each split would make a cluster of one vector, without end.
 #[test]
 fn clusters_around_hubs_come_to_an_end_of_being_split() {
     let mut state = 1_u64;

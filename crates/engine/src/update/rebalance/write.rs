@@ -120,8 +120,8 @@ impl Writing<'_> {
                     let mut members = amended.members.iter();
                     !members.any(|segment| segment.number == number)
                 }
-                // Segments of columns have their own numbers, and `Written::name_in` removes the
-                // replaced ones.
+                // Segments of columns have their own numbers, and `Written::name_in` removes
+                // replaced segments.
                 Some((FileKind::Rows | FileKind::Columns, _)) => false,
                 Some((_, Some(number))) => {
                     let mut extents = amended.extents.iter();

@@ -236,7 +236,8 @@ fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     for path in [&ids, &rows] {
         assert_eq!(std::fs::read(path).unwrap(), b"of another export");
     }
-    // The vectors of the other export are removed, so that they do not stay beside new attributes.
+    // The vectors of the earlier export are removed, so that no old vectors stay beside new
+    // attributes.
     std::fs::remove_file(&full).unwrap();
     std::fs::write(&full, "vectors of another export").unwrap();
     let deed = || {

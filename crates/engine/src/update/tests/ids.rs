@@ -1,4 +1,5 @@
-//! Ids that are not row numbers, with a file of ids, and without it, as in an earlier version.
+//! Ids that are not row numbers, with a file of ids, and without this file, as in an earlier
+//! version.
 
 use stratann_layout::manifest::{COLUMNS, FILE_NAME as MANIFEST, IDS};
 

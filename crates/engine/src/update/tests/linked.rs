@@ -23,7 +23,7 @@ fn link_all(volume: SimVolume) -> SimVolume {
     volume
 }
 
-/// Each strategy with direct inserts, and each kind of file to which they write.
+/// Each strategy of direct inserts, and each kind of file to which direct inserts write.
 const DIRECT: [Case; 5] = [
     PACKED,
     Case(Layout::Coupled, Update::Relocate),

@@ -1,5 +1,5 @@
-//! Each operation of a script fails once in one of the runs, and the failed call is repeated, if
-//! necessary through another handle. At the end, the process is killed, or the machine crashes.
+//! In each run, another operation of a script fails once. The failed call is repeated, if necessary
+//! through another handle. At the end, the process is killed, or the machine crashes.
 //!
 //! A failed sync discards the unsynced data, as on Linux.
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::Index;
 use crate::progress::Silent;
 
-/// A volume that lists a log which a writer removes before it is read, several times.
+/// A volume that several times lists a log that a writer removes before the log is read.
 #[derive(Debug)]
 struct Fleeting {
     volume: SimVolume,

@@ -1,5 +1,5 @@
-//! Searches during which changes run. A search finds exactly one of the old and the new vector of
-//! an id, and a merge that commits meanwhile does not affect it.
+//! Searches during which changes run. A search finds either the old or the new vector of a replaced
+//! id. A merge that commits during a search does not affect this search.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -216,7 +216,7 @@ fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
 const GIVES_UP: Duration = Duration::from_millis(90);
 
 /// A preempted writer may move a node for longer than a search waits, so a search that gave up is
-/// repeated. A dozen of them in a row count as a defect.
+/// repeated. A dozen such searches in a row count as a defect.
 fn is_found(live: &LiveIndex, id: u64) -> bool {
     for _ in 0..12 {
         let since = Instant::now();
@@ -318,8 +318,8 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
         moving += 1;
         live.delete(&[ids[1].1]).unwrap();
         for (at, &(node, id)) in ids.iter().step_by(101).enumerate() {
-            // A search of all vectors must not take a moving node for an unfinished insert, nor
-            // look for it on its former page.
+            // A search of all vectors must not take a moving node for an unfinished insert, and
+            // must not look for the node on its former page.
             for list in [100, 2 * MANY as usize] {
                 let moment = Duration::from_millis(if at == 0 { 500 } else { 30 });
                 let page = placement.page_of(node);

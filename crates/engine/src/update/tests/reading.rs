@@ -134,8 +134,8 @@ impl<F: Fn() + Sync> Progress for Midway<F> {
     }
 }
 
-/// A reader that is created during a merge must see the contents of that time, although the vectors
-/// 100 to 109 have moved when `check` runs.
+/// A reader that is created during a merge must see the contents of that time. Before `check` runs,
+/// the vectors 100 to 109 have moved.
 fn read_across_a_merge(case: Case, check: fn(&crate::update::reading::Reading<'_>)) {
     let folder = tempfile::tempdir().unwrap();
     let live = all_old(case, 40, folder.path());

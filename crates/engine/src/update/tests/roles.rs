@@ -17,7 +17,8 @@ fn an_index_on_several_tiers_under_changes_is_what_the_model_is() {
     }
 }
 
-/// By default, a case that moves records and has every role, and one that writes pages in place.
+/// By default, two cases: one that moves records and has every role, and one that writes pages in
+/// place.
 fn cases() -> impl Iterator<Item = Case> {
     let merged = Case(Layout::Decoupled, Update::Merge);
     let cases = [DECOUPLED, INLINE, PACKED, merged];

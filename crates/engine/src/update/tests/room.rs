@@ -329,7 +329,8 @@ fn a_delete_for_which_no_room_is_left_leaves_the_index_as_it_was() {
     let volume = base(case, folder.path());
     volume.gives_room();
     let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
-    // Few vectors were in the index at the open, so it has reserved blocks for a thousand deletes.
+    // The index had few vectors when it was opened, so it has reserved blocks for a thousand
+    // deletes.
     let came: Vec<u64> = (1_000..3_000).collect();
     live.insert(&rows(&came, 1), Some(&came), &Silent).unwrap();
     volume.fail_after(0, Failure::NoSpace);
