@@ -220,8 +220,9 @@ pub(crate) fn begin_state(manifest: &mut Manifest) -> Result<(), Error> {
 #[derive(Debug)]
 #[must_use = "it may not be durable"]
 pub(crate) struct Committed {
-    /// The reason why a crash may restore the previous checkpoint, until the next checkpoint
-    /// begins. Until then, no page of either checkpoint may be overwritten.
+    /// The reason why the commit may not be durable, so that a crash may restore the previous
+    /// checkpoint. Until the next checkpoint begins, no page of either checkpoint may be
+    /// overwritten.
     pub(crate) trouble: Option<TierError>,
 }
 

@@ -312,7 +312,8 @@ impl FreshGraph {
         const ALLOCATION: usize = 16;
         let segment = SEGMENT * (size_of::<Node>() + (self.width + 2) * size_of::<u32>());
         let row = self.kernel.row_bytes() + ALLOCATION;
-        // A hash table has one extra byte for each entry, and at least an eighth of it is free.
+        // A hash table has one extra byte for each entry, and at least an eighth of the table is
+        // free.
         let entry = (size_of::<(u64, u32)>() + 1) * 8 / 7;
         // One lock at a time: an insert locks the segments while it holds the lock of the ids.
         let segments = self.segments.read().len();

@@ -1,4 +1,5 @@
-//! Detects drift: vectors from direct inserts unlike the vectors that the codes were trained on.
+//! Detects drift: vectors from direct inserts that are unlike the vectors on which the codes were
+//! trained.
 //!
 //! ```text
 //!   an even sample of the nodes of the last build or merge  ─┐
@@ -60,8 +61,8 @@ const BESIDE_VECTOR: u64 = 256;
 const LEAST_BUDGET: u64 = 16 << 20;
 /// If either half of a sample has fewer nodes than this, the sample has no result.
 const LEAST: usize = 32;
-/// An inserted vector has drifted if the error ratio of its code is above `TIMES` times the ratio
-/// that the share `BESIDE` of the older vectors does not exceed.
+/// An inserted vector has drifted if the error ratio of its code is above `TIMES` times a reference
+/// ratio. The share `BESIDE` of the older vectors has ratios up to the reference ratio.
 const TIMES: f64 = 4.0;
 const BESIDE: f64 = 0.95;
 /// Below this share of drifted nodes, the sample counts as a sample without drift.
@@ -224,8 +225,8 @@ impl Index {
         first.filter(|_| drifted >= MergeWhen::default().drifted)
     }
 
-    /// The [`stats`](Index::stats) with the result of [`health`](Index::health), also in `trouble`,
-    /// and this result alone.
+    /// The [`stats`](Index::stats) with the result of [`health`](Index::health). The `trouble` of
+    /// these stats also reports drift. The second value is the result of `health`.
     pub fn stats_and_health(&self, progress: &dyn Progress) -> (Stats, Result<IndexHealth, Error>) {
         let (mut stats, looked) = (self.stats(), self.health(progress));
         let drifted = looked.as_ref().ok().and_then(|health| health.drifted);

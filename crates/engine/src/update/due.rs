@@ -316,8 +316,8 @@ impl LiveIndex {
             })
     }
 
-    /// Why a merge is due before the close, which also merges a small graph with 2.2 times the
-    /// pages of a build: the pages would stay until the next inserts.
+    /// Why a merge is due before the close. A small graph with 2.2 times the pages of a build is
+    /// also merged: otherwise the pages would stay until the next inserts.
     fn due_at_rest(&self, when: &MergeWhen) -> Option<Due> {
         let Extents {
             stored,

@@ -402,8 +402,9 @@ impl LiveIndex {
     /// indexes share their tables. Under a budget, the opened index replaces `index`.
     ///
     /// An index of a [`Catalog`](crate::Catalog) leases a part of the catalog's budget: enough for
-    /// a few changes, and half of the remaining memory, up to the most that an index of this size
-    /// can use. Later the catalog leases more if necessary, and may close other indexes.
+    /// a few changes, and half of the remaining memory. The lease is at most the memory that an
+    /// index of this size can use. Later the catalog leases more if necessary, and may close other
+    /// indexes.
     ///
     /// Both indexes count towards the budget until every caller has dropped them. If memory is
     /// short, the call waits, at most for
@@ -818,8 +819,9 @@ impl LiveIndex {
         self.rebalances(&self.state()) && self.rebalance_after.load(Ordering::Relaxed) == 0
     }
 
-    /// The number of vectors inserted since the last build or merge, and the share of garbage: dead
-    /// bytes of clusters, or pages of the graph beyond the number that a merge would need.
+    /// The number of vectors inserted since the last build or merge, and the share of garbage. For
+    /// clusters, garbage is the dead bytes. For a graph, garbage is the pages beyond the number
+    /// that a merge would need.
     fn garbage(&self) -> (u64, f64) {
         let state = self.state();
         let came = |nodes: u64| nodes.saturating_sub(state.index.manifest().vectors);

@@ -70,8 +70,8 @@ impl Index {
     /// Searches a batch of queries among the vectors that match a filter. If fewer than k match,
     /// the results are padded ([`SearchResults::ids`]).
     ///
-    /// The list size adapts to the number of matches, and the cheapest filter strategy
-    /// ([`Way`](crate::Way)) is chosen: a walk that also passes other vectors, or a comparison with
+    /// The list size adapts to the number of matches. The search chooses the cheapest filter
+    /// strategy ([`Way`](crate::Way)): a walk that also passes other vectors, or a comparison with
     /// all matches.
     ///
     /// # Errors

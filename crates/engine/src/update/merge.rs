@@ -61,8 +61,8 @@ pub(super) struct Inputs<'a> {
 /// The bytes of memory that a merge may take beyond the memory budget of the index.
 pub(super) const BEYOND_SEARCH: u64 = 64 << 20;
 
-/// The memory cap for a merge. If the process uses more than the budget, for example for other
-/// indexes, the cap starts from this use.
+/// The memory cap for a merge. If the process already uses more memory than the budget, for example
+/// for other indexes, the cap starts from that memory.
 fn cap(budget: u64) -> u64 {
     budget
         .max(graph::resident_bytes())

@@ -84,7 +84,8 @@ struct Source {
     reading: Reading,
     /// Whether the header has the number of the first record.
     exact: bool,
-    /// Whether the records are read. The log may belong to another index, or was never finished.
+    /// Whether the records are read. They are not read if the log belongs to another index, or was
+    /// never finished.
     read: bool,
     fault: Option<String>,
     /// The name of the log that is missing before this log, and a message about it.

@@ -100,7 +100,8 @@ impl Segment {
             let version = words[0].load(Ordering::Acquire);
             if version.is_multiple_of(2) {
                 let degree = words[1].load(Ordering::Relaxed) as usize;
-                // During a write, the degree and the neighbours may be of different versions.
+                // During a write, the degree may be older or newer than the neighbours. But it
+                // never exceeds the capacity of a list.
                 list.extend(
                     words[2..][..degree]
                         .iter()

@@ -36,8 +36,8 @@ use crate::stores::writing::files::write_stream;
 /// least [`LEAST`].
 const SHARE: u64 = 512;
 const LEAST: u64 = 1024;
-/// A checkpoint is due if the number of pages that only the last checkpoint names is at least
-/// `LEAST_HELD`, and at least the number of pages in use divided by `HELD`.
+/// A checkpoint is due if many pages belong only to the last checkpoint: at least `LEAST_HELD`, and
+/// at least the number of pages in use divided by `HELD`.
 const HELD: usize = 4;
 const LEAST_HELD: usize = 512;
 

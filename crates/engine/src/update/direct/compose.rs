@@ -94,9 +94,10 @@ pub(super) fn too_large(file: &str, node: u32) -> Error {
     }
 }
 
-/// Divides records over pages of `capacity` bytes, so that near vectors share a page: records that
-/// do not fit onto one page are split into two groups of about equally many pages, and so on. Calls
-/// `page` for each page, with the positions of its records.
+/// Divides records over pages of `capacity` bytes, so that records with near vectors share a page.
+/// Records that do not fit onto one page are split into two groups that take about equally many
+/// pages. Each group is divided again. Calls `page` for each page, with the positions of its
+/// records.
 pub(super) fn divide<C: Composer>(
     records: &Records,
     vectors: &Vectors<'_>,

@@ -2,8 +2,9 @@
 //!
 //! **Delta pruning** compares the new node with all old nodes, but not these with each other: O(R)
 //! comparisons instead of O(R²). The owner is the node that has the list. A node is *shielded* if
-//! another node is nearer to the owner, and also nearer to the shielded node than the owner is, by
-//! the margin `alpha` (in the paper: a violated triangle inequality).
+//! another node is nearer to the owner, and is also nearer to the shielded node than the owner is.
+//! The margin `alpha` says how much nearer. In the paper, such a node violates the triangle
+//! inequality.
 //!
 //! 1. If the comparison with the new node shows shielded nodes, the farthest of them leaves. If
 //!    this is the new node, it does not join.

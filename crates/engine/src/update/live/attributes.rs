@@ -151,7 +151,8 @@ impl LiveIndex {
         work(&reading)
     }
 
-    /// Calls `read` for each id at the current timestamp. Usually, this does not wait for changes.
+    /// Calls `read` for each id at the current timestamp. Usually, the call does not wait for
+    /// changes.
     pub(super) fn by_id<T>(
         &self,
         ids: &[u64],

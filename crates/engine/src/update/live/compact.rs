@@ -171,8 +171,9 @@ impl LiveIndex {
         }))
     }
 
-    /// Moves waiting vectors into the clusters on storage, and splits, dissolves (in replicated
-    /// layouts) and reassigns clusters as SPFresh does. Unchanged clusters are not written.
+    /// Moves waiting vectors into the clusters on storage, and rebalances these clusters (SPFresh).
+    /// Large clusters are split. In replicated layouts, small clusters are dissolved. Vectors
+    /// around split and dissolved clusters are reassigned. Unchanged clusters are not written.
     /// Inserts, deletes and searches continue.
     ///
     /// # Errors

@@ -15,8 +15,8 @@
 //!   both new heads. A vector of a neighbouring cluster moves to a new head that is nearer than the
 //!   old head and all other heads.
 //! - **Trim**: if a cluster is split, or has more members than a build leaves, copies are removed
-//!   as in a build: copies beyond the maximum number, and copies that would begin another block.
-//!   The first removed copies are much nearer to another head.
+//!   as in a build. These are copies beyond the maximum number, and copies that would begin another
+//!   block. Copies that are much nearer to another head are removed first.
 //!
 //! All of these steps are local: the heads around a split cluster ([`VICINITY`]) are found once for
 //! each split.
@@ -523,8 +523,8 @@ impl<'a> Changes<'a> {
         Ok((halves, weights))
     }
 
-    /// Removes copies as a build does. Each removed copy is in the cluster of a nearer head, or
-    /// gets there.
+    /// Removes copies as a build does. The cluster of a nearer head has each removed copy, or gets
+    /// the copy.
     fn trim(&mut self, cluster: u32, members: &mut Vec<(Entry, Standing)>) {
         let kept = self.closure.kept(members.len());
         let rank = |(entry, standing): &(Entry, Standing)| match entry.own {

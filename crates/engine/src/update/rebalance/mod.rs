@@ -90,7 +90,7 @@ impl Needs {
         };
         let copies = facts.members.div_ceil(index.manifest().vectors.max(1));
         let replicas = u64::from(facts.replicas);
-        // The old graph over the heads stays in memory while another is built.
+        // The old graph over the heads stays in memory while another graph is built.
         let head = row + 2 * space.point_bytes() as u64 + GRAPH + 2 * ALLOCATION;
         let heads = u64::from(stores.clusters()) * head;
         // Tables are in memory three times: in the present index, in the file, and in the next
