@@ -145,8 +145,8 @@ impl<'a> Checkpoint<'a> {
     }
 
     /// Removes the files that the manifest does not name. Files that cannot be removed only cost
-    /// space. If the manifest cannot be read, only this checkpoint's files are removed, and after
-    /// the commit no files.
+    /// space. If the manifest cannot be read, only this checkpoint's files are removed. After the
+    /// commit, not even these files are removed.
     fn remove_unnamed(&self) {
         let (named, log_from) = match self.volume.read(MANIFEST) {
             Ok(bytes) => match Manifest::decode(&bytes, &stored::name_of(self.volume, MANIFEST)) {

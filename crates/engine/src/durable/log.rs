@@ -99,9 +99,9 @@ struct Shared {
     durability: Durability,
     most_unsynced: AtomicUsize,
     state: Mutex<State>,
-    /// A leader has finished.
+    /// Signals that a leader has finished.
     led: Condvar,
-    /// Records wait for a sync within the time limit, or the log is closed.
+    /// Signals that records wait for a sync within the time limit, or that the log is closed.
     due: Condvar,
 }
 

@@ -7,9 +7,9 @@
 //!   fate               kept   maybe  gone   kept   rewritten, with the new vectors behind both
 //! ```
 //!
-//! A deleted vector leaves garbage in its segment. The segments with the highest shares are picked
-//! first, and their live vectors are written to new segments. The last segment is always rewritten,
-//! so that later vectors fill it.
+//! A deleted vector leaves garbage in its segment. The segments with the highest shares of garbage
+//! are picked first, and their live vectors are written to new segments. The last segment is always
+//! rewritten, so that later vectors fill it.
 
 /// The share of garbage at which a rewrite is worth its cost. Below this share, each freed byte
 /// costs more than four written bytes, and vectors take at most a quarter more space.

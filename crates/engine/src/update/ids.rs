@@ -1,8 +1,8 @@
 //! The external ids of a checkpoint.
 //!
-//! Ids are usually row numbers, below the number of vectors in the manifest. Otherwise the
-//! checkpoint has a file of ids ([`IdTable`]), except from some earlier versions. For such a
-//! checkpoint, a process that changes the index makes the table from all records.
+//! Ids are usually row numbers: the numbers below the number of vectors in the manifest. Otherwise
+//! the checkpoint has a file of ids ([`IdTable`]). Some earlier versions wrote no such file. A
+//! process that opens such a checkpoint for changes makes the table from all records.
 
 use std::collections::HashSet;
 use std::sync::Arc;

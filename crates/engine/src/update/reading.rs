@@ -46,7 +46,7 @@ pub(crate) struct Matched {
     filter: Checked,
     /// Whether vectors without attributes match.
     without: bool,
-    /// The matching nodes on storage. Some may be dead.
+    /// The matching nodes on storage, including dead nodes.
     nodes: NodeSet,
     fresh: BTreeMap<u64, RowBytes>,
 }

@@ -1,5 +1,6 @@
 //! An index under changes, compared with a map from ids to vectors, also after crashes at every
-//! write and sync. A crash keeps all acknowledged changes, and any changes of the running call.
+//! write and sync. After a crash, the index has all acknowledged changes, and may have changes of
+//! the running call.
 
 use std::collections::BTreeMap;
 use std::path::Path;

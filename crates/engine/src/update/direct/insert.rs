@@ -50,7 +50,7 @@ const BACK: usize = 16;
 const WALKS: usize = 3;
 
 /// Links a new node and its neighbours by a strategy, and returns the number of the node. `None` if
-/// the vector must wait in memory. `W` has buffers.
+/// the vector must wait in memory. `W` is the type of the buffers.
 pub(super) type Link<N, W> =
     fn(&mut Inserter<'_, N>, &mut W, &NewNode<'_>) -> Result<Option<u32>, Error>;
 

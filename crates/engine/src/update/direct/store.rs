@@ -75,9 +75,9 @@ pub(super) struct Counts {
 pub(super) struct PageStore {
     state: Mutex<State>,
     queue: Mutex<Queue>,
-    /// There is a page to write, or the writers are to end.
+    /// Signals that there is a page to write, or that the writers are to end.
     work: Condvar,
-    /// A page was written, or a write failed.
+    /// Signals that a page was written, or that a write failed.
     done: Condvar,
     page_bytes: usize,
     /// The maximum number of dirty pages that wait for their write.

@@ -35,7 +35,7 @@ enum Others {
 /// The nodes of a call's ids whose vectors are on storage without rows.
 #[derive(Default)]
 struct Places {
-    /// The checkpoint of these nodes. A merge gives ids other nodes.
+    /// The checkpoint of these nodes, since a merge gives ids other nodes.
     of: Option<Arc<Index>>,
     nodes: HashMap<u64, u32>,
 }

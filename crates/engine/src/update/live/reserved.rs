@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     state: Mutex<State>,
-    /// Ids were released, or a call has stopped waiting.
+    /// Signals that ids were released, or that a call has stopped waiting.
     changed: Condvar,
 }
 

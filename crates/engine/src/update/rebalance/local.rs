@@ -378,8 +378,8 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// Splits a cluster with too many vectors, and returns the halves that still have too many.
-    /// Otherwise trims a cluster with too many members.
+    /// Splits a cluster with too many vectors, and returns the halves that still have too many
+    /// vectors. Otherwise trims a cluster with too many members.
     fn divide(&mut self, cluster: u32, progress: &dyn Progress) -> Result<Vec<u32>, Error> {
         let members = self.members_with_vectors(cluster)?;
         let around = self.around(cluster);

@@ -224,7 +224,7 @@ impl Writing<'_> {
     }
 
     /// Drops each segment whose live bytes are at most half of all its bytes, or at most as many as
-    /// the rebalance writes. Their live clusters join `wanted`.
+    /// the rebalance writes. The clusters of their live posting lists join `wanted`.
     fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
         let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
             true => self.stores.place(cluster).bytes as u64,
