@@ -1,5 +1,4 @@
-//! The commit of a checkpoint. A commit atomically replaces the files of the index by a new set of
-//! files.
+//! The commit of a checkpoint, which atomically replaces the files of the index.
 //!
 //! ```text
 //!   graph-000002  codes-000002  …     written and synced; no manifest names them yet
@@ -10,25 +9,19 @@
 //!   log-000001  …                     logs before the first one that the manifest names: removed
 //! ```
 //!
-//! Until the commit, no byte of the previous checkpoint is overwritten. If new pages replace pages
-//! in place, they are in a journal, and are written in place after the commit. So after a crash at
-//! any time, the index is either the previous checkpoint or the new one. The next writer removes
-//! the files that a crash left.
+//! Until the commit, no byte of the previous checkpoint is overwritten: pages that are to be
+//! rewritten in place are in a journal. So after a crash, the index is the previous or the new
+//! checkpoint. The next writer removes the files that a crash left.
 //!
-//! **A commit of unknown durability.** If the rename of MANIFEST.new succeeds and the sync of the
-//! directory fails, the new manifest is valid, but a crash may restore the previous one. If the
-//! rename itself returns an error, it may have taken effect nevertheless. Until one of the two
-//! manifests is durable, *both* checkpoints are possible. So no file or page that either checkpoint
-//! needs is removed or overwritten. A later sync alone does not help, since the kernel may have
-//! dropped the rename. Instead the process immediately writes and renames the valid manifest again.
-//! If this fails too, the process repeats it before the next commit ([`Known`]). When the process
-//! releases the lock, it forgets whether the manifest is durable. So each process that takes the
-//! lock first rewrites the manifest that it finds ([`opened_from`]). Only then does it write or
-//! remove anything else.
+//! **A commit of unknown durability.** If the rename or the sync of the directory fails, a crash
+//! may leave either manifest. Until one manifest is durable, no file or page of either checkpoint
+//! is removed or overwritten. A later sync alone does not help, since the kernel may have dropped
+//! the rename. So the process writes and renames the valid manifest again, at once or before the
+//! next commit ([`Known`]). Each process that takes the lock first rewrites the manifest that it
+//! finds ([`opened_from`]).
 //!
-//! **A manifest of another writer.** The lock owner remembers the manifest that it last read or
-//! wrote. If the directory has a different manifest, another writer has replaced the index in spite
-//! of the lock. Then the lock owner writes and removes no file.
+//! **A manifest of another writer.** If the manifest is not the manifest that the lock owner last
+//! read or wrote, the lock owner writes and removes no file.
 
 use std::str::FromStr;
 use std::sync::PoisonError;
@@ -44,30 +37,27 @@ use super::room::{is_room, replace_in_room};
 use crate::savepoint::is_savepoint;
 use crate::{Error, stored};
 
-/// A checkpoint that is being written. If this value is dropped before the commit, its files are
-/// removed.
+/// A checkpoint that is being written. A drop before the commit removes its files.
 #[derive(Debug)]
 pub(crate) struct Checkpoint<'a> {
     volume: &'a dyn Volume,
-    /// The number in the names of the checkpoint's files. It is higher than the number of any
-    /// existing file, so no file is ever overwritten.
+    /// The number in the names of the checkpoint's files, above that of any existing file.
     number: u64,
     /// A number above the numbers of all existing logs.
     next_log: u64,
-    /// True if the process does not know which manifest is durable, or which files belong to which
+    /// The process does not know which manifest is durable, or which files belong to which
     /// manifest.
     undecided: bool,
-    /// Whether the manifest of the checkpoint has been committed.
     committed: bool,
 }
 
 impl<'a> Checkpoint<'a> {
-    /// Starts a checkpoint in a volume that the caller has locked. Removes files that a crash left
-    /// in the volume.
+    /// Starts a checkpoint in a volume that the caller has locked, and removes files that a crash
+    /// left.
     ///
     /// # Errors
-    /// The call fails if the volume has files of other programs and no index, or if it has an index
-    /// that may not be replaced.
+    /// The volume has files of other programs and no index, or has an index that may not be
+    /// replaced.
     pub(crate) fn begin(volume: &'a dyn Volume, overwrite: bool) -> Result<Self, Error> {
         volume.check_held()?;
         // The next step writes the manifest again, so the volume is checked first.
@@ -75,16 +65,14 @@ impl<'a> Checkpoint<'a> {
         let manifest = Known::settled(volume)?;
         let files = volume.list()?;
         check_replaceable(&volume.name(), &files, overwrite)?;
-        // The number comes from the names of all files, and not only from the manifest. A manifest
-        // that is damaged or of a later format must not prevent a rebuild. The files that it names
-        // stay until the new index is complete. If the manifest names a missing file, the number in
-        // that name is not used again. Otherwise the new file would count as a file of the old
-        // index until the commit.
+        // The number is above the numbers of all existing files and of all files that the manifest
+        // names. A new file with the name of a missing file would count as a file of the old index
+        // until the commit.
         let file = stored::name_of(volume, MANIFEST);
         let decoded = manifest.and_then(|bytes| Manifest::decode(&bytes, &file).ok());
         if let Some(manifest) = &decoded {
-            // Recorded inserts are identified by the checkpoint id. So they are settled before the
-            // id changes.
+            // Recorded inserts belong to a checkpoint id, and must be settled before this id
+            // changes.
             inserts::settle(volume, manifest.state.as_deref())?;
         }
         let named = decoded.map_or_else(Vec::new, |manifest| manifest.files);
@@ -106,19 +94,16 @@ impl<'a> Checkpoint<'a> {
         Ok(checkpoint)
     }
 
-    /// The number of this checkpoint. The first checkpoint of an index has number 1.
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
-    /// A number that no log has. If a build replaces an index, the new index uses no record of the
-    /// old index's logs.
+    /// A number that no log has, so that a rebuilt index uses no record of the old index's logs.
     pub(crate) fn next_log(&self) -> u64 {
         self.next_log
     }
 
-    /// Creates a file of a kind. If an index has several files of this kind, `n` is the number of
-    /// the file, from 0.
+    /// `n` is the number of the file from 0, if an index has several files of this kind.
     pub(crate) fn create(
         &self,
         kind: FileKind,
@@ -127,7 +112,6 @@ impl<'a> Checkpoint<'a> {
         Ok(self.volume.create(&self.name(kind, n))?)
     }
 
-    /// The name of this checkpoint's file of a kind. `n` is as in [`Checkpoint::create`].
     pub(crate) fn name(&self, kind: FileKind, n: Option<u32>) -> String {
         let number = self.number;
         match n {
@@ -136,11 +120,9 @@ impl<'a> Checkpoint<'a> {
         }
     }
 
-    /// Puts the manifest in place. After this, the index opens with the new checkpoint.
-    ///
-    /// # Errors
-    /// If the call fails, the previous checkpoint stays valid in this process. It is also valid
-    /// after a crash, unless the rename caused the error.
+    /// Puts the manifest in place. If the call fails, the previous checkpoint stays valid in this
+    /// process. After a crash, the previous checkpoint is valid too, unless the rename caused the
+    /// error.
     pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<Committed, Error> {
         let (bytes, volume) = (manifest.encode(), self.volume);
         let before = Known::check(volume).inspect_err(|_| self.undecided = true)?;
@@ -149,8 +131,7 @@ impl<'a> Checkpoint<'a> {
         if let Err(error) = volume.rename(&unfinished(), MANIFEST)
             && !matches!(volume.read(MANIFEST), Ok(now) if now == bytes)
         {
-            // On a remote file system, the rename may still take effect later. This process
-            // continues with the previous manifest.
+            // On a remote file system, the rename may still take effect later.
             Known::set(volume, before, true);
             return Err(error.into());
         }
@@ -163,10 +144,9 @@ impl<'a> Checkpoint<'a> {
         })
     }
 
-    /// Removes the files that the manifest does not name. If a file cannot be removed, the error is
-    /// ignored, since the file only costs space. The names are unknown if the manifest is damaged,
-    /// cannot be read, or may be missing. In this case the function removes only this checkpoint's
-    /// files, and after the commit not even these files.
+    /// Removes the files that the manifest does not name. Files that cannot be removed only cost
+    /// space. If the manifest cannot be read, only this checkpoint's files are removed. After the
+    /// commit, not even these files are removed.
     fn remove_unnamed(&self) {
         let (named, log_from) = match self.volume.read(MANIFEST) {
             Ok(bytes) => match Manifest::decode(&bytes, &stored::name_of(self.volume, MANIFEST)) {
@@ -193,11 +173,6 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// Refuses a volume with these files if no new index may replace them.
-///
-/// # Errors
-/// The call fails if the volume has files of other programs and no index, or if it has an index
-/// that may not be replaced.
 pub(crate) fn check_replaceable(
     volume: &str,
     files: &[String],
@@ -210,8 +185,8 @@ pub(crate) fn check_replaceable(
         })
     };
     let indexed = files.iter().any(|name| name == MANIFEST);
-    // If the volume has an index, files of other programs may stay. NFS, for example, leaves a
-    // removed file in the directory while a process has it open.
+    // Files of other programs may stay in an index. NFS, for example, leaves a removed file in the
+    // directory while a process has it open.
     if let Some(name) = files.iter().find(|name| !indexed && !is_ours(name)) {
         return refuse(format!(
             "it holds {name:?}, which is no part of an index. Give an empty or new directory"
@@ -233,11 +208,8 @@ pub(crate) fn check_replaceable(
     Ok(())
 }
 
-/// Gives the manifest of the next commit a new checkpoint id ([`Manifest::state`]). Each machine
-/// recognises copies of the index by this id.
-///
-/// # Errors
-/// The call fails if the operating system has no random numbers.
+/// Gives the manifest a new checkpoint id ([`Manifest::state`]), by which machines recognise
+/// copies.
 pub(crate) fn begin_state(manifest: &mut Manifest) -> Result<(), Error> {
     let drawn =
         random().map_err(|source| TierError::io("draw", "a random number", 0, 0, source))?;
@@ -245,21 +217,17 @@ pub(crate) fn begin_state(manifest: &mut Manifest) -> Result<(), Error> {
     Ok(())
 }
 
-/// A committed checkpoint. The index opens with it.
 #[derive(Debug)]
 #[must_use = "it may not be durable"]
 pub(crate) struct Committed {
-    /// The reason why the commit may not be durable. `None` if the commit is durable. Otherwise, a
-    /// crash may restore the previous checkpoint until a later checkpoint begins, which makes the
-    /// manifest durable. Until then, no page of either checkpoint may be overwritten.
+    /// The reason why the commit may not be durable, so that a crash may restore the previous
+    /// checkpoint. Until the next checkpoint begins, no page of either checkpoint may be
+    /// overwritten.
     pub(crate) trouble: Option<TierError>,
 }
 
 impl Committed {
-    /// Returns an error if a crash might restore the previous checkpoint.
-    ///
-    /// # Errors
-    /// The error is [`Error::Undurable`].
+    /// Fails with [`Error::Undurable`] if a crash might restore the previous checkpoint.
     pub(crate) fn durable(self, volume: &dyn Volume) -> Result<(), Error> {
         match self.trouble {
             None => Ok(()),
@@ -271,7 +239,6 @@ impl Committed {
     }
 }
 
-/// The manifest in a volume, as far as the lock owner knows it.
 #[derive(Debug)]
 struct Known {
     /// The bytes of the manifest, as last read or written. `None` if there was no manifest.
@@ -281,8 +248,7 @@ struct Known {
 }
 
 impl Known {
-    /// Runs `work` with the known manifest. If this handle has not locked the volume, `work` gets
-    /// `None`.
+    /// If this handle has not locked the volume, `work` gets `None`.
     fn with<T>(volume: &dyn Volume, work: impl FnOnce(Option<&mut Known>) -> T) -> T {
         let note = volume.note();
         let Some(mut note) = note
@@ -304,7 +270,7 @@ impl Known {
         }
     }
 
-    /// Reads the manifest. If a manifest is known, the call fails unless both are equal.
+    /// Reads the manifest, and fails if a different manifest is known.
     fn check(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         volume.check_held()?;
         let now = match volume.read(MANIFEST) {
@@ -318,8 +284,7 @@ impl Known {
         })
     }
 
-    /// Does the same as [`check`](Known::check), and makes the manifest durable if a crash might
-    /// restore a different one.
+    /// Checks like [`check`](Known::check), and makes the manifest durable if necessary.
     fn settled(volume: &dyn Volume) -> Result<Option<Vec<u8>>, Error> {
         let undecided = Known::with(volume, |known| match known {
             Some(known) if known.undecided => Some(Some(known.manifest.clone())),
@@ -339,8 +304,7 @@ impl Known {
                 }
                 Known::set(volume, None, false);
             }
-            // An earlier lock owner may have failed to make the manifest durable. All later work
-            // relies on the manifest that is visible now.
+            // An earlier lock owner may have failed to make the manifest durable.
             None => match Known::check(volume)? {
                 Some(manifest) => make_sure(volume, &manifest)?,
                 None => volume.sync()?,
@@ -353,13 +317,12 @@ impl Known {
     }
 }
 
-/// Remembers the manifest with which an index was opened, after the caller has taken the lock. A
-/// later commit fails if it finds a different manifest. The call makes the manifest durable, even
-/// if syncs failed for the previous lock owner. So later work may overwrite or remove files and
-/// pages that only the previous checkpoint needs.
+/// Remembers the manifest of an opened index, for [`Known::check`] at later commits. Makes the
+/// manifest durable, so that files and pages that only the previous checkpoint needs may be removed
+/// or overwritten.
 ///
 /// # Errors
-/// The call fails if another manifest is in place now, or if the manifest cannot be made durable.
+/// Another manifest is in place now, or the manifest cannot be made durable.
 pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<(), Error> {
     let bytes = Known::check(volume)?;
     let file = stored::name_of(volume, MANIFEST);
@@ -371,7 +334,6 @@ pub(crate) fn opened_from(volume: &dyn Volume, manifest: &Manifest) -> Result<()
     Ok(())
 }
 
-/// The error if the manifest in the volume is not the known one.
 fn replaced(volume: &dyn Volume) -> Error {
     Error::Tier(TierError::Replaced {
         place: volume.name(),
@@ -380,7 +342,6 @@ fn replaced(volume: &dyn Volume) -> Error {
     })
 }
 
-/// Writes a manifest under its temporary name, beside the valid manifest.
 fn write_unfinished(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     let mut file = volume.create(&unfinished())?;
     file.write_at(0, bytes)?;
@@ -389,20 +350,18 @@ fn write_unfinished(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> 
     volume.sync()
 }
 
-/// Makes a manifest the valid one, durably.
 fn put_in_place(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     write_unfinished(volume, bytes)?;
     volume.rename(&unfinished(), MANIFEST)?;
     volume.sync()
 }
 
-/// Writes the existing manifest again, since after a failed sync another sync would not make it
-/// durable. If the disk is full, the manifest gets the reserved blocks.
+/// Writes the manifest again, since after a failed sync, another sync would not make the manifest
+/// durable. On a full disk, the manifest gets the reserved blocks.
 fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     let Err(error) = put_in_place(volume, bytes) else {
         return Ok(());
     };
-    // The temporary file is of no use. If it cannot be removed now, the next checkpoint removes it.
     let _ = volume.remove(&unfinished());
     match error {
         TierError::NoSpace { .. } if replace_in_room(volume, MANIFEST, bytes)? => Ok(()),
@@ -410,7 +369,6 @@ fn make_sure(volume: &dyn Volume, bytes: &[u8]) -> Result<(), TierError> {
     }
 }
 
-/// The files that the manifest of a volume names.
 enum Named {
     These(Vec<FileEntry>),
     /// The volume certainly has no manifest.
@@ -427,12 +385,10 @@ impl Drop for Checkpoint<'_> {
     }
 }
 
-/// The temporary name of a manifest, which it has until it is renamed.
 fn unfinished() -> String {
     format!("{MANIFEST}.new")
 }
 
-/// The number of the checkpoint in a file name that [`Checkpoint::name`] made.
 fn number_of(name: &str) -> Option<u64> {
     FileKind::of_name(name).filter(|&kind| kind != FileKind::Log)?;
     let (_, numbers) = name.split_once('-')?;
@@ -446,19 +402,17 @@ fn number_of(name: &str) -> Option<u64> {
     decimal(number)
 }
 
-/// Whether the file is an unfinished copy of a checkpoint's file. Such a copy still has its
-/// temporary name.
+/// Whether the file is a copy of a checkpoint's file, and still has its temporary name.
 fn is_copy(name: &str) -> bool {
     copy_of(name).is_some_and(|name| number_of(name).is_some())
 }
 
-/// Parses a number that consists of digits. `parse` alone would accept a sign, too.
+/// `parse` alone would accept a sign, too.
 fn decimal<T: FromStr>(digits: &str) -> Option<T> {
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
     plain.then(|| digits.parse().ok())?
 }
 
-/// Whether this engine gives files such a name.
 pub(crate) fn is_ours(name: &str) -> bool {
     name == MANIFEST
         || is_savepoint(name)
@@ -472,8 +426,8 @@ pub(crate) fn is_ours(name: &str) -> bool {
         || log_number(name).is_some()
 }
 
-/// Whether only later changes write a file of this name, and never a first build. If it exists, the
-/// volume had an index, even if the manifest is missing.
+/// Whether a first build never writes such a file. If such a file exists, the volume had an index,
+/// even if the manifest is missing.
 fn is_of_changes(name: &str) -> bool {
     let kind = FileKind::of_name(name).filter(|_| number_of(name).is_some());
     let changes = matches!(
@@ -483,8 +437,8 @@ fn is_of_changes(name: &str) -> bool {
     changes || name == INSERTS || log_number(name).is_some()
 }
 
-/// Whether the files may come from a first build that stopped before it wrote its manifest. If
-/// there are no files, the result is true.
+/// Whether the files, if any, may come from a first build that stopped before it wrote its
+/// manifest.
 pub(crate) fn are_of_first_build<'n>(mut names: impl Iterator<Item = &'n str>) -> bool {
     names.all(|name| name != MANIFEST && is_ours(name) && !is_of_changes(name))
 }
@@ -574,8 +528,6 @@ mod tests {
         }
     }
 
-    /// The manifest of an index with one file of the checkpoint, for tests that do not read this
-    /// file.
     fn manifest_of(checkpoint: &Checkpoint<'_>) -> Manifest {
         let fixture = include_bytes!("../../../../fixtures/index-v1/MANIFEST");
         let mut manifest = Manifest::decode(fixture, "fixture").unwrap();
@@ -597,8 +549,6 @@ mod tests {
         drop(checkpoint);
         let before = committed.list().unwrap();
         assert_eq!(before, ["MANIFEST", "graph-000001"]);
-        // Each operation fails once: during the begin of a checkpoint, during its commit, or at its
-        // end.
         for call in 0.. {
             let volume = committed.fork();
             volume.fail_call(call, Mishap::Undone);
@@ -622,7 +572,6 @@ mod tests {
         }
     }
 
-    /// A locked volume with a committed index.
     fn locked() -> (SimVolume, stratann_tier::LockGuard) {
         let volume = SimVolume::new();
         let lock = volume.lock().unwrap();
@@ -638,8 +587,6 @@ mod tests {
         (volume, lock)
     }
 
-    /// Asserts that after a crash, the volume has one of the given checkpoints with all of its
-    /// files.
     fn crash_leaves(volume: &SimVolume, numbers: &[u64], what: &str) {
         for mode in Crash::ALL {
             for seed in 0..20 {
@@ -664,8 +611,8 @@ mod tests {
     #[test]
     fn until_a_commit_is_durable_both_checkpoints_are_there() {
         for discards in [false, true] {
-            // A commit syncs the directory once at its start, once before the rename, and once
-            // after it. If the commit is repeated, it syncs twice more.
+            // A commit syncs the directory at its start, before the rename and after the rename. A
+            // repeated commit syncs twice more.
             for (operation, calls) in [(Operation::SyncNames, 0..6), (Operation::Rename, 0..2)] {
                 for (call, mishap) in
                     calls.flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)))
@@ -684,14 +631,11 @@ mod tests {
                             }
                             numbers.push(2);
                         } else {
-                            // The volume may have the new checkpoint.
                             numbers.push(2);
                         }
                     }
                     crash_leaves(&volume, &numbers, &what);
                     let failed = volume.failed();
-                    // The next checkpoint makes the valid manifest durable before it removes any
-                    // file.
                     let checkpoint = Checkpoint::begin(&volume, true).unwrap();
                     let now = stored::manifest(&volume).unwrap().checkpoint;
                     crash_leaves(&volume, &[now], &what);
@@ -703,7 +647,6 @@ mod tests {
         }
     }
 
-    /// The sync after the rename fails, and the repetition of the commit fails too.
     #[test]
     fn a_commit_that_is_not_durable_says_so_and_removes_nothing() {
         let (volume, _lock) = locked();

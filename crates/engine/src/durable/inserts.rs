@@ -1,5 +1,5 @@
-//! The inserts into an index that can be resumed after an interruption. The file `INSERTS` of the
-//! index records them. Each write replaces the whole file.
+//! The inserts that can be resumed after an interruption, recorded in the file `INSERTS`. Each
+//! write replaces the whole file.
 
 use stratann_layout::LayoutError;
 use stratann_layout::inserts::{
@@ -11,13 +11,11 @@ use super::room::replace_in_room;
 use crate::Error;
 use crate::stored;
 
-/// Reads the inserts that are recorded in a volume. If the file is damaged, the result is empty,
-/// since no vector depends on the file.
+/// The recorded inserts. A damaged file counts as empty, since no vector depends on it.
 ///
 /// # Errors
-/// The call fails if the file cannot be read, or if a later program wrote it. Without the file, no
-/// process knows whether an insert was interrupted. The next insert might then add its rows a
-/// second time.
+/// The file cannot be read, or a later program wrote it. If the file were ignored, the next insert
+/// might add its rows a second time.
 fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     let Some(text) = text(volume)? else {
         return Ok(Vec::new());
@@ -32,11 +30,7 @@ fn read(volume: &dyn Volume) -> Result<Vec<BegunInsert>, Error> {
     })
 }
 
-/// Returns an error if a later program wrote the file, so that the caller keeps the content of the
-/// file.
-///
-/// # Errors
-/// The error is [`LayoutError::UnknownVersion`].
+/// Fails with [`LayoutError::UnknownVersion`] if a later program wrote the file.
 fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
     match why {
         Unreadable::Damaged => Ok(()),
@@ -49,13 +43,8 @@ fn check_version(volume: &dyn Volume, why: Unreadable) -> Result<(), Error> {
     }
 }
 
-/// Reads the inserts into the index with this checkpoint id. If a build has replaced an earlier
-/// index, inserts into that index are removed from the file. After the next change of the
-/// checkpoint id, these inserts could not be distinguished from inserts into this index.
-///
-/// # Errors
-/// The call fails for the reasons of [`read`]. It also fails if the inserts into the replaced index
-/// cannot be removed from the file.
+/// Reads the inserts into the index with this checkpoint id. Inserts into a replaced index are
+/// removed: after the next change of the checkpoint id, they could not be distinguished.
 pub(crate) fn of_index(
     volume: &dyn Volume,
     state: Option<&str>,
@@ -74,12 +63,8 @@ pub(crate) fn is_replaced(insert: &BegunInsert, state: Option<&str>) -> bool {
     insert.replaced_by.is_some() && insert.replaced_by.as_deref() == state
 }
 
-/// Notes in the file that a build with this checkpoint id replaces the index of the recorded
-/// inserts. The note takes effect with the commit of the build. Until the commit, the inserts stay
-/// valid. A file of a later program is left unchanged.
-///
-/// # Errors
-/// The call fails if the file cannot be read or written.
+/// Notes in the file that a build with this checkpoint id replaces the index. The inserts stay
+/// valid until the commit of the build. A file of a later program is unchanged.
 pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     let mut begun = match read(volume) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => return Ok(()),
@@ -94,12 +79,8 @@ pub(crate) fn replace(volume: &dyn Volume, state: Option<&str>) -> Result<(), Er
     Ok(write(volume, &begun)?)
 }
 
-/// Removes the inserts into a replaced index from the file. The caller must do this before the
-/// checkpoint id changes, since afterwards these inserts could not be distinguished from inserts
-/// into the new index. A file of a later program is left unchanged.
-///
-/// # Errors
-/// The call fails for the reasons of [`of_index`].
+/// Removes the inserts into a replaced index. After the next change of the checkpoint id, these
+/// inserts would count as inserts into the new index. A file of a later program is unchanged.
 pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Error> {
     match of_index(volume, state) {
         Err(Error::Layout(LayoutError::UnknownVersion { .. })) => Ok(()),
@@ -107,7 +88,6 @@ pub(crate) fn settle(volume: &dyn Volume, state: Option<&str>) -> Result<(), Err
     }
 }
 
-/// Removes the file after a build has replaced the index, since its inserts no longer apply.
 pub(crate) fn forget_replaced(volume: &dyn Volume) {
     if let Err(error) = forget(volume) {
         tracing::warn!(
@@ -117,11 +97,8 @@ pub(crate) fn forget_replaced(volume: &dyn Volume) {
     }
 }
 
-/// Removes the file if it is damaged, since a damaged file has no information. With `force`, also
-/// removes a file of a later program. Returns whether it removed the file.
-///
-/// # Errors
-/// The call fails if the file cannot be read or removed, or if a later program wrote it.
+/// Removes the file if it is damaged, or with `force` if a later program wrote it. Returns whether
+/// it removed the file.
 pub(crate) fn forget_damaged(volume: &dyn Volume, force: bool) -> Result<bool, Error> {
     let text = text(volume)?;
     let Some(Err(why)) = text.map(|text| decode(&text)) else {
@@ -134,10 +111,7 @@ pub(crate) fn forget_damaged(volume: &dyn Volume, force: bool) -> Result<bool, E
     Ok(true)
 }
 
-/// Reads the text of the file, if the file exists.
-///
-/// # Errors
-/// The call fails if the file cannot be read.
+/// The text of the file, if the file exists.
 pub(crate) fn text(volume: &dyn Volume) -> Result<Option<Vec<u8>>, TierError> {
     match volume.read(FILE_NAME) {
         Err(TierError::Missing { .. }) => Ok(None),
@@ -145,10 +119,8 @@ pub(crate) fn text(volume: &dyn Volume) -> Result<Option<Vec<u8>>, TierError> {
     }
 }
 
-/// Replaces the recorded inserts of a volume, durably.
-///
-/// # Errors
-/// The call fails if the file cannot be written. The file then has the old inserts or the new ones.
+/// Replaces the recorded inserts durably. After an error, the file has the old inserts or the new
+/// ones.
 pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
     if inserts.is_empty() {
         return forget(volume);
@@ -161,11 +133,7 @@ pub(crate) fn write(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), 
     volume.sync()
 }
 
-/// Does the same as [`write`], for fewer inserts than before. If the disk is full, the file gets
-/// the reserved blocks.
-///
-/// # Errors
-/// The call fails for the reasons of [`write`].
+/// Writes fewer inserts than before. On a full disk, the file gets the reserved blocks.
 pub(crate) fn write_fewer(volume: &dyn Volume, inserts: &[BegunInsert]) -> Result<(), TierError> {
     match write(volume, inserts) {
         Err(error @ TierError::NoSpace { .. }) => {
@@ -179,10 +147,7 @@ pub(crate) fn write_fewer(volume: &dyn Volume, inserts: &[BegunInsert]) -> Resul
     }
 }
 
-/// Removes all recorded inserts of a volume, durably.
-///
-/// # Errors
-/// The call fails if the file cannot be removed.
+/// Removes all recorded inserts, durably.
 pub(crate) fn forget(volume: &dyn Volume) -> Result<(), TierError> {
     match volume.remove(FILE_NAME) {
         Ok(()) => volume.sync(),

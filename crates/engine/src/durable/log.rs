@@ -8,47 +8,36 @@
 //!   log-000002   header (first sequence number) | ..
 //! ```
 //!
-//! If no write is in progress, a caller becomes the leader. The leader writes all pending records
-//! with one write. If the durability requires it, the leader also makes one sync. During the write,
-//! other callers encode their records after the pending ones, and wait. No thread has the mutex
-//! during the write.
+//! If no write is in progress, a caller becomes the leader: it writes all pending records at once,
+//! and syncs if the durability requires a sync. Meanwhile, other callers encode their records. No
+//! thread has the mutex during the write.
 //!
-//! **If a write fails** (for example on a full disk), the appends that wait for it fail. Some bytes
-//! of their records may have reached the file. The log cuts these bytes off and syncs the cut, so
-//! that no replay finds them. When there is space again, later appends succeed.
+//! **If a write fails** (for example on a full disk), its appends fail. The log cuts off the
+//! written bytes and syncs the cut, so that no replay finds them. Later appends may succeed.
 //!
 //! **If a sync fails**, the content of the disk is unknown, and a later successful sync would prove
-//! nothing. So the log appends no more records to the file. [`Log::rotate`] starts the next file
-//! with all records that were acknowledged but may not be durable. The first sequence number in the
-//! new header invalidates later records of the old file. Before the rotation, it is unknown whether
-//! a replay would find an append whose sync failed.
+//! nothing. So the file gets no more records. [`Log::rotate`] copies the acknowledged records that
+//! may not be durable to the next file. The first sequence number in the header of the next file
+//! invalidates later records of the old file.
 //!
-//! **After a crash**, [`replay`] reads all files, and returns the numbers with which the next file
-//! starts. A torn file stays unchanged: the first sequence number of the next file shows where the
-//! valid records of the torn file end. If a sync failed in an earlier process, records after the
-//! last mark may exist only in the page cache. So the next file begins with a copy of these records
-//! and has their first sequence number. The next file is written as `log.new` and renamed when it
-//! is durable. If a file has no valid record, the next file replaces it, so that empty files do not
-//! accumulate.
+//! **After a crash**, [`replay`] reads all files. If a sync failed in an earlier process, records
+//! after the last mark may exist only in the page cache. So the next file begins with a copy of
+//! these records. When it is durable, it is renamed from `log.new`. A file without a valid record
+//! is replaced.
 //!
-//! **Reserved blocks.** Deletes are possible on a full disk. If a delete finds no space in the
-//! current file, the log continues in a file with preallocated blocks (`log.room`,
-//! [`room`](super::room)), which becomes the next log. Until another such file is reserved, the log
-//! accepts only deletes. A process that opens the index may find no space for a log of its own. If
-//! the mark of the last log shows that all of this log is durable, the process continues the last
-//! log. Otherwise the process uses the reserved file.
+//! **Reserved blocks** (`log.room`, [`room`](super::room)) let deletes succeed on a full disk: the
+//! log continues in this file, and accepts only deletes until another file is reserved. A process
+//! that finds no space for a log of its own continues the last log, if the mark shows that all of
+//! this log is durable. Otherwise the process uses the reserved file.
 //!
-//! **Rows.** Earlier versions of StratANN cannot read records with rows. Until the first record
-//! with rows, each file has a format version that they know. The first record with rows begins the
-//! next file, as after a failed sync. If the current file has no records, the log replaces this
-//! file instead. If a file gets copies of records from another file, it has the format version of
-//! that file.
+//! **Rows.** Earlier versions of StratANN cannot read records with rows. So the first record with
+//! rows begins a file of a later format version. Copied records keep the format version of their
+//! earlier file.
 //!
-//! **Marks.** After each sync, the log writes a mark into the file. The mark has the position up to
-//! which the file is durable ([`stratann_layout::log::marks`]). A mark is one small write, and no
-//! append waits until the mark is on the disk. An incomplete record before the mark is damage, and
-//! an error. An incomplete record after the mark is the torn end after a crash. For a repair,
-//! [`salvage`] reads every whole record.
+//! **Marks.** After each sync, the log writes the durable position into the file
+//! ([`stratann_layout::log::marks`]). No append waits until a mark is durable. An incomplete record
+//! before the last mark is damage. An incomplete record after the mark is the torn end after a
+//! crash. For a repair, [`salvage`] reads every whole record.
 
 mod file;
 mod files;
@@ -85,25 +74,20 @@ use super::room::{LOG_ROOM, drop_log_room};
 use crate::stored::name_of;
 use crate::{Durability, Error, ErrorKind};
 
-/// The largest number of bytes of records that stay in memory until they are durable. When the log
-/// reaches this limit, it syncs.
+/// The largest number of bytes of records that wait for a sync.
 const MOST_UNSYNCED: usize = 64 << 20;
-/// Under a memory budget, the limit is the budget divided by this number.
 const UNSYNCED_SHARE: u64 = 32;
 
-/// The first and the longest pause that the thread of [`Durability::Every`] makes after a failed
-/// sync, before it rotates the log.
+/// The first and the longest pause between a failed sync and the rotation of the log under
+/// [`Durability::Every`].
 const FIRST_RESCUE: Duration = Duration::from_secs(1);
 const LAST_RESCUE: Duration = Duration::from_secs(60);
 
-/// The log that is being written. Several threads share it.
 #[derive(Debug)]
 pub(crate) struct Log {
     shared: Arc<Shared>,
-    /// The thread that syncs records within the time limit. It exists only under
-    /// [`Durability::Every`].
+    /// Syncs records within the time limit of [`Durability::Every`].
     syncer: Option<JoinHandle<()>>,
-    /// The number of the file with which the log started, if the log created this file.
     added: Option<u64>,
     home: Home,
 }
@@ -113,7 +97,6 @@ struct Shared {
     volume: Arc<dyn Volume>,
     shape: LogShape,
     durability: Durability,
-    /// The largest number of bytes that stay in memory until they are durable.
     most_unsynced: AtomicUsize,
     state: Mutex<State>,
     /// Signals that a leader has finished.
@@ -122,61 +105,50 @@ struct Shared {
     due: Condvar,
 }
 
-/// The state of the log. Each sequence number in it is the number of the record *after* the
-/// described bytes.
+/// Each sequence number is the number of the record *after* the described bytes.
 #[derive(Debug)]
 struct State {
-    /// The number of the current file.
     number: u64,
-    /// The number of files that this log has had before the current file.
     files: u64,
-    /// Whether the current file may have records with rows.
     rows: bool,
-    /// The number of bytes to reserve for deletes. It is 0 if none are to be reserved.
+    /// The number of bytes to reserve for deletes, or 0.
     room: u64,
-    /// Whether deletes have used the reserved blocks.
     room_is_taken: bool,
-    /// The current file. `None` while a leader uses it.
+    /// `None` while a leader uses the file.
     file: Option<LogFile>,
     /// The records after `written` and `leading`, encoded for their positions in the file.
     pending: Vec<u8>,
     pending_sequence: u64,
     /// The number of bytes that a leader is writing. `pending` begins after these bytes.
     leading: u64,
-    /// Receives the outcome of the pending appends.
     batch: Arc<Batch>,
     /// The end of the written and acknowledged bytes, as an offset in the file.
     written: u64,
     written_sequence: u64,
     durable_sequence: u64,
-    /// The written records that may not be durable, as the bytes that they have in the file.
     unsynced: Vec<u8>,
-    /// The time at which the first record of `unsynced` was written.
     unsynced_since: Instant,
-    /// The reason why the log appends no more records to this file. `None` while it appends.
+    /// The reason why the log appends no more records to this file.
     broken: Option<String>,
     stop: bool,
 }
 
-/// Appends that one write writes together, and the result of this write.
 #[derive(Debug, Default)]
 struct Batch {
     outcome: OnceLock<Result<(), Arc<TierError>>>,
 }
 
 impl Log {
-    /// Starts the next log as [`replay`] prescribes, or the first log. The log is durable when the
-    /// call returns. The caller has the lock of the volume.
+    /// Starts the next log as [`replay`] prescribes, or the first log, and makes it durable. The
+    /// caller has the lock of the volume.
     ///
-    /// After new records are appended, a later crash must not lose the records that a replay has
-    /// read. If a sync failed in an earlier process, the replay may have read these records only
-    /// from the page cache. A sync that succeeds now would not prove that they are on the disk. So
-    /// the call rewrites all records that are not known to be durable.
+    /// All records that are not known to be durable are written again. After a failed sync in an
+    /// earlier process, these records may be only in the page cache, and a later sync would not
+    /// prove that they are on the disk.
     ///
     /// # Errors
-    /// The call fails with [`Error::Exists`] if there is a log of this number or a higher one that
-    /// the replay did not read. It also fails if the volume fails. A later replay then finds the
-    /// same records as before.
+    /// The call fails with [`Error::Exists`] if there is a log that the replay did not read, with
+    /// this number or a higher number. After any error, a replay finds the same records as before.
     pub(crate) fn start(
         volume: Arc<dyn Volume>,
         shape: LogShape,
@@ -198,7 +170,6 @@ impl Log {
                         .into(),
             });
         }
-        // A crash may have left this file.
         let _ = volume.remove(&unfinished());
         let header = LogHeader {
             shape,
@@ -208,7 +179,7 @@ impl Log {
             rows: next.rows,
         };
         let Started { file, end, rows } = match next.before {
-            // Deletes have used the reserved blocks. So this file may have the only free blocks.
+            // Deletes have used the reserved blocks, so this file may have the only free blocks.
             Some(before) if volume.kept_room(&log_name(before.end.log))? > 0 => {
                 Started::within(&*volume, before)?
             }
@@ -260,15 +231,14 @@ impl Log {
         })
     }
 
-    /// Limits the bytes that stay in memory until they are durable, to a share of a memory budget.
     pub(crate) fn keep_within(&self, budget: u64) {
         let share = (budget / UNSYNCED_SHARE).min(MOST_UNSYNCED as u64);
         let most = &self.shared.most_unsynced;
         most.store(share as usize, Ordering::Relaxed);
     }
 
-    /// Reserves `bytes` bytes for deletes on a full disk, if the volume can reserve blocks. If
-    /// there is too little space, the next record that is not a delete tries again.
+    /// Reserves `bytes` bytes for deletes on a full disk. If there is too little space, the next
+    /// record that is not a delete tries again.
     pub(crate) fn keep_room(&self, bytes: u64) {
         let mut state = self.shared.state.lock();
         match self.shared.volume.keep_room(LOG_ROOM, bytes) {
@@ -284,24 +254,19 @@ impl Log {
         }
     }
 
-    /// Appends a record. Returns its sequence number when the record is written. Under
-    /// [`Durability::Always`], returns it when the record is durable.
-    ///
-    /// # Errors
-    /// The call fails for the reasons of [`Log::append_all`].
+    /// Appends a record as [`Log::append_all`] does.
     #[cfg(test)]
     pub(crate) fn append(&self, record: LogRecord<'_>) -> Result<u64, Error> {
         Ok(self.append_all(&[record])?.start)
     }
 
-    /// Appends records in order. Returns their sequence numbers when the records are written. Under
-    /// [`Durability::Always`], returns them when the records are durable. A call appends all
-    /// records or none. After a crash during the call, the first few records may be in the log.
+    /// Appends all records in order, or none, and returns their sequence numbers. The records are
+    /// written, and under [`Durability::Always`] durable. After a crash during the call, the log
+    /// may have the first few records.
     ///
     /// # Errors
-    /// If a vector has a wrong length, the call fails, and no record is appended. If a write fails,
-    /// the call fails, and later appends may succeed. If a sync fails, or an earlier sync has
-    /// failed, no append succeeds until [`Log::rotate`].
+    /// A vector has a wrong length, or a write or sync fails. After a failed write, later appends
+    /// may succeed. After a failed sync, none succeeds until [`Log::rotate`].
     pub(crate) fn append_all(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
         let shared = &*self.shared;
         let expected = shared.shape.vector_bytes();
@@ -345,20 +310,15 @@ impl Log {
             match batch.outcome.get() {
                 Some(Ok(())) => return Ok(first..place.sequence),
                 Some(Err(error)) => return Err(copy_of(error).into()),
-                // No write is in progress, and this batch has no result. So it is the pending
-                // batch.
+                // No write is in progress, and this batch has no result, so this batch is pending.
                 None if state.file.is_some() => shared.lead(&mut state, false),
                 None => shared.led.wait(&mut state),
             }
         }
     }
 
-    /// Does the same as [`append_all`](Self::append_all), for deletes. If the disk is full, the
-    /// deletes are written to the reserved blocks.
-    ///
-    /// # Errors
-    /// The call fails for the reasons of [`append_all`](Self::append_all). It also fails if the
-    /// disk is full, and no reserved blocks are left.
+    /// Appends deletes like [`append_all`](Self::append_all). If the disk is full, the deletes are
+    /// written to the reserved blocks.
     pub(crate) fn append_in_room(&self, records: &[LogRecord<'_>]) -> Result<Range<u64>, Error> {
         debug_assert!(
             records.iter().all(is_delete),
@@ -377,11 +337,8 @@ impl Log {
         }
     }
 
-    /// Makes every append durable whose call returned before this call.
-    ///
-    /// # Errors
-    /// The call fails if a sync fails, or if an earlier sync has failed. No append then succeeds
-    /// until [`Log::rotate`].
+    /// Makes every append durable whose call returned before this call. If a sync fails, no append
+    /// succeeds until [`Log::rotate`].
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let shared = &*self.shared;
         shared.volume.check_held()?;
@@ -389,8 +346,8 @@ impl Log {
         let wanted = state.written_sequence;
         loop {
             if state.durable_sequence >= wanted {
-                // All acknowledged records are durable. But if the file is broken, this caller
-                // should get the error, and not the caller of the next append.
+                // In a broken file, this caller should get the error, and not the caller of the
+                // next append.
                 return shared.usable(&state);
             }
             shared.usable(&state)?;
@@ -402,15 +359,13 @@ impl Log {
         }
     }
 
-    /// Makes all acknowledged records durable, and starts the next file. If the current file is
-    /// intact and has no record, it stays the current file. After a failed sync, records that may
-    /// not be durable are written again, to the next file. Returns the position after all
-    /// acknowledged records. When a checkpoint has these records, a replay begins at this position.
-    /// Appends wait during the call.
+    /// Makes all acknowledged records durable in the next file, unless the current file is intact
+    /// and empty. Returns the position after these records. When a checkpoint has these records, a
+    /// replay begins at this position. Appends wait during the call.
     ///
     /// # Errors
-    /// The call fails if the next file cannot be created. Then the log is unchanged, or it accepts
-    /// no records until a rotation succeeds.
+    /// The next file cannot be created. Then the log is unchanged, or accepts no records until a
+    /// rotation succeeds.
     pub(crate) fn rotate(&self) -> Result<LogPosition, Error> {
         let shared = &*self.shared;
         let mut state = shared.state.lock();
@@ -420,12 +375,8 @@ impl Log {
         shared.rotate(&mut state, false)
     }
 
-    /// Does the same as [`rotate`](Self::rotate), before deletes. If the disk is full, the file
-    /// with reserved blocks becomes the next file.
-    ///
-    /// # Errors
-    /// The call fails for the reasons of [`rotate`](Self::rotate). It also fails if the disk is
-    /// full and no blocks are reserved.
+    /// Rotates like [`rotate`](Self::rotate), before deletes. If the disk is full, the file with
+    /// reserved blocks becomes the next file.
     pub(crate) fn rotate_in_room(&self) -> Result<(), Error> {
         let files = self.shared.state.lock().files;
         match self.rotate() {
@@ -439,21 +390,18 @@ impl Log {
         }
     }
 
-    /// Whether the log can append no more records to the current file, so that the caller must
-    /// rotate the log.
+    /// Whether the caller must rotate the log before the next append.
     pub(crate) fn is_broken(&self) -> bool {
         self.shared.state.lock().broken.is_some()
     }
 
-    /// The number of the current file.
     #[cfg(test)]
     pub(crate) fn number(&self) -> u64 {
         self.shared.state.lock().number
     }
 
-    /// The name of the file that this log started, if the file has no record and can be removed.
-    /// `None` if a file with this number existed before: after a removal that is not durable, a
-    /// crash would restore the earlier file.
+    /// The name of the file that this log started, if the file has no record and can be removed. A
+    /// file whose number existed before must stay: a crash could restore the earlier file.
     pub(crate) fn unused(&self) -> Option<String> {
         let number = self.added?;
         let state = self.shared.state.lock();
@@ -461,7 +409,7 @@ impl Log {
         (state.number == number && end <= FIRST_RECORD).then(|| log_name(number))
     }
 
-    /// The number of written and acknowledged bytes in the current file, including the header.
+    /// Written and acknowledged bytes in the current file, including the header.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> u64 {
         self.shared.state.lock().written
@@ -474,7 +422,7 @@ impl Log {
 }
 
 impl Drop for Log {
-    /// Syncs the records that wait for the time limit, since no thread syncs them later.
+    /// Records that wait for the time limit are synced, since no thread syncs them later.
     fn drop(&mut self) {
         if !self.home.is_here() {
             std::mem::forget(self.syncer.take());
@@ -490,7 +438,6 @@ impl Drop for Log {
 }
 
 impl Shared {
-    /// Returns an error if the log can append no more records to the file.
     fn usable(&self, state: &State) -> Result<(), Error> {
         let Some(why) = &state.broken else {
             return Ok(());
@@ -506,9 +453,8 @@ impl Shared {
         }))
     }
 
-    /// Writes the pending records. It also syncs if `sync`, the durability or the memory limit
-    /// requires a sync. The caller has checked that no other leader uses the file. The result is
-    /// stored in the batch and in the state.
+    /// Writes the pending records, and syncs if `sync`, the durability or the memory limit requires
+    /// a sync. No other leader uses the file. The batch and the state get the result.
     fn lead(&self, state: &mut MutexGuard<'_, State>, sync: bool) {
         let Some(mut file) = state.file.take() else {
             return;
@@ -558,14 +504,12 @@ impl Shared {
         self.led.notify_all();
     }
 
-    /// Ensures that the current file may have rows. If it may not, the call starts the next file.
     fn take_rows(&self, state: &mut MutexGuard<'_, State>) -> Result<(), Error> {
         while !state.rows && state.file.is_none() {
             self.led.wait(state);
         }
         if !state.rows {
             self.usable(state)?;
-            // A file without records is replaced, so that empty files do not accumulate.
             match state.written == FIRST_RECORD {
                 true => self.replace_empty(state)?,
                 false => _ = self.rotate(state, true)?,
@@ -574,8 +518,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Replaces the current file, which has no record, by a file with the same number that may have
-    /// rows.
+    /// Replaces the current file, which has no record, by a file that may have rows.
     fn replace_empty(&self, state: &mut State) -> Result<(), Error> {
         let end = state.end_of_written();
         let header = LogHeader {
@@ -600,7 +543,6 @@ impl Shared {
         }
     }
 
-    /// Reserves the blocks for deletes before any other append, if they are not reserved.
     fn keep_room_again(&self, state: &mut State) -> Result<(), Error> {
         match self.volume.keep_room(LOG_ROOM, state.room) {
             Err(error @ TierError::NoSpace { .. }) => return Err(error.into()),
@@ -612,8 +554,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Continues the log in the file with reserved blocks. If the log has already had more than
-    /// `files` files, the call changes nothing. Returns `false` if no blocks are reserved.
+    /// Continues the log in the file with reserved blocks, unless the log has had more than `files`
+    /// files. Returns `false` if no blocks are reserved.
     fn take_room(&self, files: u64) -> Result<bool, Error> {
         let mut state = self.state.lock();
         while state.file.is_none() {
@@ -625,7 +567,7 @@ impl Shared {
         if self.volume.kept_room(LOG_ROOM)? == 0 {
             return Ok(false);
         }
-        // There is no space for the pending records either. Some of them may not be deletes.
+        // There is no space for the pending records either, and some may not be deletes.
         let full = TierError::NoSpace {
             place: name_of(&*self.volume, &log_name(state.number)),
             offset: state.written,
@@ -638,11 +580,10 @@ impl Shared {
         Ok(true)
     }
 
-    /// Does the work of [`Log::rotate`] while no write is in progress. If `rows` is set, the next
-    /// file may have rows, even if no copied record has rows.
+    /// Rotates while no write is in progress. With `rows`, the next file may have rows.
     fn rotate(&self, state: &mut State, rows: bool) -> Result<LogPosition, Error> {
         if state.broken.is_none() && state.written == FIRST_RECORD && (state.rows || !rows) {
-            // The current file stays. Otherwise each of several failed merges would leave a file.
+            // Otherwise each of several failed merges would leave a file.
             return Ok(LogPosition {
                 number: state.number,
                 sequence: state.written_sequence,
@@ -650,14 +591,13 @@ impl Shared {
         }
         let has_room = || self.volume.kept_room(&log_name(state.number));
         if state.broken.is_none() && state.room_is_taken && has_room()? > 0 {
-            // Deletes could use the unused blocks of the current file. After a rotation they
-            // cannot, so other blocks are reserved first.
+            // After a rotation, deletes cannot use the free blocks of the current file.
             self.keep_room_again(state)?;
         }
         self.begin_next(state, rows, false)
     }
 
-    /// Starts the next file. If `in_room` is set, the file has the reserved blocks.
+    /// With `in_room`, the next file has the reserved blocks.
     fn begin_next(
         &self,
         state: &mut State,
@@ -681,8 +621,6 @@ impl Shared {
             marked: true,
             rows: rows || state.rows && !(state.unsynced.is_empty() && state.pending.is_empty()),
         };
-        // The positions of the records that may not be durable, in the old file and in the next
-        // one.
         let old = RecordPlace {
             log: state.number,
             offset: state.written - state.unsynced.len() as u64,
@@ -704,8 +642,7 @@ impl Shared {
             Ok(file) => file,
             Err(error) => {
                 let error = Arc::new(error);
-                // If the next file stayed, its header would invalidate later appends to the current
-                // file.
+                // The header of the next file would invalidate later appends to the current file.
                 if !take_back(&*self.volume, header.number) && state.broken.is_none() {
                     state.break_off(error.clone());
                 }
@@ -729,10 +666,9 @@ impl Shared {
         })
     }
 
-    /// The loop of the thread of [`Durability::Every`]. After a failed sync, acknowledged records
-    /// are not durable until the log is rotated. The next append would rotate it, but there may be
-    /// no next append. So this thread rotates the log after a pause. Each failure makes the next
-    /// pause longer.
+    /// The thread of [`Durability::Every`]. After a failed sync, this thread rotates the log after
+    /// a pause. The next append would rotate the log too, but there may be no next append. Each
+    /// failure makes the next pause longer.
     fn sync_in_time(&self, within: Duration) {
         let mut state = self.state.lock();
         let mut rescue = None;
@@ -750,7 +686,7 @@ impl Shared {
                     continue;
                 }
                 let held = MutexGuard::unlocked(&mut state, || self.volume.check_held());
-                // Another thread may have rotated the log during the check, or may be rotating it.
+                // During the check, another thread may have begun to rotate the log.
                 if state.broken.is_none() || state.file.is_none() {
                     continue;
                 }
@@ -796,12 +732,10 @@ impl Shared {
 }
 
 impl State {
-    /// The position at which `pending` begins. It is after the bytes that a leader is writing.
     fn written_or_led(&self) -> u64 {
         self.written + self.leading
     }
 
-    /// The position after all written and acknowledged records.
     fn end_of_written(&self) -> RecordPlace {
         RecordPlace {
             log: self.number,
@@ -810,38 +744,31 @@ impl State {
         }
     }
 
-    /// Notes that all written records are durable.
     fn synced(&mut self) {
         self.durable_sequence = self.written_sequence;
         self.unsynced.clear();
     }
 
-    /// Fails the pending appends, since they were encoded for positions after records that were not
-    /// written.
+    /// Fails the pending appends, which were encoded for positions after unwritten records.
     fn withdraw(&mut self, error: Arc<TierError>) {
         self.pending.clear();
         self.pending_sequence = self.written_sequence;
         let _ = mem::take(&mut self.batch).outcome.set(Err(error));
     }
 
-    /// Ends the appends to this file.
     fn break_off(&mut self, error: Arc<TierError>) {
         self.broken = Some(error.to_string());
         self.withdraw(error);
     }
 }
 
-/// The file with which a log starts.
 struct Started {
     file: LogFile,
-    /// The position after the last record of the file.
     end: RecordPlace,
-    /// Whether the file may have rows.
     rows: bool,
 }
 
 impl Started {
-    /// Creates a new file, and leaves the existing files unchanged.
     fn beside(volume: &dyn Volume, header: LogHeader, next: &NextLog) -> Result<Self, Error> {
         let (file, end) = match next.undurable {
             Some(from) => {
@@ -856,14 +783,12 @@ impl Started {
         Ok(Self { file, end, rows })
     }
 
-    /// Opens the last existing file, to continue it after its last record.
     fn within(volume: &dyn Volume, LogBefore { end, rows }: LogBefore) -> Result<Self, Error> {
         let file = go_on(volume, end)?;
         Ok(Self { file, end, rows })
     }
 
-    /// Uses the last file or the reserved blocks, if `error` says that there is no space for a new
-    /// file.
+    /// Uses the last file or the reserved blocks, if the error says that the disk is full.
     fn on_full_disk(
         volume: &dyn Volume,
         header: LogHeader,
@@ -874,8 +799,7 @@ impl Started {
             return Err(error);
         }
         let _ = volume.remove(&unfinished());
-        // A new file that was begun would invalidate later appends to the last log, so it must be
-        // removed. If the new file replaces the last log, it may stay.
+        // The header of a new file would invalidate later appends to the last log.
         if !next.replaces && !take_back(volume, header.number) {
             return Err(error);
         }
@@ -905,12 +829,10 @@ impl Started {
     }
 }
 
-/// Whether a record may be written to the reserved blocks.
 fn is_delete(record: &LogRecord<'_>) -> bool {
     matches!(record, LogRecord::Delete { .. })
 }
 
-/// A copy of an error, for another caller that waited for the same write.
 fn copy_of(error: &TierError) -> TierError {
     match error {
         TierError::NoSpace { place, offset, len } => TierError::NoSpace {

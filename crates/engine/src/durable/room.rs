@@ -8,47 +8,39 @@
 //!                   forgetting an insert:          it becomes INSERTS
 //! ```
 //!
-//! A rename keeps the blocks of a file, so no other program can use them in between. When the disk
-//! has space again, the index reserves both files again. Until `log.room` exists again, the index
-//! refuses new rows and accepts deletes. If the file system cannot preallocate blocks
-//! ([`Volume::keep_room`]), neither file exists, and an index on a full disk accepts no deletes.
+//! A rename keeps the blocks of a file, so no other program can use them. Until `log.room` is
+//! reserved again, the index refuses new rows and accepts deletes. If the file system cannot
+//! preallocate blocks ([`Volume::keep_room`]), an index on a full disk accepts no deletes.
 
 use stratann_layout::LogRecord;
 use stratann_layout::log::FIRST_RECORD;
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_tier::{BLOCK, TierError, Volume, VolumeFile};
 
-/// The name of the file that becomes the next log.
 pub(super) const LOG_ROOM: &str = "log.room";
-/// The name of the file that becomes a small file, such as the manifest.
 const SMALL_ROOM: &str = "MANIFEST.room";
 
-/// The least and the largest number of deletes for which blocks are reserved. Between these limits,
-/// blocks are reserved for as many deletes as the index has vectors.
+/// The minimum and maximum number of deletes for which blocks are reserved. Between these limits,
+/// blocks are reserved for the deletion of all vectors.
 const FEWEST_DELETES: u64 = 1_000;
 const MOST_DELETES: u64 = 10_000;
 
-/// The bytes of storage to reserve for deletes, in an index of `vectors` vectors.
 pub(crate) fn room_for_deletes(vectors: u64) -> u64 {
     let deletes = vectors.clamp(FEWEST_DELETES, MOST_DELETES);
     let each = LogRecord::Delete { id: 0 }.encoded_bytes() as u64;
     (FIRST_RECORD + deletes * each).next_multiple_of(BLOCK as u64)
 }
 
-/// Whether a file with this name has reserved blocks.
 pub(crate) fn is_room(name: &str) -> bool {
     name == LOG_ROOM || name == SMALL_ROOM
 }
 
 /// The bytes of storage that are reserved for deletes in an index.
-///
-/// # Errors
-/// The call fails if the volume fails.
 pub(crate) fn kept_room(volume: &dyn Volume) -> Result<u64, TierError> {
     Ok(volume.kept_room(LOG_ROOM)? + volume.kept_room(SMALL_ROOM)?)
 }
 
-/// Reserves all blocks for an index of `vectors` vectors, as far as there is space.
+/// Reserves all blocks, as far as there is space.
 pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
     let kept = volume.keep_room(LOG_ROOM, room_for_deletes(vectors));
     if let Err(error) = kept.and_then(|_| keep_small_room(volume)) {
@@ -57,9 +49,6 @@ pub(crate) fn keep_room(volume: &dyn Volume, vectors: u64) {
 }
 
 /// Reserves blocks for a manifest of its present size, and one block more.
-///
-/// # Errors
-/// The call fails if there is too little space, or if the volume fails.
 pub(crate) fn keep_small_room(volume: &dyn Volume) -> Result<(), TierError> {
     let block = BLOCK as u64;
     if volume.keep_room(SMALL_ROOM, block)? {
@@ -69,24 +58,17 @@ pub(crate) fn keep_small_room(volume: &dyn Volume) -> Result<(), TierError> {
     Ok(())
 }
 
-/// Opens the reserved file that becomes the next log. Returns `None` if no file is reserved.
-///
-/// # Errors
-/// The call fails if the volume fails.
+/// The reserved file that becomes the next log, if there is one.
 pub(super) fn take_log_room(volume: &dyn Volume) -> Result<Option<Box<dyn VolumeFile>>, TierError> {
     take(volume, LOG_ROOM)
 }
 
-/// Removes the reserved file after it could not become the next log.
 pub(super) fn drop_log_room(volume: &dyn Volume) {
     let _ = volume.remove(LOG_ROOM);
 }
 
-/// Replaces a small file durably on a full disk. The new file gets the reserved blocks. If no
-/// blocks are reserved, the call returns `false` and leaves the file unchanged.
-///
-/// # Errors
-/// The call fails if the volume fails. The volume then has the old file or the new one.
+/// Replaces a small file durably on a full disk, with the reserved blocks. Without reserved blocks,
+/// the result is `false`. After an error, the volume has the old file or the new one.
 pub(super) fn replace_in_room(
     volume: &dyn Volume,
     name: &str,
@@ -107,7 +89,7 @@ pub(super) fn replace_in_room(
     }
     volume.rename(SMALL_ROOM, name)?;
     volume.sync()?;
-    // The blocks of the replaced file are free, so blocks can be reserved again.
+    // The blocks of the replaced file are free now.
     if let Err(error) = keep_small_room(volume) {
         tracing::warn!(
             "{}: the blocks of this file cannot be reserved again: {error}",

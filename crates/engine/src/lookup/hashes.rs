@@ -1,5 +1,4 @@
-//! Finds the nodes that may have an external id, if no file maps ids to nodes. After the first
-//! look-up, a hash of each node's id is in memory.
+//! Finds the nodes that may have an external id, if no file maps ids to nodes.
 
 use std::collections::HashSet;
 
@@ -11,12 +10,10 @@ use crate::overlay::Admission;
 use crate::progress::Progress;
 use crate::search::{Exactness, Nodes};
 
-/// The hash of a node that has no record yet.
 const UNKNOWN: u32 = 0;
 
-/// Hashes of the external ids of the nodes from a first node on. They are read from the records,
-/// whose ids never change, and take four bytes for each node. Of the nodes with other ids, one in
-/// four billion has the same hash, and is read in vain.
+/// Hashes of the external ids of nodes, which never change, with four bytes for each node. One of
+/// four billion other nodes has the same hash, and is read unnecessarily.
 #[derive(Debug, Default)]
 pub(crate) struct IdHashes {
     known: Mutex<Known>,
@@ -24,10 +21,8 @@ pub(crate) struct IdHashes {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// The hash of each node. The first hash belongs to the first node.
     hashes: Vec<u32>,
-    /// The nodes that had no record at the last look-up. Their inserts were still running, or had
-    /// failed.
+    /// The nodes without a record at the last look-up: their inserts were running, or had failed.
     unknown: Vec<u32>,
 }
 
@@ -37,10 +32,7 @@ fn hash(id: u64) -> u32 {
 }
 
 impl IdHashes {
-    /// The nodes of a range that may have one of the ids. The end of the range is exclusive.
-    ///
-    /// # Errors
-    /// The call fails for the reasons of [`Index::each_node`].
+    /// The nodes `first..end` that may have one of the ids.
     pub(crate) fn nodes(
         &self,
         index: &Index,
@@ -65,7 +57,6 @@ impl IdHashes {
         Ok(nodes)
     }
 
-    /// The bytes of memory that the hashes take.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let known = self.known.lock();
         4 * (known.hashes.capacity() + known.unknown.capacity()) as u64
@@ -73,7 +64,6 @@ impl IdHashes {
 }
 
 impl Known {
-    /// Reads the hashes of the nodes whose hashes are not known yet.
     fn read(
         &mut self,
         index: &Index,
@@ -101,7 +91,6 @@ impl Known {
         if self.unknown.is_empty() {
             return Ok(());
         }
-        // These nodes had no record at an earlier look-up.
         let unknown = std::mem::take(&mut self.unknown);
         let before = unknown.partition_point(|&node| node < new.0);
         let hashes = &mut self.hashes[..];

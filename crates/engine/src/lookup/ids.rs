@@ -10,9 +10,8 @@ use crate::progress::Silent;
 use crate::search::{Exactness, Nodes};
 use crate::stores::ids::{IdTable, LastBlock};
 
-/// The `most` lowest live ids from `least` on, ascending. If there are fewer, returns all of them.
-/// `new` must have the `most` lowest ids, from `least` on, of live vectors that were inserted after
-/// the build.
+/// The `most` lowest live ids from `least` on, ascending. `new` has the ids of vectors that were
+/// inserted after the build.
 pub(super) fn listed(
     look_up: &LookUp<'_>,
     new: &BTreeSet<u64>,
@@ -40,8 +39,8 @@ pub(super) fn listed(
     Ok(ids)
 }
 
-/// The `most` lowest live ids from `least` on, of vectors that were inserted after the build. If
-/// changes run during the call, the result belongs to no single read timestamp.
+/// The `most` lowest live ids from `least` on, of vectors inserted after the build. If changes run
+/// meanwhile, the result belongs to no single read timestamp.
 pub(super) fn new_ids(overlay: &Overlay, least: u64, most: usize) -> BTreeSet<u64> {
     let mut ids: BTreeSet<u64> = overlay.inserted.read().from(least).take(most).collect();
     for fresh in &overlay.fresh {
@@ -53,7 +52,6 @@ pub(super) fn new_ids(overlay: &Overlay, least: u64, most: usize) -> BTreeSet<u6
     ids
 }
 
-/// The live ids of the build, ascending.
 struct Built<'a> {
     source: Source<'a>,
     dead: Option<Dead<'a>>,
@@ -61,11 +59,10 @@ struct Built<'a> {
 }
 
 enum Source<'a> {
-    /// The ids are row numbers. The values are the next row number and the exclusive end.
+    /// The next row number and the exclusive end, if ids are row numbers.
     Rows(u64, u64),
-    /// A file of ids, and the position of its next entry.
     Table(&'a IdTable, u64, Box<LastBlock>),
-    /// Ids that were collected, in descending order. The next id is the last element.
+    /// Ids in descending order. The next id is the last element.
     Found(Vec<u64>),
 }
 
@@ -122,8 +119,8 @@ impl<'a> Built<'a> {
     }
 }
 
-/// The `most` lowest live ids of the build from `least` on, in descending order. They are read from
-/// all records, because an earlier version wrote the index without a file of ids.
+/// The `most` lowest live ids of the build from `least` on, in descending order. The ids are read
+/// from all records, for an index without a file of ids.
 fn least_of(
     look_up: &LookUp<'_>,
     dead: Option<Dead<'_>>,
@@ -154,12 +151,12 @@ fn least_of(
 }
 
 impl Index {
-    /// The ids that were in the index when it was opened, ascending. Returns the first `most` ids
-    /// above `after`, or all of them if there are fewer. To continue, pass the last id as `after`.
+    /// The first `most` ids above `after` when the index was opened, ascending. To continue, pass
+    /// the last id as `after`.
     ///
     /// # Errors
-    /// The call fails if the file of ids cannot be read or is damaged. If an earlier version wrote
-    /// the index without a file of ids, it fails if the records cannot be read or are damaged.
+    /// The file of ids cannot be read or is damaged. Without this file: the records cannot be read
+    /// or are damaged.
     pub fn ids(&self, after: Option<u64>, most: usize) -> Result<Vec<u64>, Error> {
         self.ids_in_order(after, most)
             .map_err(|error| self.outdated(error))
@@ -172,8 +169,7 @@ impl Index {
         let carried;
         let overlay = match self.overlay() {
             Some(overlay) => overlay,
-            // The log is empty. But the checkpoint may have direct inserts, and deletes of vectors
-            // that were inserted directly.
+            // The log is empty, but the checkpoint may have direct inserts, and their deletes.
             None => {
                 carried = Overlay::carried(self.carried());
                 &carried
@@ -194,7 +190,7 @@ impl Index {
     /// Whether an id was in the index when it was opened.
     ///
     /// # Errors
-    /// The call fails for the reasons of [`ids`](Index::ids).
+    /// Fails as [`ids`](Index::ids) does.
     pub fn contains(&self, id: u64) -> Result<bool, Error> {
         let found = self.ids(id.checked_sub(1), 1)?;
         Ok(found.first() == Some(&id))

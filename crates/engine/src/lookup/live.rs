@@ -9,16 +9,12 @@ use crate::progress::{Progress, Silent};
 use crate::update::Snapshot;
 use crate::{Error, LiveIndex};
 
-/// The number of times that a look-up is repeated, if an id is replaced so often during the look-up
-/// that its vector is not found. After these attempts, changes wait for one more look-up.
+/// The maximum number of repeated look-ups, if ids are replaced meanwhile. After these look-ups,
+/// changes wait for one more look-up.
 const TRIES: usize = 8;
 
 impl Snapshot {
-    /// The nodes of the given ids. The result has only ids whose vectors were on storage at the
-    /// read timestamp.
-    ///
-    /// # Errors
-    /// The call fails for the reasons of [`Index::vectors`](crate::Index::vectors).
+    /// The nodes of the ids whose vectors were on storage at the read timestamp.
     pub(crate) fn nodes(
         &self,
         ids: &[u64],
@@ -32,12 +28,11 @@ impl Snapshot {
 
 impl LiveIndex {
     /// The vectors of ids, in the order of the call, and the ids that are not in the index. The
-    /// call sees all changes whose calls returned before this call began. If an id changes during
-    /// the call, the result has its vector from before or after the change. See
-    /// [`Index::vectors`](crate::Index::vectors).
+    /// call sees the changes of all calls that have returned. If an id changes meanwhile, its
+    /// vector is from before or after the change.
     ///
     /// # Errors
-    /// The call fails for the reasons of [`Index::vectors`](crate::Index::vectors).
+    /// Fails as [`Index::vectors`](crate::Index::vectors) does.
     pub fn vectors(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {
         let mut snapshot = self.at_present();
         let index = snapshot.index.clone();
@@ -62,19 +57,16 @@ impl LiveIndex {
         wanted.into_rows(&index, ids)
     }
 
-    /// The ids in the index, ascending. Returns the first `most` ids above `after`, or all of them
-    /// if there are fewer. To continue, pass the last id as `after`. A caller that lists all ids in
-    /// this way gets each id that stays in the index, and gets it only once, whatever other changes
-    /// run.
+    /// The first `most` ids above `after`, ascending. To continue, pass the last id as `after`.
+    /// Each id that stays in the index is listed once, whatever other changes run.
     ///
     /// # Errors
-    /// The call fails for the reasons of [`Index::ids`](crate::Index::ids).
+    /// Fails as [`Index::ids`](crate::Index::ids) does.
     pub fn ids(&self, after: Option<u64>, most: usize) -> Result<Vec<u64>, Error> {
         let Some(least) = after.map_or(Some(0), |after| after.checked_add(1)) else {
             return Ok(Vec::new());
         };
-        // The snapshot and the new ids have the same read timestamp. Otherwise both could lack a
-        // vector that is moved between the graph and memory.
+        // At two timestamps, the snapshot and the new ids could both lack a vector that moves.
         let (snapshot, new) = self.while_nobody_changes(|snapshot| {
             let new = new_ids(&snapshot.overlay, least, most);
             (snapshot.clone(), new)
@@ -83,7 +75,6 @@ impl LiveIndex {
     }
 }
 
-/// A look-up at the read timestamp of a snapshot.
 fn looking_up<'a>(snapshot: &'a Snapshot, progress: &'a dyn Progress) -> Result<LookUp<'a>, Error> {
     let table = snapshot.index.id_table()?;
     Ok(LookUp {

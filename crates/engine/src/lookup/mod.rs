@@ -10,14 +10,12 @@
 //!                                                         a node; under a budget read each time
 //! ```
 //!
-//! Like a search, a look-up has one read timestamp ([`Moment`](crate::overlay::Moment)). If an
-//! upsert moves a vector during the look-up, the look-up finds the vector in its old or its new
-//! place. If an id is replaced so often that its version at the read timestamp is forgotten, the id
-//! is looked up again at a later timestamp.
+//! A look-up has one read timestamp ([`Moment`](crate::overlay::Moment)). If an upsert moves a
+//! vector meanwhile, the look-up finds the vector in its old or its new place. If an id is replaced
+//! so often that its version is forgotten, the id is looked up again at a later timestamp.
 //!
 //! Ids are listed in ascending order, from a given id on. A caller that lists all ids with several
-//! calls keeps no state of the index between the calls. The caller gets each id that stays in the
-//! index, and gets it only once.
+//! calls gets each id that stays in the index, and only once.
 
 mod hashes;
 mod ids;
@@ -59,8 +57,8 @@ impl Rows {
         self.vectors.get(place * bytes..(place + 1) * bytes)
     }
 
-    /// The vector at a position, as floats. The conversion is without loss. `None` if the position
-    /// is beyond the last vector.
+    /// The vector at a position, as floats without loss. `None` if the position is beyond the last
+    /// vector.
     pub fn floats(&self, place: usize) -> Option<Vec<f32>> {
         let mut floats = vec![0.0; self.dim];
         to_f32(self.element, self.vector(place)?, &mut floats);
@@ -74,24 +72,18 @@ impl Rows {
     }
 }
 
-/// The ids of a look-up, and the vectors that it has found.
 struct Wanted {
-    /// The position of each id. Equal ids have the same position.
+    /// Equal ids have the same position.
     places: HashMap<u64, usize>,
-    /// The vectors that were found, by position.
     vectors: Vec<u8>,
     row_bytes: usize,
-    /// The result for each position.
     found: Vec<Found>,
 }
 
-/// The result for an id of the look-up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Not,
-    /// The vector is on storage, at this node.
     On(u32),
-    /// The vector is only in memory.
     Fresh,
 }
 
@@ -100,7 +92,6 @@ impl Wanted {
         Self::with(index.dim() * index.element().size(), ids)
     }
 
-    /// Prepares a look-up that finds only the nodes of ids.
     fn nodes_alone(ids: &[u64]) -> Result<Self, Error> {
         Self::with(0, ids)
     }
@@ -120,8 +111,7 @@ impl Wanted {
         })
     }
 
-    /// Records the vector of an id, unless a vector of the same node or of a higher node was
-    /// recorded before.
+    /// Records the vector of an id, unless this or a higher node was recorded before.
     fn take(&mut self, id: u64, found: Found, vector: &[u8]) {
         let Some(&place) = self.places.get(&id) else {
             return;
@@ -136,7 +126,6 @@ impl Wanted {
         self.vectors[at..at + self.row_bytes].copy_from_slice(&vector[..self.row_bytes]);
     }
 
-    /// The nodes of all ids whose vectors were found on storage.
     fn into_nodes(self) -> HashMap<u64, u32> {
         let node = |(id, place): (u64, usize)| match self.found[place] {
             Found::On(node) => Some((id, node)),
@@ -145,7 +134,6 @@ impl Wanted {
         self.places.into_iter().filter_map(node).collect()
     }
 
-    /// The ids whose vectors were not found yet, ascending.
     fn left(&self) -> Vec<u64> {
         let places = self.places.iter();
         let left = places.filter(|&(_, &place)| self.found[place] == Found::Not);
@@ -154,7 +142,6 @@ impl Wanted {
         left
     }
 
-    /// The result, in the order of the call.
     fn into_rows(self, index: &Index, ids: &[u64]) -> Result<Rows, Error> {
         let there = |id: &u64| self.found[self.places[id]] != Found::Not;
         let (found, missing): (Vec<u64>, Vec<u64>) = ids.iter().partition(|id| there(id));
@@ -181,12 +168,10 @@ impl Wanted {
     }
 }
 
-/// An index at one read timestamp, for a look-up.
 struct LookUp<'a> {
     index: &'a Index,
-    /// The table from ids of the build to nodes. `None` if there is no table.
+    /// The table from ids of the build to nodes.
     table: Option<&'a IdTable>,
-    /// The changes after the checkpoint that the look-up sees.
     seen: Option<Seen<'a>>,
     progress: &'a dyn Progress,
 }
@@ -197,11 +182,9 @@ impl LookUp<'_> {
             .map_or_else(Admission::default, |seen| seen.admission())
     }
 
-    /// Looks up all ids that were not found yet.
     fn find(&self, wanted: &mut Wanted) -> Result<(), Error> {
         let mut left = wanted.left();
-        // The older graph is read first, because an id may briefly be in both graphs during a
-        // merge.
+        // During a merge, an id may briefly be in both graphs, so the older graph is read first.
         for (fresh, moment) in self.seen.iter().flat_map(Seen::fresh) {
             for &id in &left {
                 if let Some(vector) = fresh.vector_at(id, moment) {
@@ -215,7 +198,7 @@ impl LookUp<'_> {
             self.index.nodes() as u32,
         );
         if self.index.stands_in_all_clusters() {
-            // The vector of an id may be in any posting list, so all posting lists are read.
+            // The vector may be in any posting list.
             return match left.is_empty() {
                 true => Ok(()),
                 false => self.read(Nodes::Range(0, all), wanted),
@@ -248,7 +231,7 @@ impl LookUp<'_> {
         self.by_records((0, built), &unsure, wanted)
     }
 
-    /// Looks for ids in the records of a range of nodes. The end of the range is exclusive.
+    /// Looks for ids in the records of the nodes `first..end`.
     fn by_records(
         &self,
         (first, end): (u32, u32),
@@ -284,7 +267,6 @@ impl LookUp<'_> {
         self.read_some(nodes, wanted)
     }
 
-    /// Reads the records of some nodes. The nodes may be in any order.
     fn read_some(&self, mut nodes: Vec<u32>, wanted: &mut Wanted) -> Result<(), Error> {
         nodes.sort_unstable();
         nodes.dedup();
@@ -312,22 +294,19 @@ impl LookUp<'_> {
 }
 
 impl Index {
-    /// The vectors of ids at the time when the index was opened, in the order of the call, and the
-    /// ids that are not in the index. If the call has an id twice, the result has it twice.
+    /// The vectors of ids at the time of the open, in the order of the call, and the ids that are
+    /// not in the index. If the call has an id twice, the result has it twice.
     ///
-    /// If a file of the checkpoint maps ids to nodes, a look-up needs one read of this file and one
-    /// read of the vector. Vectors that were inserted directly after the build are not in this
-    /// file. If ids are row numbers, earlier versions wrote no such file. In both cases, look-ups
-    /// read the records. Without a memory budget, four bytes for each record stay in memory for the
-    /// next look-up. Under a budget, these bytes do not stay in memory, so one call with many ids
-    /// is faster than many calls.
+    /// If a file maps ids to nodes, a look-up reads this file once, and then the vector. Otherwise,
+    /// and for direct inserts, look-ups read the records. Without a memory budget, four bytes for
+    /// each record then stay in memory. Under a budget, one call with many ids is faster than many
+    /// calls.
     ///
     /// # Errors
     /// - A read fails, or a page is damaged.
-    /// - [`Error::Outdated`]: another process has changed the index so much during the call that
-    ///   pages no longer exist.
-    /// - The vectors do not fit into memory.
-    /// - `progress` interrupts.
+    /// - [`Error::Outdated`]: another process has changed the index so much that pages no longer
+    ///   exist.
+    /// - The vectors do not fit into memory, or `progress` interrupts.
     pub fn vectors(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error> {
         let found = self.look_up(ids, progress);
         found.map_err(|error| self.outdated(error))

@@ -1,5 +1,4 @@
-//! Admission: the predicate that decides which nodes may be results. Candidate lists, ranking,
-//! re-ranking and scans all use this predicate, under every strategy.
+//! Admission: which nodes may be results, in candidate lists, ranking, re-ranking and scans.
 //!
 //! ```text
 //!   rules_out(node)   uses known facts, before the node's record is read   candidate list, scan
@@ -7,55 +6,40 @@
 //! ```
 //!
 //! A walk still traverses an excluded node, but the node takes no place in the candidate list
-//! ([`frontier`](crate::frontier)).
-//!
-//! Three things exclude a node from the results:
-//!
-//! - A delete that happened before the search began. The search detects the delete by the id in the
-//!   record of the node.
-//! - A filter, whose matching nodes are known before the search begins.
-//! - A measurement of recall whose query is the vector of this node.
-//!
-//! For vectors in memory, `FreshMoment::admits` (`fresh.rs`) checks deletes. [`Matching`]
-//! also has the matches among these vectors.
+//! ([`frontier`](crate::frontier)). A node is excluded by a delete before the search began, by a
+//! filter, or by a measurement of recall whose query is its vector. For vectors in memory,
+//! `FreshMoment::admits` (`fresh.rs`) checks deletes.
 
 use super::Dead;
 use crate::filter::NodeSet;
 use crate::stores::columns::Looked;
 
-/// The matches of a filter, for all queries of a batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Matching<'a> {
-    /// Matching nodes of the index on storage.
     pub(crate) nodes: &'a NodeSet,
-    /// The matches in the fresh graphs, by slot (the number of a vector in its graph). These graphs
-    /// have the vectors that are only in memory.
+    /// The matches in the fresh graphs, by slot: the number of a vector in its graph.
     pub(crate) fresh: [&'a NodeSet; 2],
     /// The cost of finding the matches.
     pub(crate) looked: Looked,
 }
 
 impl Matching<'_> {
-    /// The number of matches, including deleted ones.
     pub(crate) fn len(&self) -> usize {
         let fresh = self.fresh.iter().map(|slots| slots.len());
         (self.nodes.len() + fresh.sum::<u64>()) as usize
     }
 }
 
-/// The nodes of an index on storage that may be results.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Admission<'a> {
-    /// The deleted vectors, if there may be any.
     dead: Option<Dead<'a>>,
-    /// If there is a filter, the nodes that match it, and the number of other nodes.
+    /// The nodes that match a filter, and the number of other nodes.
     among: Option<(&'a NodeSet, usize)>,
     /// A node that is excluded because the query is its vector.
     left_out: Option<u32>,
 }
 
 impl<'a> Admission<'a> {
-    /// Admits all vectors that are not deleted.
     pub(crate) fn but(dead: Dead<'a>) -> Self {
         Self {
             dead: Some(dead),
@@ -64,7 +48,7 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// Returns the same admission, restricted to `nodes`. The index has `all` nodes.
+    /// Restricts the admission to `nodes`, in an index of `all` nodes.
     pub(crate) fn among(self, nodes: &'a NodeSet, all: usize) -> Self {
         let others = all.saturating_sub(nodes.len() as usize);
         Self {
@@ -73,29 +57,25 @@ impl<'a> Admission<'a> {
         }
     }
 
-    /// The nodes that match the filter, if there is one. Some of them may be deleted.
+    /// The nodes that match the filter, including deleted nodes.
     pub(crate) fn nodes(&self) -> Option<&'a NodeSet> {
         self.among.map(|(nodes, _)| nodes)
     }
 
-    /// Whether there is a filter that `node` does not match.
     #[inline]
     pub(crate) fn filters_out(&self, node: u32) -> bool {
         self.among.is_some_and(|(nodes, _)| !nodes.contains(node))
     }
 
-    /// Returns the same admission, but the node `left_out` is excluded.
     pub(crate) fn without(self, left_out: Option<u32>) -> Self {
         Self { left_out, ..self }
     }
 
-    /// Whether every node may be a result.
     pub(crate) fn is_of_all(&self) -> bool {
         let all = self.among.is_none() && self.left_out.is_none();
         all && self.dead.is_none_or(|dead| dead.is_empty())
     }
 
-    /// An upper bound of the number of excluded records.
     pub(crate) fn refused(&self) -> usize {
         let among = self.among.map_or(0, |(_, others)| others);
         among + self.deleted() + usize::from(self.left_out.is_some())
@@ -106,8 +86,8 @@ impl<'a> Admission<'a> {
         self.dead.map_or(0, |dead| dead.len())
     }
 
-    /// Whether `node`, whose record has `id`, may be a result. If the id is deleted, the call
-    /// remembers the node, so that the next search excludes the node before it reads the record.
+    /// Whether `node`, whose record has `id`, may be a result. A node of a deleted id is remembered
+    /// for the next search.
     #[inline]
     pub(crate) fn admits(&self, id: u64, node: u32) -> bool {
         self.may_be(node) && !self.dead.is_some_and(|dead| dead.meets(id, node))

@@ -5,29 +5,22 @@ use stratann_layout::{Manifest, PlacementFile};
 use super::TOMBSTONE;
 use crate::stores::ids::PLACEHOLDER_ID;
 
-/// The ids that were inserted or deleted between a build and the checkpoint.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CarriedIds {
-    /// The live inserted ids, as ascending ranges. A range is its first id and the number of its
-    /// ids.
+    /// The live inserted ids, as ascending ranges: first id and number of ids.
     pub(crate) ids: Vec<(u64, u64)>,
-    /// The ids of dead records, each with a bound. The records of an id on nodes below the bound
-    /// are dead.
+    /// The ids of dead records, each with a bound: records of the id on lower nodes are dead.
     pub(crate) deleted: Vec<(u64, u32)>,
-    /// The number of dead records.
     pub(crate) dead: usize,
-    /// One more than the largest id that the index has ever had.
     pub(crate) next_id: u64,
 }
 
 impl CarriedIds {
-    /// The bytes that a memory budget is charged for the dead records.
     pub(crate) fn charge(&self) -> u64 {
         self.dead as u64 * TOMBSTONE
     }
 
-    /// The ids of a checkpoint that a build or merge wrote: none inserted and none deleted. If the
-    /// index was built of no rows, its placeholder is dead.
+    /// After a build or merge, only a placeholder is dead.
     pub(crate) fn of_build(manifest: &Manifest) -> Self {
         match manifest.has_placeholder() {
             false => Self::default(),
@@ -39,7 +32,6 @@ impl CarriedIds {
         }
     }
 
-    /// The ids recorded in a checkpoint.
     pub(crate) fn of(file: PlacementFile, manifest: &Manifest) -> Self {
         let nodes = u64::from(file.nodes);
         let facts = manifest.placement;

@@ -12,22 +12,18 @@
 //!   rows      attributes and payloads of the vectors of some slots
 //! ```
 //!
-//! **Insert.** The insert writes the vector into a new slot, and searches for the vector from the
-//! entry (the first inserted vector). It chooses neighbours from the expanded nodes by pruning, and
-//! adds the new vector to their lists, as the build does (`graph/vamana.rs`). Then the vector
-//! becomes live. **Delete** is lazy: the slot stays in the graph. Searches pass through this slot,
-//! but later searches do not return its vector. The memory of deleted vectors is freed with the
-//! whole graph, after a merge.
+//! **Insert.** The insert searches for the new vector from the entry (the first inserted vector).
+//! It chooses neighbours from the expanded nodes by pruning, and adds links back, as the build does
+//! (`graph/vamana.rs`). **Delete** is lazy: searches still pass through the slot, but do not return
+//! its vector. A merge frees the memory of deleted vectors, with the whole graph.
 //!
-//! **View of a search.** Every insert or delete begins an *epoch*. A slot records the epochs in
-//! which its vector was `born` and `died`. A search returns only vectors that were live in the
-//! epoch of its start, even if other threads change them during the search. While an id is
-//! replaced, a search finds either the old vector or the new vector, but never both or neither.
+//! **View of a search.** Every insert or delete begins an *epoch*. A slot has the epochs in which
+//! its vector was `born` and `died`. A search returns the vectors that were live in the epoch of
+//! its start. So while an id is replaced, a search finds exactly one of its two vectors.
 //!
 //! **Locks.** A search locks only the table of segments, and only briefly. No insert holds a lock
-//! during its search. A reader of an adjacency list reads the version of the list before and after
-//! the list. If the version has changed, the reader reads the list again. So a search sees only
-//! complete lists, and writes nothing that other threads read.
+//! during its search. A reader of a list reads the list again if its version changed meanwhile, so
+//! a search sees only complete lists.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -51,32 +47,26 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
-/// If a graph has at most this number of live vectors, a search scans all of them. Such a scan is
-/// as fast as a walk of the graph, and exact.
+/// With at most this number of live vectors, a scan is as fast as a walk of the graph, and exact.
 const SCAN: usize = 256;
 
-/// The capacity of a list, as a multiple of R. A larger capacity means fewer prunes but longer
-/// lists (as in `graph/vamana.rs`).
+/// The capacity of a list, as a multiple of R. A larger capacity saves prunes, but lengthens lists.
 const SLACK: f64 = 1.3;
 
-/// The largest factor by which a search lengthens its candidate list to make up for deleted vectors
-/// in the list.
+/// The largest factor by which deleted vectors lengthen the candidate list of a search.
 const LONGEST: usize = 4;
 
-/// If a search finds too few live vectors, the candidate list grows by this factor, and the search
-/// is repeated. If `LONGEST * WIDEN` times the list size is still too short, the search scans all
-/// vectors.
+/// If a search finds too few live vectors, the candidate list grows by this factor. A search that
+/// needs more than `LONGEST * WIDEN` times the list size scans all vectors.
 const WIDEN: usize = 4;
 
-/// The slot number that means "no slot".
 const NONE: u32 = u32::MAX;
 
-/// The parameters of the graph.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FreshParameters {
-    /// The maximum number of neighbours in a list after pruning (R).
+    /// R, after pruning.
     pub(crate) degree: usize,
-    /// The list size of the searches that find the neighbours of a new vector (L).
+    /// L, in searches for the neighbours of a new vector.
     pub(crate) build_list: usize,
     /// The margin of the pruning, as a factor on squared distances. It is at least 1.
     pub(crate) alpha: f32,
@@ -92,38 +82,31 @@ impl Default for FreshParameters {
     }
 }
 
-/// The read timestamp of a search in one graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FreshMoment {
     epoch: u64,
-    /// The number of vectors that are live at this timestamp.
     live: usize,
 }
 
 impl FreshMoment {
-    /// Whether the vector of a node may be a result of a search at this timestamp (see
-    /// [`Admission`](super::Admission)).
+    /// Whether a search may return the node's vector ([`Admission`](super::Admission)).
     #[inline]
     fn admits(&self, node: &Node) -> bool {
         node.lives(self.epoch)
     }
 }
 
-/// The buffers of searches. Each query reuses them.
 #[derive(Debug, Default)]
 pub(crate) struct FreshScratch {
     frontier: Frontier,
     visited: Visited,
     /// The neighbours of the current candidate, or the slots that a scan compares.
     slots: Vec<u32>,
-    /// The keys of the expanded candidates.
     expanded: Vec<u64>,
-    /// The results.
     found: Vec<(f32, u64)>,
 }
 
 impl FreshScratch {
-    /// Calls `offer` with the `k` nearest of the found vectors.
     fn offer(&mut self, k: usize, mut offer: impl FnMut(u64, f32)) {
         let nearer = |a: &(f32, u64), b: &(f32, u64)| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
         self.found.sort_unstable_by(nearer);
@@ -132,9 +115,8 @@ impl FreshScratch {
         }
     }
 
-    /// Walks the graph from `entry`: expands the nearest candidate first, until the `list` nearest
-    /// nodes are all expanded. At the end, `frontier` has these nodes, and `expanded` has all
-    /// expanded nodes.
+    /// Walks the graph from `entry` until the `list` nearest nodes are all expanded. `frontier`
+    /// then has these nodes, and `expanded` has all expanded nodes.
     fn walk(
         &mut self,
         view: &mut View<'_>,
@@ -154,8 +136,8 @@ impl FreshScratch {
             view.neighbours(node_of(next), &mut self.slots);
             let visited = &mut self.visited;
             self.slots.retain(|&slot| visited.insert(slot));
-            // This loop loads the vectors of all neighbours into the cache. The processor's own
-            // prefetch does not reach past the computation of one distance.
+            // Loads the vectors of all neighbours into the cache: the processor's own prefetch does
+            // not reach past the computation of one distance.
             let touched = self.slots.iter().fold(0, |touched, &slot| {
                 touched ^ view.point(slot).vector.first().copied().unwrap_or(0)
             });
@@ -167,16 +149,14 @@ impl FreshScratch {
     }
 }
 
-/// The buffers of an insert. A later insert reuses them.
 #[derive(Debug, Default)]
 struct InsertScratch {
     search: FreshScratch,
     pruner: Pruner,
-    /// The chosen neighbours of the new vector.
     chosen: Vec<u32>,
 }
 
-/// The graph of fresh vectors. Any number of threads may search and change it at once.
+/// Any number of threads may search and change the graph at once.
 #[derive(Debug)]
 pub(crate) struct FreshGraph {
     kernel: Kernel,
@@ -184,7 +164,6 @@ pub(crate) struct FreshGraph {
     /// The capacity of a list, in neighbours.
     width: usize,
     segments: RwLock<Segments>,
-    /// The number of used slots.
     next: AtomicU32,
     /// The slot of the first inserted vector, even if this vector is deleted. Every search starts
     /// at this slot.
@@ -192,26 +171,19 @@ pub(crate) struct FreshGraph {
     /// The live slot of each id. `epoch`, `live`, `born` and `died` change only under the write
     /// lock of `ids`.
     ids: RwLock<HashMap<u64, u32>>,
-    /// The dead slots, in the order in which their vectors were deleted or replaced. Searches of
-    /// earlier epochs still return these vectors. This list changes only under the write lock of
-    /// `ids`.
+    /// The dead slots, in the order of their deaths, for searches of earlier epochs. The list
+    /// changes only under the write lock of `ids`.
     died: RwLock<Vec<u32>>,
-    /// Attributes and payloads by slot, for vectors that have any.
     rows: RwLock<HashMap<u32, RowBytes>>,
-    /// The number of bytes of all rows in memory. Rows of dead vectors count. Rows that another row
-    /// has replaced do not count.
+    /// The bytes of all rows, without rows that another row has replaced.
     row_bytes: AtomicUsize,
     epoch: AtomicU64,
     live: AtomicUsize,
-    /// The buffers of ended inserts, for later inserts.
     idle: Mutex<Vec<InsertScratch>>,
 }
 
 impl FreshGraph {
-    /// Creates a graph without vectors, for vectors of `dim` elements.
-    ///
-    /// # Panics
-    /// Panics if `dim` is 0.
+    /// Creates a graph without vectors, for vectors of `dim` elements, at least 1.
     pub(crate) fn new(
         metric: Metric,
         element: Element,
@@ -223,8 +195,7 @@ impl FreshGraph {
             build_list: parameters.build_list.max(1),
             alpha: parameters.alpha.max(1.0),
         };
-        // A list has space for at least one neighbour more than the pruning leaves, so that a new
-        // vector can always be added.
+        // A list has space for at least one neighbour more than the pruning leaves.
         let width = (parameters.degree as f64 * SLACK).ceil() as usize;
         Self {
             kernel: Kernel::new(metric, element, dim),
@@ -243,13 +214,8 @@ impl FreshGraph {
         }
     }
 
-    /// Adds a vector, and returns its slot. If the id is live, the new vector replaces the old
-    /// vector: searches find the old vector until the new vector becomes live. If two threads
-    /// insert the same id at the same time, the vector that becomes live last stays.
-    ///
-    /// # Panics
-    /// Panics if the length of the vector differs from the length of the graph's rows, which is a
-    /// programming error.
+    /// Adds a vector, and returns its slot. Searches find a replaced vector until the new vector is
+    /// live. If two threads insert the same id, the vector that becomes live last stays.
     pub(crate) fn insert(&self, id: u64, vector: &[u8], row: Option<RowBytes>) -> u32 {
         assert_eq!(
             vector.len(),
@@ -275,8 +241,6 @@ impl FreshGraph {
             .entry
             .compare_exchange(NONE, slot, Ordering::AcqRel, Ordering::Acquire);
         if let Err(entry) = entry {
-            // The lock `idle` is held only while buffers are taken or returned. There are as many
-            // buffers as concurrent inserts.
             let mut scratch = self.idle.lock().pop().unwrap_or_default();
             self.link(&mut view, slot, entry, &mut scratch);
             self.idle.lock().push(scratch);
@@ -285,8 +249,7 @@ impl FreshGraph {
         slot
     }
 
-    /// Deletes the vector of an id. Returns `false` if the id is not live. The slot of the vector
-    /// stays in the graph, and the id can be inserted again.
+    /// Deletes the vector of an id. Returns `false` if the id is not live.
     pub(crate) fn delete(&self, id: u64) -> bool {
         let mut ids = self.ids.write();
         let Some(slot) = ids.remove(&id) else {
@@ -309,7 +272,7 @@ impl FreshGraph {
         }
     }
 
-    /// Replaces the row of the live vector of an id. Returns `false` if the id is not live.
+    /// Returns `false` if the id is not live.
     pub(crate) fn set_row(&self, id: u64, row: RowBytes) -> bool {
         let ids = self.ids.read();
         let Some(&slot) = ids.get(&id) else {
@@ -319,36 +282,31 @@ impl FreshGraph {
         true
     }
 
-    /// The attributes and payload of the vector in a slot.
     pub(crate) fn row_of(&self, slot: u32) -> Option<RowBytes> {
         self.rows.read().get(&slot).cloned()
     }
 
-    /// Whether an id is live.
     pub(crate) fn contains(&self, id: u64) -> bool {
         self.ids.read().contains_key(&id)
     }
 
-    /// The vector of a live id.
     #[cfg(test)]
     pub(crate) fn get(&self, id: u64) -> Option<Vec<u8>> {
         let slot = *self.ids.read().get(&id)?;
         Some(View::new(self).point(slot).vector.to_vec())
     }
 
-    /// The number of live vectors.
     pub(crate) fn len(&self) -> usize {
         self.live.load(Ordering::Relaxed)
     }
 
-    /// The number of used slots: the slots of live vectors, of deleted vectors, and of running
-    /// inserts.
+    /// The number of used slots, including slots of deleted vectors and of running inserts.
     pub(crate) fn slots(&self) -> usize {
         self.next.load(Ordering::Relaxed) as usize
     }
 
-    /// The number of bytes of memory of the graph, including the overhead of the allocator. Buffers
-    /// of inserts do not count, since their size depends only on the number of threads.
+    /// The bytes of memory of the graph, including the overhead of the allocator, without the
+    /// buffers of inserts.
     pub(crate) fn memory_bytes(&self) -> usize {
         /// The overhead of an allocation, in bytes.
         const ALLOCATION: usize = 16;
@@ -357,14 +315,13 @@ impl FreshGraph {
         // A hash table has one extra byte for each entry, and at least an eighth of the table is
         // free.
         let entry = (size_of::<(u64, u32)>() + 1) * 8 / 7;
-        // The locks are taken one after the other, since an insert locks the segments while it
-        // holds the lock of the ids.
+        // One lock at a time: an insert locks the segments while it holds the lock of the ids.
         let segments = self.segments.read().len();
         let ids = self.ids.read().capacity();
         let died = self.died.read().capacity() * size_of::<u32>();
         let rows = {
             let rows = self.rows.read();
-            // The allocation of a row has two reference counts before the bytes of the row.
+            // A row is allocated behind two reference counts.
             rows.capacity() * (size_of::<(u32, RowBytes)>() + 1) * 8 / 7
                 + rows.len() * (ALLOCATION + 2 * size_of::<usize>())
         };
@@ -372,52 +329,45 @@ impl FreshGraph {
         segments * segment + self.slots() * row + ids * entry + died + rows + row_bytes
     }
 
-    /// The bytes charged to a memory budget for the inserted vectors and rows. If the index is
-    /// opened again, the charge for its log is the same
-    /// ([`logged_bytes`](super::logged::logged_bytes)).
+    /// The bytes charged to a memory budget, equal to the charge for the log when the index is
+    /// reopened ([`logged_bytes`](super::logged::logged_bytes)).
     pub(crate) fn charged_bytes(&self) -> u64 {
         let first = if self.slots() > 0 { FIRST_FRESH } else { 0 };
         first + self.slots() as u64 * vector_charge(self.kernel.row_bytes()) + self.charged_rows()
     }
 
-    /// The bytes charged for rows, including the overhead of the allocation of each row.
     pub(crate) fn charged_rows(&self) -> u64 {
         let rows = self.rows.read().len() as u64;
         rows * BESIDE_ROW + self.row_bytes.load(Ordering::Relaxed) as u64
     }
 
-    /// Calls `f` with the id, vector and row of each vector that was live at the start of the call,
-    /// in the order of insertion.
+    /// Calls `f` with the id, vector and row of each live vector, in the order of insertion.
     pub(crate) fn for_each(&self, f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
         self.for_each_in(self.epoch(), f);
     }
 
-    /// The live ids, in the order of insertion.
     pub(crate) fn live_ids(&self) -> Vec<u64> {
         let mut ids = Vec::with_capacity(self.len());
         self.for_each(|id, _, _| ids.push(id));
         ids
     }
 
-    /// The vector of a live id, with its row.
     pub(crate) fn vector(&self, id: u64) -> Option<(Box<[u8]>, Option<RowBytes>)> {
         let slot = self.ids.read().get(&id).copied()?;
         let vector = View::new(self).point(slot).vector.clone();
         Some((vector, self.row_of(slot)))
     }
 
-    /// The vector that an id had at a read timestamp, if it had one.
     pub(crate) fn vector_at(&self, id: u64, moment: FreshMoment) -> Option<Box<[u8]>> {
         let slot = self.slot_at(id, moment)?;
         Some(View::new(self).point(slot).vector.clone())
     }
 
-    /// The row of the vector that an id had at a read timestamp. `None` if the id had no vector.
+    /// `None` if the id had no vector at the read timestamp.
     pub(crate) fn row_at(&self, id: u64, moment: FreshMoment) -> Option<Option<RowBytes>> {
         Some(self.row_of(self.slot_at(id, moment)?))
     }
 
-    /// The slot of the vector that an id had at a read timestamp.
     fn slot_at(&self, id: u64, moment: FreshMoment) -> Option<u32> {
         let ids = self.ids.read();
         let view = View::new(self);
@@ -439,14 +389,10 @@ impl FreshGraph {
         ids.keys().copied().filter(|&id| id >= least).collect()
     }
 
-    /// The current epoch. The vectors that are live in this epoch can still be read in later
-    /// epochs.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The current read timestamp. A search with this timestamp returns the vectors that are live
-    /// during this call, even if the search runs later.
     pub(crate) fn now(&self) -> FreshMoment {
         // `epoch` and `live` change only under the write lock.
         let _ids = self.ids.read();
@@ -456,8 +402,6 @@ impl FreshGraph {
         }
     }
 
-    /// Calls `f` like [`for_each`](FreshGraph::for_each), with the vectors that were live at a read
-    /// timestamp.
     pub(crate) fn for_each_at(
         &self,
         moment: FreshMoment,
@@ -466,26 +410,23 @@ impl FreshGraph {
         self.for_each_in(moment.epoch, f);
     }
 
-    /// Calls `f` like [`for_each`](FreshGraph::for_each), with the vectors that were live in an
-    /// epoch. The epoch must have begun.
+    /// Like [`for_each`](FreshGraph::for_each), for an epoch that has begun.
     pub(crate) fn for_each_in(&self, epoch: u64, mut f: impl FnMut(u64, &[u8], Option<RowBytes>)) {
         self.each_slot_in(epoch, |slot, id, vector| f(id, vector, self.row_of(slot)));
     }
 
-    /// Calls `f` with the slot, id and bytes of each vector that was live at a read timestamp.
     pub(crate) fn each_slot_at(&self, moment: FreshMoment, f: impl FnMut(u32, u64, &[u8])) {
         self.each_slot_in(moment.epoch, f);
     }
 
     fn each_slot_in(&self, epoch: u64, mut f: impl FnMut(u32, u64, &[u8])) {
-        // The number of slots is read after the epoch, so that the slots of all vectors that are
-        // live in the epoch are among these slots.
+        // The epoch comes first, so that all vectors that are live in the epoch are in these slots.
         let slots = self.next.load(Ordering::Acquire);
         let mut view = View::new(self);
         for slot in 0..slots {
             view.cover(slot);
-            // An insert may take a slot before the segment of the slot exists. In that case,
-            // neither this slot nor a later slot is live.
+            // A running insert may have taken a slot without a segment. This slot and later slots
+            // are not live.
             if (slot >> SEGMENT_BITS) as usize >= view.segments.len() {
                 return;
             }
@@ -497,13 +438,8 @@ impl FreshGraph {
     }
 
     /// Calls `offer` with the ids and distances of the `k` nearest vectors that were live at a read
-    /// timestamp, the nearest first. Equal distances are ordered by id. If at least `k` vectors
-    /// were live, `offer` is called `k` times. `list` is the list size: a longer candidate list
-    /// finds more of the true nearest vectors.
-    ///
-    /// # Panics
-    /// Panics if the length of the query differs from the length of the graph's rows, which is a
-    /// programming error.
+    /// timestamp, ordered by distance and then by id. If at least `k` vectors were live, `offer` is
+    /// called `k` times.
     pub(crate) fn search(
         &self,
         query: &[u8],
@@ -528,10 +464,6 @@ impl FreshGraph {
         scratch.offer(k, offer);
     }
 
-    /// The slots of the vectors that were live at a read timestamp and match a filter.
-    ///
-    /// # Errors
-    /// A row cannot be decoded.
     pub(crate) fn matching(&self, moment: FreshMoment, filter: &Checked) -> Result<NodeSet, Error> {
         let without = filter.matches(&Row::default());
         let slots = self.next.load(Ordering::Acquire);
@@ -553,11 +485,8 @@ impl FreshGraph {
         Ok(found)
     }
 
-    /// Searches like [`search`](FreshGraph::search), but compares the query exactly with the
-    /// vectors of the given slots, and with no other vectors.
-    ///
-    /// # Panics
-    /// Panics as [`search`](FreshGraph::search) does.
+    /// Searches like [`search`](FreshGraph::search), by exact comparison with the vectors of these
+    /// slots.
     pub(crate) fn search_among(
         &self,
         query: &[u8],
@@ -582,8 +511,8 @@ impl FreshGraph {
         scratch.offer(k, offer);
     }
 
-    /// Puts live vectors near the query into `found`, by a walk of the graph. Returns `false` if
-    /// the walk found too few: fewer than `k` vectors, and not all live vectors.
+    /// Puts live vectors near the query into `found`. Returns `false` if the walk found fewer than
+    /// `k` vectors, and not all live vectors.
     fn walk(
         &self,
         query: &[u8],
@@ -598,7 +527,7 @@ impl FreshGraph {
             return false;
         }
         let mut view = View::new(self);
-        // Deleted vectors take up entries of the candidate list, so the search lengthens the list.
+        // Deleted vectors take up entries of the candidate list.
         let slots = self.slots();
         let mut length = (list * slots / live).clamp(list, list * LONGEST).min(slots);
         loop {
@@ -622,11 +551,9 @@ impl FreshGraph {
         }
     }
 
-    /// Puts all vectors that were live at a read timestamp into `found`.
     fn scan(&self, query: &[u8], moment: FreshMoment, scratch: &mut FreshScratch) {
         scratch.slots.clear();
-        // Distances are computed after the lock is released. A vector that is deleted during the
-        // scan was live at the read timestamp, so it still counts.
+        // A vector deleted during the scan was live at the read timestamp, so it still counts.
         {
             let ids = self.ids.read();
             scratch.slots.extend(ids.values());
@@ -646,7 +573,6 @@ impl FreshGraph {
         }));
     }
 
-    /// Takes the next slot, and creates its segment if necessary.
     fn take_slot(&self) -> u32 {
         let slot = self.next.fetch_add(1, Ordering::AcqRel);
         assert!(slot < NONE, "a graph of fresh vectors has {NONE} slots");
@@ -655,8 +581,7 @@ impl FreshGraph {
             if ((slot >> SEGMENT_BITS) as usize) < present {
                 return slot;
             }
-            // The segment is created before the lock is taken, since searches wait for the lock. If
-            // another thread adds the same segment first, this segment is discarded.
+            // The segment is created before the lock is taken, since searches wait for the lock.
             let segment = Arc::new(Segment::new(self.width));
             let mut segments = self.segments.write();
             if segments.len() == present {
@@ -665,7 +590,6 @@ impl FreshGraph {
         }
     }
 
-    /// The distances between vectors that the pruning of neighbours uses.
     fn space(&self) -> Space<'_> {
         Space {
             kernel: &self.kernel,
@@ -673,8 +597,6 @@ impl FreshGraph {
         }
     }
 
-    /// Finds the neighbours of a new vector. Links the vector to its neighbours, and neighbours to
-    /// the vector.
     fn link(&self, view: &mut View<'_>, slot: u32, entry: u32, scratch: &mut InsertScratch) {
         let InsertScratch {
             search,
@@ -682,8 +604,7 @@ impl FreshGraph {
             chosen,
         } = scratch;
         let space = self.space();
-        // This clone keeps the segment of the vector readable, since the search may renew the
-        // segments of the view.
+        // The search may renew the segments of the view, so a clone keeps the vector readable.
         let segments = view.segments.clone();
         let own = &segments[(slot >> SEGMENT_BITS) as usize];
         let at = slot as usize % SEGMENT;
@@ -709,28 +630,25 @@ impl FreshGraph {
         pruner.prune(view, space, point, &self.parameters);
         chosen.clear();
         chosen.extend_from_slice(&pruner.chosen);
-        // Under the inner product, all vectors choose the long vectors as neighbours, and the long
-        // vectors cannot link back to all of them. So only the diverse neighbours may link back.
+        // Under the inner product, all vectors choose the long vectors as neighbours. So only the
+        // diverse neighbours may link back.
         let asked = match space.product {
             true => pruner.diverse,
             false => chosen.len(),
         };
-        // The list is written before neighbours link back. After that, other inserts may add to
-        // this list.
+        // After the first link back, other inserts may add to this list.
         own.replace(at, chosen, &own.nodes[at].lock.lock());
         let mut linked = false;
         for (place, &neighbour) in chosen[..asked].iter().enumerate() {
-            // The nearest neighbours come first, so the farthest neighbour comes last. If no nearer
-            // neighbour has linked back, the farthest neighbour must. Its list then drops a link,
-            // and searches are the least likely to need the links of a far neighbour.
+            // The farthest neighbour comes last. If no nearer neighbour has linked back, the
+            // farthest must: its list then drops a far link, which searches rarely need.
             let must = !linked && place + 1 == asked;
             linked |= self.link_back(view, space, neighbour, slot, must, search, pruner);
         }
     }
 
-    /// Adds `slot` to the list of `node`. If the list is full, it is pruned, and `slot` may be left
-    /// out. Returns whether the list has `slot` at the end. With `must`, the list always keeps
-    /// `slot`, so that a path leads to every vector.
+    /// Adds `slot` to the list of `node`, and returns whether the list has `slot` after its
+    /// pruning. With `must`, the list keeps `slot`, so that a path leads to every vector.
     #[expect(clippy::too_many_arguments, reason = "the scratch, in its parts")]
     fn link_back(
         &self,
@@ -769,13 +687,12 @@ impl FreshGraph {
         kept
     }
 
-    /// Makes a new vector live, and the vector that it replaces dead.
     fn publish(&self, view: &View<'_>, id: u64, slot: u32) {
         let mut ids = self.ids.write();
         let epoch = self.epoch.load(Ordering::Relaxed) + 1;
         if let Some(old) = ids.insert(id, slot) {
-            // During this insert, another thread may have inserted the same id into a slot that
-            // this view does not cover.
+            // Another thread may have inserted the same id into a slot that this view does not
+            // cover.
             View::new(self)
                 .node(old)
                 .died

@@ -2,17 +2,14 @@
 
 use std::collections::BTreeMap;
 
-/// Live ids that were inserted after the build.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IdRanges {
-    /// The first id of each range, and the number after its last id. No two ranges touch or
-    /// overlap.
+    /// The first id of each range, and the number after its last id. No two ranges touch.
     ranges: BTreeMap<u64, u64>,
 }
 
 impl IdRanges {
-    /// Creates the set from ascending ranges that do not touch. A range is its first id and the
-    /// number of its ids.
+    /// Each range is its first id and the number of its ids. Ranges ascend and do not touch.
     pub(crate) fn of(ranges: &[(u64, u64)]) -> Self {
         let ends = ranges.iter().map(|&(first, count)| (first, first + count));
         Self {
@@ -20,7 +17,7 @@ impl IdRanges {
         }
     }
 
-    /// The ranges in ascending order. A range is its first id and the number of its ids.
+    /// Each range is its first id and the number of its ids.
     pub(crate) fn all(&self) -> Vec<(u64, u64)> {
         let counts = self
             .ranges
@@ -29,25 +26,22 @@ impl IdRanges {
         counts.collect()
     }
 
-    /// Whether an id is in the set.
     pub(crate) fn contains(&self, id: u64) -> bool {
         let before = self.ranges.range(..=id).next_back();
         before.is_some_and(|(_, &end)| id < end)
     }
 
-    /// The ids from `least` on, in ascending order.
     pub(crate) fn from(&self, least: u64) -> impl Iterator<Item = u64> + '_ {
         let before = self.ranges.range(..least).next_back();
         let ranges = before.into_iter().chain(self.ranges.range(least..));
         ranges.flat_map(move |(&first, &end)| first.max(least)..end)
     }
 
-    /// Adds an id. The largest `u64` is not an id.
+    /// The largest `u64` is not an id.
     pub(crate) fn insert(&mut self, id: u64) {
         if self.contains(id) || id == u64::MAX {
             return;
         }
-        // The id joins the range that ends before it and the range that begins after it.
         let before = self.ranges.range(..id).next_back();
         let first = match before {
             Some((&first, &end)) if end == id => first,
@@ -57,7 +51,6 @@ impl IdRanges {
         self.ranges.insert(first, end);
     }
 
-    /// Removes an id. Returns whether it was in the set.
     pub(crate) fn remove(&mut self, id: u64) -> bool {
         let Some((&first, &end)) = self.ranges.range(..=id).next_back() else {
             return false;

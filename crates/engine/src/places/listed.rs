@@ -16,8 +16,7 @@ pub struct Copies {
     pub place: String,
     /// The path of the folder, or the prefix of the names of the files on the server.
     pub name: String,
-    /// Whether the copies belong to the present checkpoint of the index. `None` if the call named
-    /// no index, or if the index no longer exists.
+    /// Whether the copies belong to the present checkpoint of the index. `None` without an index.
     pub current: Option<bool>,
     /// The number of files.
     pub files: u64,
@@ -30,12 +29,11 @@ pub struct Copies {
 }
 
 /// The copies on some places, of one index or of all indexes. On a server, they are the copies of
-/// all machines under the index name of the place. For one index, they are the copies that this
-/// machine made, and the copies of the same checkpoint that another machine made.
+/// all machines under the index name of the place. For one index, copies that another machine made
+/// count only if their checkpoint is the same.
 ///
 /// # Errors
-/// The call fails for a place in memory, because its copies cannot be listed. It also fails if a
-/// folder or a server cannot be read.
+/// A place is in memory, where copies cannot be listed, or a folder or a server cannot be read.
 pub fn copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Error> {
     all(index, places, false)
 }
@@ -43,12 +41,11 @@ pub fn copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Erro
 /// Lists the copies as [`copies`] does, and removes all copies that no process has open.
 ///
 /// # Errors
-/// The call fails for the reasons of [`copies`].
+/// Fails as [`copies`] does.
 pub fn remove_copies(index: Option<&Path>, places: &Places) -> Result<Vec<Copies>, Error> {
     all(index, places, true)
 }
 
-/// The index whose copies are listed.
 struct Sought {
     owner: String,
     origin: String,
@@ -91,7 +88,6 @@ fn all(index: Option<&Path>, places: &Places, remove: bool) -> Result<Vec<Copies
             PlaceTier::Home | PlaceTier::Memory | PlaceTier::Modelled(_) => {}
         }
     }
-    // If there is neither an index nor a copy, the path is wrong.
     if let (Some(index), true) = (index, found.is_empty()) {
         stored::existing(index).and_then(|home| stored::manifest(&home))?;
     }
@@ -128,8 +124,7 @@ fn on_server(
     let client = remote.client()?;
     let mut found: Vec<Copies> = Vec::new();
     for file in client.list(&format!("{}.", remote.name))? {
-        // The prefix of a file's name consists of the name of the index, the origin and the
-        // checkpoint. The name of the file follows.
+        // A file's name begins with the names of the index, of the origin and of the checkpoint.
         let Some((at, _)) = file.name.match_indices('.').nth(2) else {
             continue;
         };
@@ -139,8 +134,7 @@ fn on_server(
             continue;
         };
         let now = sought.and_then(|sought| sought.state.as_ref());
-        // These are the copies of this machine, and the copies of the same checkpoint that another
-        // machine made.
+        // Copies of this machine, or of the same checkpoint from another machine.
         let shared = now.is_some_and(|now| now.everywhere && now.name == state);
         if sought.is_some_and(|sought| sought.origin != origin) && !shared {
             continue;

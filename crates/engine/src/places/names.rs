@@ -1,5 +1,4 @@
-//! The names of copies. A name depends on the index, on the position of the index folder, and on
-//! the checkpoint.
+//! The names of copies, which depend on the index, the position of its folder, and the checkpoint.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,25 +10,18 @@ use stratann_tier::remote::CopyNames;
 
 use crate::{Error, stored};
 
-/// The identity of one checkpoint of an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// The name of the checkpoint. It has letters and digits.
+    /// Letters and digits.
     pub(super) name: String,
-    /// Whether every machine gives the checkpoint this name. In this case, a copy that another
-    /// machine made is the same.
+    /// Every machine gives the checkpoint this name, so a copy of another machine is the same.
     pub(super) everywhere: bool,
 }
 
 impl Identity {
-    /// The identity of the present checkpoint of the index in a volume. It is a hash of the
-    /// MANIFEST, which has a random number for each checkpoint. The MANIFEST of an earlier version
-    /// has no such number. Then two indexes of equal size may have the same MANIFEST, but different
-    /// ids and lists. So the hash also covers the device, inode, length and change time of the
-    /// MANIFEST at `path`, and no other machine can compute it.
-    ///
-    /// # Errors
-    /// The call fails if the MANIFEST is missing or damaged.
+    /// A hash of the MANIFEST of the present checkpoint, which has a random number for each
+    /// checkpoint. If a MANIFEST of an earlier version lacks this number, the hash also covers
+    /// device, inode, length and change time of the file, so no other machine can compute it.
     pub(super) fn of(home: &dyn Volume, path: &Path) -> Result<Identity, Error> {
         let bytes = home.read(MANIFEST)?;
         let manifest = Manifest::decode(&bytes, &stored::name_of(home, MANIFEST))?;
@@ -49,8 +41,7 @@ impl Identity {
         Ok(Identity { name, everywhere })
     }
 
-    /// The names of the checkpoint's copies on a memory server. On the server, the index has the
-    /// name `owner`. The index folder is at `path`.
+    /// The names on a memory server, where the index has the name `owner`.
     pub(super) fn on_server(&self, owner: &str, path: &Path) -> CopyNames {
         CopyNames {
             owner: owner.to_owned(),
@@ -61,18 +52,16 @@ impl Identity {
     }
 }
 
-/// The name of an index in the names of copies on this machine.
 pub(super) fn owner(path: &Path) -> String {
     let hash = blake3::hash(path.as_os_str().as_encoded_bytes());
     hash.to_hex()[..16].to_owned()
 }
 
-/// The identity of an index folder among all machines. With it, two machines that have an index
-/// under the same name do not replace each other's copies.
+/// The identity of an index folder among all machines, so that two indexes of the same name do not
+/// replace each other's copies.
 pub(super) fn origin(path: &Path) -> String {
     let mut hasher = blake3::Hasher::new();
-    // Only the files that exist count. A container may have no machine id, or the id of its host,
-    // but then it has its own host name.
+    // A container may have no machine id, or the id of its host, but then it has its own host name.
     for file in ["/etc/machine-id", "/proc/sys/kernel/hostname"] {
         hasher.update(&std::fs::read(file).unwrap_or_default());
         hasher.update(&[0]);

@@ -1,5 +1,4 @@
-//! Tests that searches read the copies on a place. If the originals are damaged, the results stay
-//! the same. If a copy is damaged, the error names the copy.
+//! Tests that searches read the copies on a place, and that errors name a damaged copy.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -20,13 +19,11 @@ use crate::{
 
 const DIMENSION: usize = 48;
 
-/// Vectors whose distances are all different.
 fn rows(n: usize, from: usize) -> Matrix {
     let bytes = (from * DIMENSION..(from + n) * DIMENSION).map(|i| (i * i % 251) as u8);
     Matrix::new(bytes.collect(), n, DIMENSION, Element::U8).unwrap()
 }
 
-/// Vectors that differ from all other vectors.
 fn new_rows(n: usize, seed: u32) -> Matrix {
     let mix = |i: usize| ((i as u32 + seed).wrapping_mul(2_654_435_761) >> 24) as u8;
     let bytes = (0..n * DIMENSION).map(mix).collect();
@@ -53,7 +50,6 @@ fn options(layout: Layout) -> BuildOptions {
     }
 }
 
-/// An index in a folder that also has space for places.
 struct Built {
     root: TempDir,
     path: PathBuf,
@@ -68,7 +64,6 @@ impl Built {
         Built { root, path, layout }
     }
 
-    /// A place on this tier for each role that the index has on storage.
     fn all_on(&self, tier: &str) -> String {
         let roles = Placed::ALL
             .into_iter()
@@ -95,7 +90,6 @@ impl Built {
         Index::open(&self.path, &options)
     }
 
-    /// The files that searches read, in the folder of an index or of copies.
     fn pages(folder: &Path) -> Vec<PathBuf> {
         let entries = fs::read_dir(folder)
             .unwrap()
@@ -109,7 +103,6 @@ impl Built {
         files
     }
 
-    /// The folders of copies on a place.
     fn copies(place: &Path) -> Vec<PathBuf> {
         let entries = fs::read_dir(place)
             .unwrap()
@@ -118,7 +111,7 @@ impl Built {
     }
 }
 
-/// Damages a byte of every page except the header. The length of the file does not change.
+/// Damages a byte of every page except the header.
 fn spoil(file: &Path) {
     let file = fs::OpenOptions::new()
         .read(true)
@@ -134,17 +127,14 @@ fn spoil(file: &Path) {
     }
 }
 
-/// The ids and distances of a search.
 type Answers = (Vec<u64>, Vec<f32>);
 
-/// The results of some queries, in order of distance. The results of a pipelined search depend on
-/// the order of completions, so they are not compared.
+/// Results of pipelined searches depend on the order of completions, so they are not compared.
 fn answers(index: &Index) -> Result<Answers, Error> {
     let queries = rows(20, 300);
     let search = |strategy| {
         let options = SearchOptions {
             list: 30,
-            // A cluster index has only one search strategy.
             strategy: (!index.has_clusters()).then_some(strategy),
             threads: 2,
             ..SearchOptions::default()
@@ -234,7 +224,6 @@ fn copies_in_a_folder_are_read_and_not_the_index() {
             };
             let (pages, originals) = (Built::pages(copies), Built::pages(&built.path));
             assert!(!pages.is_empty() && pages.len() == originals.len());
-            // All originals are damaged.
             originals.iter().for_each(|file| spoil(file));
             assert!(answers(&built.open("").unwrap()).is_err(), "{layout}");
             assert_eq!(
@@ -242,7 +231,6 @@ fn copies_in_a_folder_are_read_and_not_the_index() {
                 right,
                 "{layout} {text}"
             );
-            // A copy is damaged, too.
             spoil(&pages[0]);
             let error = answers(&built.open(&text).unwrap())
                 .unwrap_err()
@@ -310,7 +298,7 @@ fn a_model_answers_as_late_as_the_device() {
     };
     let found = index.search(&rows(5, 300), &options).unwrap();
     let reads = found.counters.graph_reads as f64;
-    // A search makes its reads one after the other, and each read takes at least 75 µs.
+    // Each of the successive reads takes at least 75 µs.
     assert!(
         reads > 5.0 && found.seconds > reads * 75e-6,
         "{reads} reads took {} s",
@@ -324,7 +312,6 @@ fn a_place_without_effect_is_refused() {
     let error = built.open("vectors=dram").unwrap_err();
     assert!(error.is_call_wrong(), "{error}");
     assert!(error.to_string().contains("beside the lists"), "{error}");
-    // The memory of a build is freed when the build ends.
     let path = built.folder("other");
     for tier in ["dram", "rdma-model"] {
         let options = BuildOptions {
@@ -361,7 +348,6 @@ fn a_build_leaves_copies_where_they_are_wanted() {
         "the copies of the two roles are in different folders"
     );
     assert_eq!(Built::pages(&copies[0]).len(), Built::pages(&path).len());
-    // A place without an effect is refused before the work begins.
     let options = BuildOptions {
         places: places(&format!("vectors=mapped:{}", place.display())),
         ..self::options(Layout::Packed)
@@ -370,7 +356,6 @@ fn a_build_leaves_copies_where_they_are_wanted() {
     let error = build(&rows(600, 0), &other, &options, &Silent).unwrap_err();
     assert!(error.to_string().contains("beside the lists"), "{error}");
     assert!(!other.exists());
-    // A folder that cannot be created is refused before the work begins, too.
     fs::write(built.folder("file"), "x").unwrap();
     let options = BuildOptions {
         places: places(&format!(
@@ -397,7 +382,6 @@ fn copies_of_another_index_or_checkpoint_are_never_read() {
         &Silent,
     )
     .unwrap();
-    // An index that was open before continues with the old copies.
     assert_eq!(answers(&before).unwrap(), right);
     let after = built.open(&text).unwrap();
     assert_eq!(Built::copies(&place).len(), 2);
@@ -409,7 +393,6 @@ fn copies_of_another_index_or_checkpoint_are_never_read() {
     drop((before, after));
     built.open(&text).unwrap();
     assert_eq!(Built::copies(&place).len(), 1, "an unused copy is left");
-    // Another index has its own copies on the same place.
     let other = Built::new(Layout::Packed);
     let index = other.open(&text).unwrap();
     assert_eq!(Built::copies(&place).len(), 2);
@@ -422,7 +405,7 @@ fn an_index_with_the_same_manifest_has_copies_of_its_own() {
     let text = format!("topology=mapped:{}", built.folder("place").display());
     let manifests = [1, 2].map(|step| {
         fs::remove_dir_all(&built.path).unwrap();
-        // The largest id of both indexes is the same, and no id is the row number of its vector.
+        // The largest id of both indexes is the same, and no id is a row number.
         let ids: Vec<u64> = (1..=600).map(|row| row * 599 * step % 601).collect();
         let options = BuildOptions {
             ids: Some(ids),
@@ -456,7 +439,6 @@ fn a_state_has_one_name_everywhere_but_in_an_index_that_does_not_say_which_it_is
     copy();
     let first = named(&built.path);
     assert!(first.everywhere && named(&copied) == first);
-    // Each checkpoint has another id, on every machine.
     for path in [&built.path, &copied] {
         let live =
             LiveIndex::open(path, &OpenOptions::default(), &WriteOptions::default()).unwrap();
@@ -465,7 +447,6 @@ fn a_state_has_one_name_everywhere_but_in_an_index_that_does_not_say_which_it_is
     }
     let states = [&built.path, &copied].map(|path| named(path));
     assert!(states[0] != first && states[1] != first && states[0] != states[1]);
-    // An earlier version wrote the manifest without a checkpoint id.
     let manifest = built.path.join(MANIFEST);
     let mut old = Manifest::decode(&fs::read(&manifest).unwrap(), "m").unwrap();
     old.state = None;
@@ -533,8 +514,7 @@ fn copies_in_memory_count_towards_the_budget() {
         };
         Index::open(&built.path, &options)
     };
-    // The test finds the memory that suffices without copies. The copies need more memory than the
-    // test adds to it.
+    // The copies need more memory than the steps of this search.
     let mut enough = 1 << 20;
     while with(enough, "topology=ssd").is_err() {
         enough += 10_000;
@@ -547,7 +527,6 @@ fn copies_in_memory_count_towards_the_budget() {
         (index.memory().places, index.memory().graph_pages),
         (bytes, 0)
     );
-    // Mapped copies count as memory of the process, too.
     let mapped = format!(
         "topology=mapped:{}",
         built.root.path().join("there").display()
@@ -559,10 +538,8 @@ fn copies_in_memory_count_towards_the_budget() {
         with(enough + bytes, &mapped).unwrap().memory().places,
         bytes
     );
-    // Copies that are read like files on an SSD do not count.
     let on_disk = format!("topology=ssd:{}", built.root.path().join("disk").display());
     assert_eq!(with(enough, &on_disk).unwrap().memory().places, 0);
-    // Half of the copies' size is too little memory for the existing copies.
     let error = with(bytes / 2, "topology=dram").unwrap_err();
     assert!(
         matches!(error, Error::Memory { needs, .. } if needs == bytes),
@@ -579,7 +556,6 @@ fn copies_in_memory_that_grow_count_towards_the_budget() {
         ..OpenOptions::default()
     };
     let live = |memory: u64| LiveIndex::open(&built.path, &open(memory), &WriteOptions::default());
-    // The memory suffices for some more vectors, but not for many.
     let mut memory = 9 << 20;
     let (live, left) = loop {
         match live(memory) {
@@ -623,12 +599,10 @@ fn copies_in_memory_that_grow_count_towards_the_budget() {
         "{} of {left}",
         copies() - charged
     );
-    // The refused vectors are not in the index, and all other vectors are complete.
     assert_eq!(live.len(), 600 + inserted as usize);
     live.flush().unwrap();
     drop(live);
     assert!(verify(&built.path, &Silent).unwrap().clean());
-    // Without copies in memory, the memory suffices for the vectors.
     let options = OpenOptions {
         memory: Some(memory),
         ..OpenOptions::default()
@@ -642,8 +616,7 @@ fn copies_in_memory_that_grow_count_towards_the_budget() {
 fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
     for (at, layout) in Layout::ALL.into_iter().enumerate() {
         let tiers = ["mapped:", "ssd:", "dram", "nvm-model"];
-        // By default, the test uses two of the tiers: one with copies in files, and one with copies
-        // in memory. The next layout is tested with the other two tiers.
+        // By default, one tier with copies in files and one with copies in memory is tested.
         for tier in tiers
             .into_iter()
             .skip(if slow() { 0 } else { at % 2 })
@@ -660,9 +633,8 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
                 places: places(&text),
                 ..OpenOptions::default()
             };
-            // The index is first opened for searches, so that copies of its checkpoint exist.
             let index = std::sync::Arc::new(Index::open(&built.path, &options).unwrap());
-            // Vectors are inserted one after the other, so that each run builds the same graph.
+            // One after the other, so that each run builds the same graph.
             let writing = WriteOptions {
                 threads: 1,
                 direct: DirectOptions {
@@ -677,8 +649,8 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
             live.insert(&more, Some(&ids), &Silent).unwrap();
             live.delete(&[3, 5]).unwrap();
             let own = |id: usize| MatrixRef::new(more.row(id), 1, DIMENSION, Element::U8).unwrap();
-            // The candidate list has space for all vectors. With a shorter list, the graph that has
-            // the new vectors and the graph without them may give different results.
+            // The candidate list has space for all vectors, so that two graphs give the same
+            // results.
             let best_first = SearchOptions {
                 strategy: (!index.has_clusters()).then_some(Strategy::BestFirst),
                 list: 1_000,
@@ -699,7 +671,6 @@ fn an_index_on_places_takes_changes_and_they_are_in_the_index() {
             let right = live.search(&rows(20, 300), &best_first).unwrap();
             drop(live);
             drop(index);
-            // The index folder has all changes, and the place has copies of the present files.
             let report = verify(&built.path, &Silent).unwrap();
             assert!(report.clean(), "{layout} {text}: {:?}", report.problems);
             for text in ["", &text] {
@@ -736,7 +707,6 @@ fn verify_looks_at_the_copies() {
         fs::write(&file, bytes).unwrap();
     }
     assert!(verify(&built.path, &Silent).unwrap().clean());
-    // Copies of damaged files have the problems of these files, and no other problems.
     Built::pages(&built.path)
         .iter()
         .for_each(|file| spoil(file));
@@ -744,7 +714,6 @@ fn verify_looks_at_the_copies() {
     let report = verify_placed(&built.path, &other, &Silent).unwrap();
     assert_eq!(report.original_problems, Some(report.problem_count));
     assert!(report.problem_count > 0);
-    // Without places, there are no copies to compare.
     let report = verify(&built.path, &Silent).unwrap();
     assert_eq!((report.clean(), report.original_problems), (false, None));
 }
@@ -777,7 +746,6 @@ fn copies_are_listed_and_those_that_nobody_uses_are_removed() {
         (Some(true), true, 1)
     );
     assert_eq!((mine.bytes, &mine.place[..7]), (bytes, "mapped:"));
-    // Copies in use stay, and all other copies are removed.
     let removed = remove_copies(None, &all).unwrap();
     let how: Vec<_> = removed
         .iter()
@@ -790,7 +758,6 @@ fn copies_are_listed_and_those_that_nobody_uses_are_removed() {
     assert_eq!(Built::copies(&place).len(), 1);
     answers(&index).unwrap();
     drop(index);
-    // Copies may exist longer than their index. They are found by the path of the index.
     fs::remove_dir_all(&built.path).unwrap();
     let removed = remove_copies(Some(&built.path), &all).unwrap();
     assert_eq!(
@@ -798,7 +765,6 @@ fn copies_are_listed_and_those_that_nobody_uses_are_removed() {
         (1, true, None)
     );
     assert!(Built::copies(&place).is_empty());
-    // Other files on a place stay. A place in memory is refused.
     fs::create_dir(place.join("other")).unwrap();
     assert!(remove_copies(None, &all).unwrap().is_empty());
     assert!(place.join("other").exists());
@@ -829,8 +795,7 @@ fn the_indexes_of_a_catalog_are_on_places() {
         .iter()
         .for_each(|file| spoil(file));
     assert_eq!(answers(&catalog.index("index").unwrap()).unwrap(), right);
-    // This place is refused, because the copy in memory would be made before the catalog reserves
-    // memory for it.
+    // The copy in memory would be made before the catalog reserves memory for it.
     let options = CatalogOptions {
         open: OpenOptions {
             places: places("topology=dram"),

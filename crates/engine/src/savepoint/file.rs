@@ -1,5 +1,4 @@
-//! The bytes of a savepoint. A savepoint has a header block, and then blocks with checksums that
-//! have its content.
+//! The bytes of a savepoint: a header block, and then blocks with checksums that have its content.
 //!
 //! ```text
 //! block 0   offset  size  content
@@ -18,9 +17,8 @@
 //!           zeros behind its end
 //! ```
 //!
-//! All integers are little-endian. A read or a write has a window of blocks in memory, so a
-//! savepoint is never in memory as a whole. No length in a header decides how much memory is
-//! allocated.
+//! All integers are little-endian. Only a window of blocks is in memory, and no length in a header
+//! decides how much memory is allocated.
 
 use std::fmt;
 
@@ -32,15 +30,12 @@ use blake3::Hash;
 const MAGIC: &[u8; 8] = b"STRATSAV";
 const VERSION: u32 = 2;
 
-/// The offset of the description, and its largest number of bytes. A longer description is left
-/// out.
+/// The offset of the description, and its largest length. A longer description is left out.
 const TOLD_AT: usize = 100;
 const MOST_TOLD: usize = BLOCK - TOLD_AT;
 
-/// The number of blocks in a window, which are written or read together.
 const WINDOW: usize = 64;
 
-/// The reason why a savepoint is not used.
 #[derive(Debug)]
 pub(crate) struct Unfit(String);
 
@@ -51,22 +46,19 @@ impl fmt::Display for Unfit {
 }
 
 impl Unfit {
-    /// The reason, for a savepoint that could not be read.
     pub(super) fn unread(error: TierError) -> Unfit {
         Unfit(error.to_string())
     }
 }
 
-/// The header of a savepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) what: u32,
     pub(super) part: u32,
-    /// The number of bytes of the content.
     pub(super) bytes: u64,
     pub(super) origin: Hash,
     pub(super) input: Hash,
-    /// The description of the origin. The report of differences from another build uses it.
+    /// The description of the origin, for the report of differences from another build.
     pub(super) told: String,
 }
 
@@ -90,7 +82,7 @@ impl Head {
         block
     }
 
-    /// Decodes the header in a block. The checksum of the block was verified.
+    /// The checksum of the block was verified.
     fn decode(block: &[u8; BLOCK], file: &str) -> Result<Head, Unfit> {
         let refused = |at: usize, why: String| Err(Unfit(format!("{file}: at byte {at}: {why}")));
         if &block[4..12] != MAGIC {
@@ -135,14 +127,12 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// A savepoint while a build writes it.
 pub(crate) struct Sink {
     file: Box<dyn VolumeFile>,
-    /// The blocks that wait to be written, and the number of the first of them. The last block may
-    /// be incomplete.
+    /// The blocks that wait to be written, and the number of the first block. The last block may be
+    /// incomplete.
     window: Vec<u8>,
     first: u64,
-    /// The number of bytes of the content that are still missing.
     left: u64,
 }
 
@@ -158,11 +148,7 @@ impl Sink {
         }
     }
 
-    /// Appends bytes of the content.
-    ///
-    /// # Panics
-    /// The call panics if there are more bytes than the header announces, which is a programming
-    /// error.
+    /// Appends bytes of the content, at most as many as the header announces.
     pub(crate) fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), TierError> {
         assert!(bytes.len() as u64 <= self.left, "more bytes than announced");
         self.left -= bytes.len() as u64;
@@ -171,7 +157,7 @@ impl Sink {
                 if self.window.len() == WINDOW * BLOCK {
                     self.hand_over()?;
                 }
-                // These bytes are the space for the checksum.
+                // Space for the checksum.
                 self.window.extend_from_slice(&[0; 4]);
             }
             let room = BLOCK - self.window.len() % BLOCK;
@@ -182,7 +168,6 @@ impl Sink {
         Ok(())
     }
 
-    /// Appends numbers of 4 bytes each.
     pub(crate) fn words(&mut self, words: impl IntoIterator<Item = u32>) -> Result<(), TierError> {
         for word in words {
             self.bytes(&word.to_le_bytes())?;
@@ -190,7 +175,7 @@ impl Sink {
         Ok(())
     }
 
-    /// Makes the file durable, and returns its length. The caller must have written all bytes.
+    /// Makes the file durable, and returns its length.
     pub(super) fn finish(mut self) -> Result<u64, TierError> {
         assert_eq!(self.left, 0, "fewer bytes than announced");
         self.window
@@ -212,21 +197,16 @@ impl Sink {
     }
 }
 
-/// The content of a savepoint while a build reads it from start to end.
 pub(crate) struct Content {
     reader: Box<dyn VolumeReader>,
     file: String,
-    /// Content that was read and verified, and the offset of the first byte in it that was not
-    /// returned yet.
+    /// Verified content, and the offset of its first byte that was not returned yet.
     window: Vec<u8>,
     taken: usize,
-    /// The number of the next block to read.
     block: u64,
-    /// The number of bytes of the content that were not returned yet.
     left: u64,
 }
 
-/// Reads and verifies the header of a savepoint. `file` is the name of the savepoint in messages.
 pub(super) fn open(reader: Box<dyn VolumeReader>, file: String) -> Result<(Head, Content), Unfit> {
     let size = reader.size().map_err(Unfit::unread)?;
     let mut block = [0; BLOCK];
@@ -251,23 +231,21 @@ pub(super) fn open(reader: Box<dyn VolumeReader>, file: String) -> Result<(Head,
 }
 
 impl Content {
-    /// The number of bytes of the content that have not been read. The file has these bytes.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// The reason not to use the savepoint, for a fault at an offset of the file.
+    /// For a fault at an offset of the file.
     pub(crate) fn unfit(&self, at: u64, why: impl fmt::Display) -> Unfit {
         Unfit(format!("{}: at byte {at}: {why}", self.file))
     }
 
-    /// The reason not to use the savepoint, for a fault of the bytes that were just read.
+    /// For a fault of the bytes that were just read.
     pub(crate) fn wrong(&self, why: impl fmt::Display) -> Unfit {
         let unread = (self.window.len() - self.taken).div_ceil(PAYLOAD) as u64;
         self.unfit((self.block - unread.min(self.block)) * BLOCK as u64, why)
     }
 
-    /// Fills `out` with the next bytes.
     pub(crate) fn bytes(&mut self, mut out: &mut [u8]) -> Result<(), Unfit> {
         if out.len() as u64 > self.left {
             return Err(self.wrong(format_args!(
@@ -290,15 +268,13 @@ impl Content {
         Ok(())
     }
 
-    /// Reads the next number.
     pub(crate) fn word(&mut self) -> Result<u32, Unfit> {
         let mut bytes = [0; 4];
         self.bytes(&mut bytes)?;
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Reads the next blocks. All content before them must have been returned, and more content
-    /// must follow.
+    /// All content before these blocks must have been returned, and more content must follow.
     fn refill(&mut self) -> Result<(), Unfit> {
         let blocks = (self.left.div_ceil(PAYLOAD as u64)).min(WINDOW as u64) as usize;
         let mut bytes = vec![0; blocks * BLOCK];
@@ -318,7 +294,6 @@ impl Content {
         Ok(())
     }
 
-    /// Returns an error if the savepoint has more content than was read.
     pub(super) fn end(&self) -> Result<(), Unfit> {
         match self.left {
             0 => Ok(()),

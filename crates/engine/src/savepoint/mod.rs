@@ -1,5 +1,5 @@
-//! Savepoints are files from which a build can continue the work of an earlier build of the same
-//! rows and options that was killed.
+//! Savepoints are files from which a build continues the work of a killed build of the same rows
+//! and options.
 //!
 //! ```text
 //!   INDEX/savepoint-order        the row of each node                              graph/kept.rs
@@ -10,29 +10,22 @@
 //!   INDEX/savepoint.new          a savepoint that is being written
 //! ```
 //!
-//! `file.rs` has the format of a savepoint. A savepoint is written under another name, synced and
-//! renamed. Then the directory is synced. So a file with the name of a savepoint is always
-//! complete: it is the new savepoint or the previous one. Savepoints are in the volume of the
-//! index. The build has the lock of this volume, so no two builds write the same savepoint.
+//! A savepoint (format: `file.rs`) is written under another name, synced and renamed, and the
+//! directory is synced. So a savepoint is always complete. The build has the lock of the volume of
+//! the index.
 //!
 //! **A savepoint is optional.** It has the hash of the *origin* of the build (`origin.rs`: BLAKE3
-//! of the rows, the options and the version of the build). It also has the hash of its *input*: the
-//! origin and all other data on which the content of the savepoint depends. For example, adjacency
-//! lists depend on the order of the nodes.
+//! of the rows, the options and the version). It also has the hash of its *input*: the origin and
+//! all other data on which its content depends, such as the order of the nodes. If a hash differs,
+//! or the savepoint is damaged, the build begins the stage from its start, without an error. If a
+//! savepoint cannot be written, the build warns once and writes none.
 //!
-//! If a savepoint has another origin or input, or is damaged, truncated or unreadable, the build
-//! ignores it and begins the stage from its start. This is never an error. If a savepoint cannot be
-//! written, for example on a full disk, the build warns once and continues without savepoints.
+//! **The index is the same.** Each pass derives its random numbers from the seed, so with one
+//! thread, a resumed and an uninterrupted build write the same bits.
 //!
-//! **The index is the same.** The input of a resumed stage is in the savepoint, or follows from the
-//! options. Each pass derives its random numbers from the seed, so no state of a generator is
-//! saved. So with one thread, a resumed build and an uninterrupted build write the same bits.
-//! `build/tests/resume.rs` compares both after a crash at any write.
-//!
-//! **When savepoints are written.** Each stage that has a savepoint writes it at its end. While the
-//! graph is built, the next savepoint is written when two times have passed: `every`, and [`WORTH`]
-//! times the duration of the write of the last savepoint. If `every` is 0, savepoints are written
-//! whenever possible.
+//! **When savepoints are written.** A stage writes its savepoint at its end. During the build of
+//! the graph, a savepoint is written when `every`, and [`WORTH`] times the duration of the last
+//! write, have passed. If `every` is 0, savepoints are written whenever possible.
 
 mod file;
 mod origin;
@@ -54,35 +47,28 @@ use crate::{Error, stored};
 use file::Head;
 use origin::Origin;
 
-/// The time between two savepoints is at least this multiple of the duration of the write of the
-/// last savepoint.
+/// A multiple of the duration of the last write, for the time between two savepoints.
 const WORTH: u32 = 20;
 
-/// The prefix of the file names of savepoints.
 const PREFIX: &str = "savepoint";
-/// The name of a savepoint that is being written.
 const UNFINISHED: &str = "savepoint.new";
 
-/// The content of a savepoint. The numbers are part of the format.
+/// The numbers are part of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum What {
-    /// The row of each node.
     Order = 1,
     /// The adjacency lists of one part, or of the whole graph.
     Lists = 2,
-    /// A trained codebook.
     Codebook = 3,
     /// The division into parts of a build under a memory cap.
     Plan = 4,
 }
 
 impl What {
-    /// All kinds of savepoints.
     const ALL: [What; 4] = [What::Order, What::Lists, What::Codebook, What::Plan];
 
-    /// The name of the file. `part` is the number of the part, from 1. It is 0 if the build has no
-    /// parts.
+    /// `part` is the number of the part, from 1, or 0 if the build has no parts.
     fn file(self, part: u32) -> String {
         let name = match self {
             What::Order => "order",
@@ -97,8 +83,8 @@ impl What {
     }
 }
 
-/// Whether a file with this name is a savepoint, or an unfinished one. Other files with the same
-/// prefix may belong to the user.
+/// Whether a file is a savepoint or an unfinished savepoint. Other files with this prefix may
+/// belong to the user.
 pub(crate) fn is_savepoint(name: &str) -> bool {
     let is_of = |what: &What| {
         let rest = name.strip_prefix(&what.file(0));
@@ -110,33 +96,27 @@ pub(crate) fn is_savepoint(name: &str) -> bool {
     name == UNFINISHED || What::ALL.iter().any(is_of)
 }
 
-/// The names of the savepoints in a volume.
 fn names(volume: &dyn Volume) -> Result<Vec<String>, TierError> {
     let mut names = volume.list()?;
     names.retain(|name| is_savepoint(name));
     Ok(names)
 }
 
-/// Whether a volume has savepoints from which a build can continue. Returns `false` if the volume
-/// cannot be listed.
 pub(crate) fn are_in(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().any(|name| name != UNFINISHED))
 }
 
-/// Whether a volume certainly has no savepoint.
 pub(crate) fn are_none(volume: &dyn Volume) -> bool {
     names(volume).is_ok_and(|names| names.iter().all(|name| name == UNFINISHED))
 }
 
-/// Removes all savepoints of a volume whose lock the caller has. If a removal fails, the error is
-/// ignored, since the next build removes the savepoints.
+/// Removes all savepoints of a locked volume. If a removal fails, the next build removes them.
 pub(crate) fn remove_all(volume: &dyn Volume) {
     for name in names(volume).unwrap_or_default() {
         let _ = volume.remove(&name);
     }
 }
 
-/// The savepoints of a running build.
 #[derive(Debug)]
 pub(crate) struct Savepoints<'a> {
     volume: &'a dyn Volume,
@@ -147,30 +127,21 @@ pub(crate) struct Savepoints<'a> {
 
 #[derive(Debug)]
 struct State {
-    /// The time at which the last savepoint was completed.
     last: Instant,
-    /// The time that the last savepoint took to write.
     took: Duration,
-    /// Whether the build writes no more savepoints, because it could not write one.
     over: bool,
     facts: Facts,
 }
 
-/// The savepoints that a build used, and the savepoints that it wrote.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// The stages that the build took from savepoints of an earlier build.
     pub(crate) resumed: Vec<String>,
-    /// The number of bytes of the savepoints that the build wrote.
     pub(crate) bytes: u64,
 }
 
 impl<'a> Savepoints<'a> {
-    /// Creates the savepoints of a build, if the options ask for savepoints. The caller must have
-    /// the lock of the volume. The call reads all rows once.
-    ///
-    /// # Errors
-    /// The call fails if a row cannot be read, or if the build is interrupted.
+    /// The savepoints of a build in a locked volume, if the options ask for them. Reads all rows
+    /// once.
     pub(crate) fn of(
         volume: &'a dyn Volume,
         source: &dyn VectorSource,
@@ -195,7 +166,6 @@ impl<'a> Savepoints<'a> {
         Ok(Some(savepoints))
     }
 
-    /// Creates the savepoints of a build with this origin.
     fn of_origin(volume: &'a dyn Volume, origin: Origin, every: Duration) -> Self {
         Self {
             volume,
@@ -210,15 +180,14 @@ impl<'a> Savepoints<'a> {
         }
     }
 
-    /// Creates the savepoints of a build whose origin has this hash and no description.
     #[cfg(test)]
     pub(crate) fn of_hash(volume: &'a dyn Volume, hash: Hash, every: Duration) -> Self {
         let told = String::new();
         Self::of_origin(volume, Origin { hash, told }, every)
     }
 
-    /// Removes an unfinished savepoint. If there are savepoints, but none of them belongs to this
-    /// build, the function warns and names the differences.
+    /// Removes an unfinished savepoint. If all savepoints belong to other builds, warns and names
+    /// the differences.
     fn look_at(&self, there: &[String], progress: &dyn Progress) {
         let (mut own, mut others) = (0, Vec::new());
         for name in there {
@@ -229,8 +198,7 @@ impl<'a> Savepoints<'a> {
             match self.open(name) {
                 Ok((head, _)) if head.origin == self.origin.hash => own += 1,
                 Ok((head, _)) => others.push(head),
-                // The file may be readable again later. If it is damaged, the build replaces it, or
-                // removes it at the end.
+                // The file may be readable later. The build replaces or removes a damaged file.
                 Err(unfit) => tracing::warn!("savepoint not used: {unfit}"),
             }
         }
@@ -248,8 +216,6 @@ impl<'a> Savepoints<'a> {
         }
     }
 
-    /// The hash of the input of a savepoint: the origin and all other data on which the content
-    /// depends.
     pub(crate) fn input(&self, pieces: &[&[u8]]) -> Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.origin.hash.as_bytes());
@@ -260,7 +226,7 @@ impl<'a> Savepoints<'a> {
         hasher.finalize()
     }
 
-    /// Does the same as [`input`](Savepoints::input), for long sequences of numbers.
+    /// Hashes like [`input`](Savepoints::input), for long sequences of numbers.
     pub(crate) fn input_of(&self, first: &[u32], second: &[u32]) -> Hash {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.origin.hash.as_bytes());
@@ -276,7 +242,6 @@ impl<'a> Savepoints<'a> {
         hasher.finalize()
     }
 
-    /// Whether the build has worked long enough after the last savepoint to write another one.
     pub(crate) fn is_due(&self) -> bool {
         let state = self.state.lock();
         let worth = match self.every.is_zero() {
@@ -286,8 +251,8 @@ impl<'a> Savepoints<'a> {
         !state.over && state.last.elapsed() >= worth
     }
 
-    /// Writes a savepoint of `bytes` bytes, which `write` passes to the sink. If this fails, the
-    /// build warns once, and writes no more savepoints.
+    /// Writes a savepoint of `bytes` bytes. If this fails, the build warns once, and writes no
+    /// more.
     pub(crate) fn keep(
         &self,
         (what, part): (What, u32),
@@ -324,7 +289,6 @@ impl<'a> Savepoints<'a> {
                 let _ = self.volume.remove(UNFINISHED);
                 let full = matches!(error, TierError::NoSpace { .. });
                 if full {
-                    // The index needs the space more than the savepoints do.
                     remove_all(self.volume);
                 }
                 progress.warn(&format!(
@@ -353,8 +317,7 @@ impl<'a> Savepoints<'a> {
         Ok(length)
     }
 
-    /// Reads a savepoint. `read` decodes its content. Returns `None` if there is no savepoint with
-    /// this origin and input, or if it is damaged or cannot be read.
+    /// Reads a savepoint. `None` if there is none with this origin and input that can be decoded.
     pub(crate) fn read<T>(
         &self,
         (what, part): (What, u32),
@@ -391,13 +354,11 @@ impl<'a> Savepoints<'a> {
         file::open(reader.map_err(Unfit::unread)?, place)
     }
 
-    /// Records that the build took this stage from a savepoint.
     pub(crate) fn resumed(&self, what: String) {
         tracing::info!("resumed: {what}");
         self.state.lock().facts.resumed.push(what);
     }
 
-    /// After a failed build, warns that savepoints stay, if there are any.
     pub(crate) fn say_kept(&self, progress: &dyn Progress) {
         let facts = self.facts();
         let own = facts.bytes > 0 || !facts.resumed.is_empty();
@@ -410,11 +371,9 @@ impl<'a> Savepoints<'a> {
         }
     }
 
-    /// The savepoints that were used and written so far.
     pub(crate) fn facts(&self) -> Facts {
         self.state.lock().facts.clone()
     }
 }
 
-/// The number of words that are hashed together.
 const WORDS: usize = 16 << 10;

@@ -1,4 +1,4 @@
-//! The origin of a build. It is one hash of the rows, the options and the program.
+//! The origin of a build: one hash of the rows, the options and the program.
 
 use std::collections::HashMap;
 
@@ -9,33 +9,24 @@ use crate::Error;
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 
-/// The version of the build. It is raised if a change gives other nodes, lists or codes for the
-/// same rows and options, or other bytes of savepoints. The origin also includes the version of the
-/// program.
+/// Raised if a change gives other nodes, lists or codes for the same rows and options, or other
+/// bytes of savepoints.
 const BUILD_VERSION: u32 = 2;
 
-/// The names that a description has for the program and for the rows.
 const PROGRAM: &str = "the version of the program";
 const VECTORS: &str = "the vectors";
 
-/// The number of bytes of rows that one read returns.
 const READ: usize = 1 << 20;
 
-/// The origin of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Origin {
-    /// The hash of the description. A savepoint is used only by builds with the same hash.
+    /// The hash of the description.
     pub(super) hash: Hash,
-    /// The description: lines of name, tab and value. The report of differences from another build
-    /// uses it.
+    /// The description: lines of name, tab and value.
     pub(super) told: String,
 }
 
 impl Origin {
-    /// Computes the origin of a build with these rows and options.
-    ///
-    /// # Errors
-    /// The call fails if a row cannot be read, or if it is interrupted.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -51,7 +42,6 @@ impl Origin {
             (VECTORS, format!("{shape:?} {rows}")),
         ];
         lines.extend(options.named());
-        // The value is escaped, so that it needs only one line.
         let line = |(name, value): &(&str, String)| format!("{name}\t{}\n", value.escape_debug());
         let told: String = lines.iter().map(line).collect();
         let mut hasher = Hasher::new();
@@ -63,8 +53,8 @@ impl Origin {
         })
     }
 
-    /// The names whose values differ from the description `before`. A name comes with both values
-    /// if the values help a user. Empty if `before` has no lines to compare.
+    /// The names whose values differ from the description `before`, with both values if the values
+    /// help a user.
     pub(super) fn differences(&self, before: &str) -> Vec<String> {
         let was: HashMap<&str, &str> = lines(before).collect();
         let differs = |(name, is): (&str, &str)| {
@@ -80,12 +70,11 @@ impl Origin {
     }
 }
 
-/// The lines of a description, as pairs of name and value.
 fn lines(told: &str) -> impl Iterator<Item = (&str, &str)> {
     told.lines().filter_map(|line| line.split_once('\t'))
 }
 
-/// The hash of the rows. It does not depend on the kind of their source.
+/// The hash does not depend on the kind of the source.
 fn hash_rows(source: &dyn VectorSource, progress: &dyn Progress) -> Result<Hash, Error> {
     let mut hasher = Hasher::new();
     let _stage = Stage::begin(progress, "hashing vectors", source.rows() as u64);

@@ -1,4 +1,4 @@
-//! Tests of the bytes of savepoints. The content can be read again. Any other bytes are refused
+//! Tests that the content of savepoints can be read again, and that any other bytes are refused
 //! without a panic.
 
 use proptest::prelude::*;
@@ -30,7 +30,6 @@ fn keep(savepoints: &Savepoints<'_>, content: &[u8]) {
 
 fn kept(savepoints: &Savepoints<'_>) -> Option<Vec<u8>> {
     savepoints.read(PLACE, &savepoints.input(&[b"it"]), |content| {
-        // This is the verified number of bytes in the file.
         let mut bytes = vec![0; content.left() as usize];
         for piece in bytes.chunks_mut(1021) {
             content.bytes(piece)?;
@@ -202,8 +201,6 @@ proptest! {
         prop_assert_eq!(kept(&savepoints), None);
     }
 
-    /// The files have correct checksums and any contents, such as impossible lengths, later
-    /// versions and other hashes.
     #[test]
     fn any_bytes_are_taken_or_refused_and_never_more_than_the_file_has(
         mut bytes in prop::collection::vec(any::<u8>(), 0..3 * BLOCK),

@@ -1,5 +1,4 @@
-//! The destination of a snapshot. No index opens in this directory until the copy is complete and
-//! durable.
+//! The destination of a snapshot, in which no index opens until the copy is complete and durable.
 //!
 //! ```text
 //!   SNAPSHOT.new            made first and synced; while it exists, other files may be removed
@@ -22,17 +21,12 @@ use crate::durable::{LogPosition, is_ours, log_number, replay};
 use crate::progress::Progress;
 use crate::stored::UNFINISHED_SNAPSHOT as UNFINISHED;
 
-/// The content of `SNAPSHOT.new`. A user may read it.
 const NOTE: &[u8] =
     b"An unfinished snapshot of an index. Run `stratann snapshot` to this directory again, or remove the directory.\n";
 
-/// The number of bytes that one call reads and writes.
 const PIECE: u64 = 1 << 20;
 
-/// Returns an error if a directory has files that do not belong to an unfinished snapshot.
-///
-/// # Errors
-/// The call fails with [`Error::Exists`], or if the directory cannot be listed.
+/// Fails with [`Error::Exists`] if a directory has files other than an unfinished snapshot.
 pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let entries = match path.read_dir() {
@@ -50,8 +44,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     for entry in entries {
         names.push(entry.map_err(failed)?.file_name());
     }
-    // The names of the other files of an unfinished snapshot are checked when these files are
-    // removed.
+    // The names of other files of an unfinished snapshot are checked when these files are removed.
     let unfinished = names.iter().any(|name| name == UNFINISHED);
     match names.iter().find(|&name| name != LOCK_FILE) {
         Some(name) if !unfinished => Err(taken(path, name)),
@@ -59,16 +52,13 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Returns an error if a directory is inside the index. If the index were replaced, moved or
-/// removed, the copy would be replaced, moved or removed as well.
-///
-/// # Errors
-/// The call fails with [`Error::Argument`].
+/// Fails if a directory is inside the index, since the copy would be moved or removed with the
+/// index.
 pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
     let (Ok(index), Ok(whole)) = (index.canonicalize(), std::path::absolute(path)) else {
         return Ok(());
     };
-    // This is the deepest part of the path that exists. Symbolic links in it are resolved.
+    // The deepest existing part of the path, without symbolic links.
     let there = whole
         .ancestors()
         .find_map(|folder| folder.canonicalize().ok());
@@ -86,7 +76,6 @@ pub(super) fn check_outside(index: &Path, path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The error for a directory that has other files.
 fn taken(path: &Path, name: &impl fmt::Debug) -> Error {
     Error::Exists {
         path: path.to_owned(),
@@ -96,25 +85,20 @@ fn taken(path: &Path, name: &impl fmt::Debug) -> Error {
     }
 }
 
-/// A copy of an index that is being made. If it is dropped before it is finished, it removes its
-/// files.
+/// A copy of an index that is being made. A drop before the finish removes its files.
 pub(super) struct Unfinished<'a> {
     volume: &'a dyn Volume,
     mark: Box<dyn VolumeFile>,
     written: Vec<String>,
     bytes: u64,
     shared: u64,
-    /// Whether the drop keeps the files: they are an index, or it is unknown whether they are one.
+    /// Whether the drop keeps the files, which are or may be an index.
     stays: bool,
 }
 
 impl<'a> Unfinished<'a> {
-    /// Begins a copy in a volume that the caller has locked. Removes the files of an earlier,
-    /// unfinished snapshot.
-    ///
-    /// # Errors
-    /// The call fails with [`Error::Exists`] if the volume has other files. It also fails if an
-    /// operation fails.
+    /// Begins a copy in a locked volume, and removes the files of an unfinished snapshot. Other
+    /// files are an error ([`Error::Exists`]).
     pub(super) fn begin(volume: &'a dyn Volume) -> Result<Self, Error> {
         let names = volume.list()?;
         let left = names.iter().any(|name| name == UNFINISHED);
@@ -125,7 +109,6 @@ impl<'a> Unfinished<'a> {
         if let Some(name) = names.iter().find(in_the_way) {
             return Err(taken(Path::new(&volume.name()), name));
         }
-        // An existing `SNAPSHOT.new` keeps its name until all other files are removed.
         let mark = match left {
             true => volume.open(UNFINISHED)?,
             false => volume.create(UNFINISHED)?,
@@ -153,11 +136,8 @@ impl<'a> Unfinished<'a> {
         self.mark.sync()
     }
 
-    /// Removes the files that the copy has so far.
-    ///
-    /// # Errors
-    /// The call fails if a file cannot be removed. The copy then fails, since the directory must
-    /// have no other files when the MANIFEST gets its name.
+    /// Removes the files so far. If a file stays, the copy fails, since the directory must have no
+    /// other files when the MANIFEST gets its name.
     pub(super) fn clear(&mut self) -> Result<(), Error> {
         (self.bytes, self.shared) = (0, 0);
         while let Some(name) = self.written.last() {
@@ -174,10 +154,6 @@ impl<'a> Unfinished<'a> {
         Ok(self.volume.create(name)?)
     }
 
-    /// Copies files with their present content.
-    ///
-    /// # Errors
-    /// The call fails if a read or a write fails, or if it is interrupted.
     pub(super) fn files<'p>(
         &mut self,
         parts: impl Iterator<Item = &'p Part>,
@@ -199,10 +175,6 @@ impl<'a> Unfinished<'a> {
         Ok(())
     }
 
-    /// Writes a file whose content is in memory.
-    ///
-    /// # Errors
-    /// The call fails if the write fails.
     pub(super) fn small(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
         let mut file = self.create(name)?;
         file.write_at(0, bytes)?;
@@ -211,34 +183,26 @@ impl<'a> Unfinished<'a> {
         Ok(())
     }
 
-    /// Copies a log up to the length that was recorded for it.
-    ///
-    /// # Errors
-    /// The call fails for the reasons of [`files`](Unfinished::files).
     pub(super) fn log(&mut self, log: &LogPart, progress: &dyn Progress) -> Result<(), Error> {
         let mut file = self.create(&log.name)?;
         file.write_at(0, &log.front)?;
         let first = log.front.len() as u64;
-        // A writer may have cut off a failed write after the length was recorded. None of the
-        // records of this write was acknowledged.
+        // Since then, a writer may have cut off a failed write. No record of this write was
+        // acknowledged.
         let end = log.length.min(log.reader.size()?).max(first);
         copy(&*log.reader, &mut *file, (first, end), progress)?;
         Ok(file.sync()?)
     }
 
-    /// Truncates the last log after its last complete record, since a writer may have been writing
-    /// the next record. Returns the number of records.
-    ///
-    /// # Errors
-    /// The call fails if a log of the copy is damaged. If the original is damaged too, the error
-    /// names the original.
+    /// Cuts the last log after its last complete record, since a writer may have been writing, and
+    /// returns the number of records. If both logs are damaged, the error names the original.
     pub(super) fn cut_logs(&mut self, of: &Source<'_>, logs: &[LogPart]) -> Result<u64, Error> {
         let manifest = of.manifest();
         let shape = LogShape::new(manifest.element, manifest.dimension as usize)?;
         let from = LogPosition::from(manifest.log_from);
         let mut ignore = |_, _: stratann_layout::LogRecord<'_>| Ok(());
         let replayed = replay(self.volume, shape, from, &mut ignore).map_err(|error| {
-            // The error should name a file that still exists when the user reads the error.
+            // The error should name a file that the user can still find.
             let original = replay(of.volume(), shape, from, &mut ignore);
             original.err().unwrap_or(error)
         })?;
@@ -259,12 +223,8 @@ impl<'a> Unfinished<'a> {
         Ok(replayed.records)
     }
 
-    /// Completes the copy, so that it opens as an index. Returns the number of files, their bytes,
-    /// and the number of bytes that share blocks with the original.
-    ///
-    /// # Errors
-    /// The call fails if an operation of the volume fails. The error is [`Error::Undurable`] if the
-    /// index is complete, but a crash may lose it.
+    /// Commits the copy as an index, and returns its files, bytes and shared bytes.
+    /// [`Error::Undurable`] means that the index is complete, but a crash may lose it.
     pub(super) fn finish(mut self, manifest: &[u8]) -> Result<(u64, u64, u64), Error> {
         for name in self
             .written
@@ -281,7 +241,6 @@ impl<'a> Unfinished<'a> {
             match self.volume.read(MANIFEST) {
                 Ok(now) if now == manifest => {}
                 not => {
-                    // If it is unknown whether the index exists, the files stay.
                     self.stays = !matches!(not, Err(TierError::Missing { .. }));
                     return Err(error.into());
                 }
@@ -301,8 +260,7 @@ impl Drop for Unfinished<'_> {
         if self.stays {
             return;
         }
-        // `SNAPSHOT.new` is removed last, since the other files may be removed only while it
-        // exists.
+        // `SNAPSHOT.new` is removed last: only while it exists, the other files may be removed.
         if self.clear().is_ok() && self.volume.sync().is_ok() {
             let _ = self.volume.remove(UNFINISHED);
             let _ = self.volume.sync();
@@ -310,7 +268,6 @@ impl Drop for Unfinished<'_> {
     }
 }
 
-/// Copies the bytes between two offsets of a file to the same offsets of another file.
 fn copy(
     from: &dyn VolumeReader,
     to: &mut dyn VolumeFile,

@@ -9,39 +9,35 @@
 //!               SNAPSHOT.new ─renamed─> MANIFEST                     destination.rs
 //! ```
 //!
-//! **Which state is copied.** An index must survive a crash at any time. So while the MANIFEST is
-//! unchanged, no process overwrites bytes that the MANIFEST needs. The copy has the files that the
-//! MANIFEST names, and the log up to the length that it has at a later time. This copy is the index
-//! at that later time. A [`LiveIndex`] chooses a time at which no call has done only a part of its
-//! changes. If another process changes the index, a call may have done a part of them, as after a
-//! crash. Then the copy has some rows of the call.
+//! **Which state is copied.** While the MANIFEST is unchanged, no process overwrites bytes that the
+//! MANIFEST needs. So a copy of the files that it names, with a log of any later length, is the
+//! index at that later time. A [`LiveIndex`] chooses a time between calls. If another process
+//! changes the index, the copy may have some rows of a call, as after a crash.
 //!
 //! **Which files may change** during the copy:
 //!
-//! - Pages of lists, and of vectors in segments ([`FileKind::has_pages`]). Direct inserts write to
-//!   them. After the next commit, direct inserts also write to pages that only the previous
-//!   checkpoint names. So these files are copied first. If the MANIFEST has changed after this, the
-//!   snapshot starts over.
-//! - Logs. A log grows, and a merge removes it. So logs are opened before the MANIFEST is compared.
-//!   The marks of a log are read before its length. So the marks never declare more bytes durable
-//!   than the copy has.
-//! - All other files are written once, and a later checkpoint removes them. They are copied last.
-//!   The snapshot has them open, so it can read them even after they are removed.
+//! - Pages of lists, and of vectors in segments ([`FileKind::has_pages`]): direct inserts write to
+//!   them, and after the next commit also to pages that only the previous checkpoint names. So
+//!   these files are copied first, and the snapshot starts over if the MANIFEST has changed
+//!   meanwhile.
+//! - Logs grow, and a merge removes them. So logs are opened before the MANIFEST is compared. Marks
+//!   are read before the length, so that the marks never declare more bytes durable than the copy
+//!   has.
+//! - All other files are written once, and a later checkpoint removes them. These files are copied
+//!   last. The snapshot has them open, so they stay readable after the removal.
 //!
-//! If checkpoints of this process are too frequent, its writer makes no checkpoints until the pages
-//! are copied. Inserts continue during this time. A writer in another process cannot be stopped. So
-//! the snapshot fails after some attempts ([`Error::Restless`]).
+//! If checkpoints of this process are too frequent, the process makes no checkpoint until the pages
+//! are copied. A writer in another process cannot be stopped, so the snapshot may fail
+//! ([`Error::Restless`]).
 //!
-//! **No hard links.** If a file has a second name, it is copied before pages are written to it
-//! (`tier/src/own.rs`). So a hard link would only postpone the copy, and a writer that has the file
-//! open would still change both files. A damaged block would also be damaged in both indexes. If
-//! the file system can share blocks until a file is written to (a reflink: btrfs, XFS), the copy
-//! shares blocks with the original. Otherwise the bytes are copied.
+//! **No hard links.** A file with a second name is copied before pages are written to it
+//! (`tier/src/own.rs`), so a hard link would only postpone the copy. A hard link would also share
+//! damage. If the file system can share blocks until a write (a reflink: btrfs, XFS), the copy
+//! shares blocks.
 //!
-//! **Places.** If an index is read from copies ([`Places`](crate::Places)), its index folder is
-//! complete, and the snapshot copies this folder. The snapshot has the same [checkpoint
-//! id](stratann_layout::Manifest::state) as the original, like an index that is copied to several
-//! machines.
+//! **Places.** The snapshot copies the index folder, which is complete even if searches read copies
+//! ([`Places`](crate::Places)). The copy has the [checkpoint id](stratann_layout::Manifest::state)
+//! of the original.
 
 mod destination;
 mod source;
@@ -61,10 +57,10 @@ use crate::{Error, LiveIndex, stored};
 #[cfg(doc)]
 use stratann_layout::FileKind;
 
-/// The largest number of attempts of a snapshot. An attempt fails if the index gets another
-/// checkpoint, if a log is removed, or if an unfinished insert begins or ends.
+/// The largest number of attempts. An attempt fails if the checkpoint changes, a log is removed, or
+/// an unfinished insert begins or ends.
 const TRIES: usize = 12;
-/// The number of attempts before the writer of the same process is asked to make no checkpoints.
+/// The attempts before the writer of this process is asked to make no checkpoints.
 const UNASKED: usize = 2;
 
 /// The result of a snapshot.
@@ -76,35 +72,29 @@ pub struct SnapshotReport {
     pub files: u64,
     /// The bytes of these files.
     pub bytes: u64,
-    /// The number of bytes that share blocks with the original. It is 0 if the file system cannot
-    /// share blocks.
+    /// Bytes that share blocks with the original, 0 if the file system cannot share blocks.
     pub shared_bytes: u64,
-    /// The number of changes in the log after the checkpoint. They are replayed when the copy is
-    /// opened.
+    /// Changes in the log after the checkpoint, to be replayed by an open.
     pub log_records: u64,
-    /// The number of attempts. It is more than one if checkpoints or other changes interfered with
-    /// an attempt.
+    /// The number of attempts. It is above 1 if checkpoints or other changes interfered.
     pub tries: u64,
     /// The wall-clock time in seconds.
     pub seconds: f64,
 }
 
-/// Copies the index at `path` to the directory `dest`, which must be empty or not exist yet. During
-/// the call, this process and other processes may search and change the index. The copy has all
-/// changes that were acknowledged before the call. If this process has the index open for changes,
-/// use [`LiveIndex::snapshot`].
+/// Copies the index at `path` to `dest`, an empty or new directory, with all changes acknowledged
+/// before the call. All processes may search and change the index meanwhile. If this process has
+/// the index open for changes, use [`LiveIndex::snapshot`].
 ///
-/// The copy is synced, and no index opens in `dest` until the copy is complete. If the process is
-/// killed, a file `SNAPSHOT.new` stays in `dest`. The next snapshot to `dest` removes the
-/// unfinished files and starts over.
+/// No index opens in `dest` until the copy is complete and synced. If the process is killed, a file
+/// `SNAPSHOT.new` stays, and the next snapshot to `dest` removes the unfinished files.
 ///
 /// # Errors
 /// - `dest` is not empty ([`Error::Exists`]), or is inside the index ([`Error::Argument`]).
 /// - Checkpoints or other changes interfered with every attempt ([`Error::Restless`]).
 /// - The disk is full, or `progress` interrupts.
-/// - [`Error::Undurable`]: the copy is complete, but a crash of the machine may lose it.
-///
-/// After any error except [`Error::Undurable`], the copied files are removed.
+/// - The copy is complete, but a crash of the machine may lose it ([`Error::Undurable`]). After any
+///   other error, the copied files are removed.
 pub fn snapshot(
     path: impl AsRef<Path>,
     dest: impl AsRef<Path>,
@@ -119,13 +109,13 @@ pub fn snapshot(
 }
 
 impl LiveIndex {
-    /// Copies this index as [`snapshot`](crate::snapshot) does. The copy has all changes of calls
-    /// that returned before this call began. Of each concurrent call, it has all changes or none.
-    /// Searches, changes and merges continue, but checkpoints may have to wait for the copy.
+    /// Copies this index as [`snapshot`](crate::snapshot) does, with all changes of calls that have
+    /// returned. Of each concurrent call, the copy has all changes or none. Checkpoints may have to
+    /// wait.
     ///
     /// # Errors
-    /// The call fails for the reasons of [`snapshot`](crate::snapshot). It also fails if the log
-    /// cannot be made durable, or if the index is no longer at its path.
+    /// Fails as [`snapshot`](crate::snapshot) does. It also fails if the log cannot be made
+    /// durable, or if the index is no longer at its path.
     pub fn snapshot(
         &self,
         dest: impl AsRef<Path>,
@@ -138,8 +128,6 @@ impl LiveIndex {
     }
 }
 
-/// Creates the directory for a copy of the index at `index`, if it does not exist. If the copy
-/// fails, removes the directory that it created.
 fn into_folder(
     index: &Path,
     path: &Path,
@@ -149,16 +137,14 @@ fn into_folder(
     check_vacant(path)?;
     check_outside(index, path)?;
     let directory = Directory::create(path)?;
-    // The path is checked again, since folders that were just created may lead to another directory
-    // ('new/../index/copy').
+    // New folders in the path may lead to another directory (`new/../index/copy`).
     let lock = check_outside(index, path).and_then(|()| Ok(directory.lock()?));
     let taken = lock.and_then(|lock| {
         let taken = fill(&directory);
         let empty = directory.list().is_ok_and(|names| names.is_empty());
         if taken.is_err() && empty {
-            // The lock file is removed before the unlock. Another process may have opened the file
-            // to lock it. That process then finds that the file is no longer the lock of the
-            // directory.
+            // Another process may have opened the lock file to lock it. After the removal, that
+            // process finds that the file is no longer the lock of the directory.
             let _ = directory.remove(LOCK_FILE);
         }
         drop(lock);
@@ -170,12 +156,8 @@ fn into_folder(
     taken
 }
 
-/// Copies the index in a volume to another volume, whose lock the caller has. `live` is the index,
-/// if this process has it open for changes.
-///
-/// # Errors
-/// The call fails for the reasons of [`snapshot`], and removes the copied files. If a file cannot
-/// be removed, the next snapshot removes it.
+/// Copies an index to a volume that the caller has locked. If this process has the index open for
+/// changes, `live` is this index.
 pub(crate) fn take(
     source: &dyn Volume,
     dest: &dyn Volume,
@@ -184,8 +166,7 @@ pub(crate) fn take(
 ) -> Result<SnapshotReport, Error> {
     let began = Instant::now();
     if let Some(live) = live {
-        // If a sync of changes has failed, these changes are only in memory until the next log is
-        // written.
+        // Changes whose sync failed are only in memory until the next log is written.
         live.flush()?;
     }
     let mut copy = Unfinished::begin(dest)?;
@@ -211,8 +192,8 @@ pub(crate) fn take(
         let Some(logs) = logs? else {
             continue;
         };
-        // If the copy did not record an unfinished insert, a resume would insert the rows of this
-        // insert twice.
+        // Without the record of an unfinished insert, a resume in the copy would insert its rows
+        // twice.
         if !of.stands()? || of.inserts()? != inserts {
             continue;
         }

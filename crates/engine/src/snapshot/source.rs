@@ -1,4 +1,4 @@
-//! The source of a snapshot. It has the open files of one MANIFEST, and the logs that follow it.
+//! The source of a snapshot: the open files of one MANIFEST, and the logs that follow it.
 
 use stratann_layout::inserts::{Unreadable, decode};
 use stratann_layout::log::FIRST_RECORD;
@@ -10,11 +10,9 @@ use stratann_tier::{TierError, Volume, VolumeReader};
 use crate::durable::{inserts, log_name, log_number};
 use crate::{Error, stored};
 
-/// The number of attempts to read the start of a log. After these attempts, the log counts as
-/// damaged. An attempt may fail while a writer writes the marks.
+/// The attempts to read the start of a log, which may fail while a writer writes the marks.
 const TRIES: usize = 100;
 
-/// The index that one MANIFEST names.
 pub(super) struct Source<'a> {
     volume: &'a dyn Volume,
     encoded: Vec<u8>,
@@ -22,7 +20,6 @@ pub(super) struct Source<'a> {
     files: Vec<Part>,
 }
 
-/// One file of the index.
 pub(super) struct Part {
     pub(super) name: String,
     pub(super) reader: Box<dyn VolumeReader>,
@@ -30,22 +27,17 @@ pub(super) struct Part {
     has_pages: bool,
 }
 
-/// A log, with its marks and its length at the time of the snapshot.
 pub(super) struct LogPart {
     pub(super) name: String,
     pub(super) reader: Box<dyn VolumeReader>,
-    /// The header and the marks. They were read before the length.
+    /// The header and the marks, which were read before the length.
     pub(super) front: Vec<u8>,
-    /// The length in bytes. It was read after the marks.
     pub(super) length: u64,
 }
 
 impl<'a> Source<'a> {
-    /// Opens all files that the MANIFEST names. Returns `None` if another MANIFEST replaces this
-    /// one before all files are open.
-    ///
-    /// # Errors
-    /// The call fails if the index cannot be opened, or if a file is missing or cannot be opened.
+    /// Opens all files that the MANIFEST names. `None` if another MANIFEST replaces this one
+    /// meanwhile.
     pub(super) fn open(volume: &'a dyn Volume) -> Result<Option<Self>, Error> {
         let manifest = stored::manifest(volume)?;
         let encoded = volume.read(MANIFEST)?;
@@ -69,7 +61,7 @@ impl<'a> Source<'a> {
                 }
                 Err(error) => return Err(error.into()),
             };
-            // If this version does not know the kind of a file, the file may have pages.
+            // A file of an unknown kind may have pages.
             let has_pages = entry.kind().is_none_or(|(kind, _)| kind.has_pages());
             found.files.push(Part {
                 name: entry.name.clone(),
@@ -80,47 +72,37 @@ impl<'a> Source<'a> {
         Ok(found.stands()?.then_some(found))
     }
 
-    /// Whether the MANIFEST in the volume is unchanged.
     pub(super) fn stands(&self) -> Result<bool, Error> {
         Ok(self.volume.read(MANIFEST)? == self.encoded)
     }
 
-    /// The MANIFEST.
     pub(super) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The encoded MANIFEST.
     pub(super) fn encoded(&self) -> &[u8] {
         &self.encoded
     }
 
-    /// The volume of the index.
     pub(super) fn volume(&self) -> &dyn Volume {
         self.volume
     }
 
-    /// Reads the file of inserts that can be resumed. Returns `None` if there is no such file.
-    ///
-    /// # Errors
-    /// The call fails if the file cannot be read.
+    /// The file of inserts that can be resumed, if it exists and is whole.
     pub(super) fn inserts(&self) -> Result<Option<Vec<u8>>, Error> {
-        // A damaged file is not copied.
         let text = inserts::text(self.volume)?;
         Ok(text.filter(|text| decode(text) != Err(Unreadable::Damaged)))
     }
 
-    /// The files to which pages may be written while the MANIFEST is unchanged.
     pub(super) fn pages(&self) -> impl Iterator<Item = &Part> {
         self.files.iter().filter(|part| part.has_pages)
     }
 
-    /// The files to which no process writes again.
     pub(super) fn written_once(&self) -> impl Iterator<Item = &Part> {
         self.files.iter().filter(|part| !part.has_pages)
     }
 
-    /// The number of bytes to copy. It does not include bytes that are added during the copy.
+    /// The number of bytes to copy, without bytes that are added during the copy.
     pub(super) fn bytes(&self) -> Result<u64, Error> {
         let mut bytes = 0u64;
         for part in &self.files {
@@ -129,11 +111,7 @@ impl<'a> Source<'a> {
         Ok(bytes)
     }
 
-    /// Opens the logs, from the first log that the MANIFEST needs. Returns `None` if one of them
-    /// was removed during the call, by a merge or by a writer that found it empty.
-    ///
-    /// # Errors
-    /// The call fails if a log cannot be read.
+    /// Opens the logs that the MANIFEST needs. `None` if a log was removed meanwhile.
     pub(super) fn logs(&self) -> Result<Option<Vec<LogPart>>, Error> {
         let first = self.manifest.log_from.number;
         let names = self.volume.list()?;
@@ -157,15 +135,15 @@ impl<'a> Source<'a> {
         let place = stored::name_of(self.volume, &name);
         let reader = self.volume.open_reader(&name)?;
         let mut tries = 1;
-        // The marks are read before the length of the file. So the file is at least as long as
-        // valid marks declare.
+        // The marks are read before the length, so that the length includes all bytes that the
+        // marks declare durable.
         let front = loop {
             let mut front = vec![0; reader.size()?.min(FIRST_RECORD) as usize];
             reader.read_at(0, &mut front)?;
             let torn = match LogHeader::decode(&front, number, &place) {
                 Ok(header) => header.marked && read_marks(&front, number).is_none(),
-                // The header cannot be decoded. Either the log is being created, or its header is
-                // damaged. If it is damaged, the replay of the copy reports the damage.
+                // The log is being created, or its header is damaged, which the replay of the copy
+                // reports.
                 Err(_) => false,
             };
             if !torn || tries == TRIES {

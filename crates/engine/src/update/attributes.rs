@@ -12,10 +12,8 @@ use crate::filter::Schema;
 use crate::index::Index;
 use crate::stores::columns::{RowBytes, Windows};
 
-/// The attributes of the vectors on storage, followed by the attributes of the vectors in memory.
 pub(super) struct MergedRows<'a> {
     index: &'a Index,
-    /// The node of each row whose vector was on storage before the merge.
     node_of: Vec<u32>,
     new: &'a [Option<RowBytes>],
     windows: Mutex<Windows>,
@@ -28,7 +26,6 @@ impl fmt::Debug for MergedRows<'_> {
 }
 
 impl<'a> MergedRows<'a> {
-    /// Collects the attributes for a merge. `None` if no vector has attributes.
     pub(super) fn of(index: &'a Index, rows: &'a Rows) -> Option<Self> {
         if index.columns().is_empty() && rows.attributes.iter().all(Option::is_none) {
             return None;

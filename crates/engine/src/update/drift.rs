@@ -1,5 +1,5 @@
-//! Detects drift: vectors from direct inserts that are unlike the vectors that the codes were
-//! trained on.
+//! Detects drift: vectors from direct inserts that are unlike the vectors on which the codes were
+//! trained.
 //!
 //! ```text
 //!   an even sample of the nodes of the last build or merge  ─┐
@@ -11,12 +11,10 @@
 //!                 value. 95 % of the older nodes have error ratios up to the reference value
 //! ```
 //!
-//! A vector may be far from all centroids. Vectors may also be much nearer to each other than the
-//! centroids are. In both cases, codes hardly distinguish these vectors. Inserts and searches rank
-//! by codes, so searches often miss these vectors, and no error shows it. A merge trains a codebook
-//! on all live vectors ([`outgrown`](super::outgrown)). Vectors that resemble the vectors of the
-//! last build or merge have not drifted, even if their codes are inaccurate: another codebook would
-//! be no better for them.
+//! If vectors are far from all centroids, or much nearer to each other than the centroids are,
+//! codes hardly distinguish them. Then searches often miss these vectors, and no error shows it. A
+//! merge trains another codebook ([`outgrown`](super::outgrown)). If inserted vectors resemble the
+//! older vectors, no vector has drifted: another codebook would be no better for them.
 //!
 //! ```text
 //!   is a merge due?  ─┐                                      ┌─> searches examine more candidates
@@ -25,17 +23,13 @@
 //!                        examines a sample                   process that opens the index
 //! ```
 //!
-//! **Which processes know the drift.** A checkpoint records the drifted share of the last sample.
-//! So each process that opens the index knows this share. The alternative would be a sample before
-//! the first search of each process. Then even a command with one query would read a sample, and a
-//! process with a small budget would have no memory for it. Vectors inserted since the checkpoint
-//! are in the log. A process that opens the index for reading has these vectors in memory and
-//! compares them exactly, so it misses none of them.
+//! **Which processes know the drift.** A checkpoint records the drifted share, since a sample
+//! before the first search of each process would be too expensive. Vectors inserted later are in
+//! the log, and a process that opens the index for reading compares them exactly.
 //!
-//! If no vector has drifted, a checkpoint records no share, so that earlier versions can open the
-//! index. A checkpoint may also lack the share because an earlier version made the inserts, or
-//! because a small budget prevented the sample. In these cases, searches know the drift only after
-//! a call of [`Index::health`].
+//! A checkpoint without drift records no share, so that earlier versions can open the index. The
+//! share is also missing after inserts of an earlier version, or under a small budget. Then
+//! searches know the drift only after a call of [`Index::health`].
 
 use serde::Serialize;
 use stratann_layout::manifest::GIVEN_CODEBOOK;
@@ -55,42 +49,37 @@ use crate::search::{Exactness, Nodes};
 use crate::stats::Stats;
 use crate::{Error, MergeWhen};
 
-/// The maximum number of nodes of a sample. Half of the nodes were inserted since the last build or
-/// merge. The vectors of a sample take at most `SAMPLE_BYTES` bytes, but a sample has at least
-/// `LEAST_SAMPLE` nodes.
+/// The maximum number of nodes of a sample, half of them inserted since the last build or merge.
+/// Its vectors take at most `SAMPLE_BYTES` bytes, but it has at least `LEAST_SAMPLE` nodes.
 const SAMPLE: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 20;
 const LEAST_SAMPLE: usize = 128;
-/// Bytes of memory for the code, errors and distances of each node of a sample. The vector of the
-/// node takes more memory, and is in memory twice.
+/// Bytes for the code, errors and distances of each node of a sample.
 const BESIDE_VECTOR: u64 = 256;
-/// Under a smaller budget than this, an index that is open for changes uses all memory for inserts,
-/// and takes no sample. In such an index, only a call of [`Index::health`] takes a sample.
+/// Below this budget, an index open for changes uses all memory for inserts, and only
+/// [`Index::health`] takes a sample.
 const LEAST_BUDGET: u64 = 16 << 20;
 /// If either half of a sample has fewer nodes than this, the sample has no result.
 const LEAST: usize = 32;
 /// An inserted vector has drifted if the error ratio of its code is above `TIMES` times a reference
-/// value. The share `BESIDE` of the older vectors has error ratios up to the reference value.
+/// ratio. The share `BESIDE` of the older vectors has ratios up to the reference ratio.
 const TIMES: f64 = 4.0;
 const BESIDE: f64 = 0.95;
-/// If the share of the inserted nodes that seem to have drifted is below this bound, the sample
-/// counts as a sample without drift.
+/// Below this share of drifted nodes, the sample counts as a sample without drift.
 const CHANCE: f64 = 0.1;
 /// The minimum number of inserted vectors for which a sample is worth its reads.
 const WORTH_A_LOOK: u64 = 256;
-/// Another sample is taken when the number of inserted vectors has grown by this share since the
-/// last sample.
+/// The growth of the number of inserted vectors after which another sample is taken.
 const AGAIN: f64 = 0.25;
 
 /// The result of examining a sample of an index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct IndexHealth {
-    /// The number of drifted vectors as a share of all vectors. A vector has drifted if it was
-    /// inserted since the last build or merge, and its code is far less accurate than other codes.
-    /// A merge trains new codes. `None` if no sample was examined.
+    /// The share of vectors that were inserted since the last build or merge, and have far less
+    /// accurate codes than other vectors. A merge trains new codes. `None` if no sample was
+    /// examined.
     pub drifted: Option<f64>,
-    /// The reason why no sample was examined although enough vectors were inserted. `None` if a
-    /// sample was examined, or if few vectors were inserted.
+    /// The reason why no sample was examined although enough vectors were inserted.
     #[serde(skip)]
     pub not_looked_at: Option<&'static str>,
 }
@@ -104,8 +93,8 @@ impl IndexHealth {
     }
 }
 
-/// The number of nodes of a sample, with a memory reservation for reading and comparing these
-/// nodes. `None` if the memory budget is too small for a sample of `LEAST_SAMPLE` nodes.
+/// The number of nodes of a sample, with a reservation of its memory. `None` if the budget is too
+/// small for `LEAST_SAMPLE` nodes.
 fn room(index: &Index) -> Option<(usize, Queued)> {
     let each = 8 * index.dim() as u64 + BESIDE_VECTOR;
     let most = (SAMPLE_BYTES / (4 * index.dim())).clamp(LEAST_SAMPLE, SAMPLE);
@@ -116,8 +105,8 @@ fn room(index: &Index) -> Option<(usize, Queued)> {
     })
 }
 
-/// Examines a sample, and returns the share of the inserted nodes that have drifted. `None` if too
-/// few inserted nodes or too few older nodes are live.
+/// The share of the inserted nodes of a sample that have drifted. `None` if too few inserted or
+/// older nodes are live.
 fn look(
     index: &Index,
     (sample, queued): (usize, Queued),
@@ -163,8 +152,7 @@ fn look(
     drop(came);
     let apart = crowds::apart(&before, dim, 1);
     let errors = codebook.squared_errors(&before, 1);
-    // If other vectors of the sample equal the vector of this code, no code needs to distinguish
-    // them.
+    // No code needs to distinguish equal vectors.
     let off = |(error, apart): (&f64, &f32)| match *apart > 0.0 {
         true => error / f64::from(*apart),
         false => 0.0,
@@ -181,14 +169,13 @@ fn look(
 }
 
 impl Index {
-    /// Examines a sample of the vectors for drift. If 256 or more vectors were inserted directly
-    /// since the last build or merge, the call reads up to 512 vectors. Otherwise it reads none. If
-    /// the build was given a codebook, no sample is examined, since a merge would not train another
-    /// codebook.
+    /// Examines up to 512 vectors for drift, if 256 or more were inserted directly since the last
+    /// build or merge. With a given codebook, no sample is examined, since a merge would not train
+    /// another codebook.
     ///
-    /// A sample takes memory from the part of the budget for queries in flight: up to 2 MiB, or 1
-    /// KiB for each dimension if this is more. If that part is too small, the sample has 128
-    /// vectors, or no sample is taken. Later searches of this index use the result.
+    /// A sample takes memory from the budget for queries in flight: up to 2 MiB, or 1 KiB for each
+    /// dimension if this is more. If memory is short, the sample has 128 vectors, or none is taken.
+    /// Later searches use the result.
     ///
     /// # Errors
     /// A read fails, or a page is damaged.
@@ -224,23 +211,22 @@ impl Index {
         self.drift().note(came, drifted);
         let share = came as f64 / (self.live() as f64).max(1.0);
         Ok(IndexHealth {
-            // Some of the inserted vectors may be deleted, so `came` may exceed the number of live
-            // vectors.
+            // Some of the inserted vectors may be deleted.
             drifted: Some((share * drifted).min(1.0)),
             not_looked_at: None,
         })
     }
 
-    /// The first node inserted since the last build or merge, if enough of these nodes have drifted
-    /// for a merge to be due. `live` is the number of live vectors.
+    /// The first node inserted since the last build or merge, if enough of them have drifted for a
+    /// merge.
     pub(crate) fn drifted_from(&self, live: u64) -> Option<u32> {
         let drifted = self.drift().last().of_all(self, live);
         let first = self.manifest().vectors.try_into().ok();
         first.filter(|_| drifted >= MergeWhen::default().drifted)
     }
 
-    /// Returns the [`stats`](Index::stats), with the result of [`health`](Index::health). The
-    /// `trouble` of these stats also reports drift. The second value is the result of `health`.
+    /// The [`stats`](Index::stats) with the result of [`health`](Index::health). The `trouble` of
+    /// these stats also reports drift. The second value is the result of `health`.
     pub fn stats_and_health(&self, progress: &dyn Progress) -> (Stats, Result<IndexHealth, Error>) {
         let (mut stats, looked) = (self.stats(), self.health(progress));
         let drifted = looked.as_ref().ok().and_then(|health| health.drifted);
@@ -260,10 +246,9 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// The number of drifted vectors as a share of all vectors. `None` if fewer than `least`
-    /// vectors were inserted (256 if `least` is higher), or if the memory budget is below 16 MiB.
-    /// If the number of inserted vectors has grown by a quarter since the last sample, the call
-    /// examines another sample.
+    /// The share of drifted vectors. `None` if fewer than `least` or 256 vectors were inserted, or
+    /// if the budget is below 16 MiB. Another sample is examined when the number of inserted
+    /// vectors has grown by a quarter.
     pub(super) fn drift(&self, least: u64) -> Option<f64> {
         self.at_a_moment(|index, seen| {
             let came = came(index);
@@ -273,7 +258,7 @@ impl LiveIndex {
             {
                 return None;
             }
-            // Under a budget below `LEAST_BUDGET`, inserts need the memory of a sample.
+            // Under a small budget, inserts need the memory of a sample.
             let budget = index.memory().budget.unwrap_or(u64::MAX);
             let room = room(index).filter(|_| budget >= LEAST_BUDGET)?;
             let drift = index.drift();
@@ -281,8 +266,7 @@ impl LiveIndex {
             let looked = drift.last();
             if looked.came == 0 || came as f64 > (1.0 + AGAIN) * looked.came as f64 {
                 let found = look(index, room, seen.admission(), &Silent).unwrap_or_else(|error| {
-                    // Searches will report the same read error. The result of the earlier sample
-                    // stays.
+                    // Searches will report the same read error.
                     tracing::warn!(index = %self.path().display(), "drift could not be measured: {error}");
                     Some(looked.share())
                 });
@@ -293,15 +277,13 @@ impl LiveIndex {
         })
     }
 
-    /// Examines a sample if enough vectors were inserted since the last sample. On a search thread,
-    /// the call does nothing, since the reads of the sample may need this thread.
+    /// On a search thread, the call does nothing, since the reads of a sample may need this thread.
     pub(super) fn look_if_many_came(&self) {
         if !is_worker() {
             self.drift(WORTH_A_LOOK);
         }
     }
 
-    /// The result of the last sample since the last merge, if there was one.
     pub(super) fn seen_health(&self) -> IndexHealth {
         self.at_a_moment(|index, seen| {
             let looked = index.drift().last();
@@ -314,7 +296,6 @@ impl LiveIndex {
     }
 }
 
-/// Whether a merge may train a new codebook. It may, unless the codebook was given to the build.
 fn has_own_codebook(index: &Index) -> bool {
     index.manifest().writer_features & GIVEN_CODEBOOK == 0
 }

@@ -1,45 +1,37 @@
 //! Decides when a merge is due, by the rules of OdinANN §3.4.2 and further rules. A merge is due if
 //! one of these quantities reaches its limit:
 //!
-//! - *Deleted*: the share of the vectors on storage that were deleted or replaced. The limit is 10
-//!   %, or 20 % if fewer than [`MergeWhen::least`] vectors were deleted.
+//! - *Deleted*: the share of the vectors on storage that were deleted or replaced. Limit: 10 %, or
+//!   20 % if fewer than [`MergeWhen::least`] vectors were deleted.
 //! - *Reads*: the mean reads of a query, for each list size. The limit is 1.1 times the reads with
-//!   nothing deleted. If those reads are unknown, the limit is 1.1 times the reads at the smallest
-//!   measured share of deleted vectors.
-//! - *Logged*: the number of vectors that wait in memory. Rows of attributes in memory and in the
-//!   log count as vectors of the same size. The limit is 6 % of the vectors on storage
-//!   (FreshDiskANN's share, according to OdinANN §4.1).
+//!   nothing deleted. If these reads are unknown, the reads at the smallest measured share of
+//!   deleted vectors count.
+//! - *Logged*: the vectors that wait in memory, with rows of attributes as vectors of the same
+//!   size. The limit is 6 % of the vectors on storage (FreshDiskANN's share, according to OdinANN
+//!   §4.1). The rule does not apply if rebalances move waiting vectors.
 //! - *Grown*: the number of vectors, if the last build or merge had few vectors. The limit is 4
 //!   times the number of vectors of that build or merge.
-//! - *Drifted*: the number of vectors that are unlike the vectors that the codes were trained on
-//!   (drift.rs). The limit is 1 % of all vectors.
-//! - *Garbage*: in the files of clusters, the dead bytes that rewritten clusters leave. In a graph,
-//!   the pages beyond the number that a build would need. The limit is 40 % of the files of
-//!   clusters, or of the pages of the graph. For a large graph, the limit is 55 % of the pages.
+//! - *Drifted*: the number of vectors unlike the vectors on which the codes were trained. The limit
+//!   is 1 % of all vectors.
+//! - *Garbage*: the dead bytes in the files of clusters, or the pages that a graph has more than
+//!   after a build. The limit is 40 % of the files or pages, and 55 % for a large graph.
 //! - *Scattered*: the reads of a probe of one cluster in a grouped index. The limit is 1.3 times
 //!   the reads after the build.
 //!
-//! In clusters, the rule *Garbage* matters if vectors are replicated. If each vector is stored
-//! once, all stored vectors are live, and the rewritten lists of members are small. In a grouped
-//! index, the rule *Scattered* matters instead: updates dissolve groups one by one, until each
-//! member needs its own read.
+//! In clusters, *Garbage* matters for replicated vectors. *Scattered* matters for groups, which
+//! updates dissolve until each member needs its own read.
 //!
-//! In a graph of fewer than 10,000 vectors, a few hundred inserts between two checkpoints rewrite
-//! all pages. The graph then takes two to four times the pages of a build, and many pages contain
-//! few nodes or none. A small graph beyond the limit is merged after a number of inserts: 32 if it
-//! has 1,000 vectors, 90 if it has 3,000, and 1,000 if it has 10,000. If a small index takes 2.2
-//! times the pages of a build when a process closes it, the process merges it, even after a single
-//! insert. Larger graphs have checkpoints more often ([`checkpoint`](super::direct)), and inserts
-//! reuse their free pages. If a larger graph takes 2.2 times the pages of a build nevertheless, it
-//! is merged after a tenth of its vectors was inserted.
+//! In a small graph, a few hundred inserts rewrite all pages, and leave two to four times the pages
+//! of a build. So a small graph of 1,000 vectors is merged after 32 inserts, of 3,000 vectors after
+//! 90, and of 10,000 vectors after 1,000. A close merges a small graph with 2.2 times the pages of
+//! a build even after a single insert. Larger graphs have checkpoints more often
+//! ([`checkpoint`](super::direct)), and reuse their free pages. A larger graph is merged at 2.2
+//! times the pages of a build, after a tenth of its vectors was inserted.
 //!
-//! If rebalances move waiting vectors into clusters, the rule *Logged* does not apply.
-//!
-//! The rule *Grown* is for an index that is built of a handful of vectors and gets many more by
-//! direct inserts. In such an index no vector waits, but the codes do not distinguish vectors, so a
-//! merge trains them again. Each such merge costs as much as a build of the present vectors. All of
-//! these merges together cost a third more than the last merge alone. After a merge with as many
-//! rows as a codebook is trained on, the rule *Grown* no longer applies.
+//! *Grown* is for an index that is built of a handful of vectors and gets many more by direct
+//! inserts, until its codes do not distinguish vectors. All such merges together cost a third more
+//! than the last merge alone. After a merge with enough rows to train a codebook, the rule no
+//! longer applies.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -68,17 +60,15 @@ pub enum Due {
     /// The number of vectors that wait in memory, as a share of the number on storage. Rows count
     /// as vectors of the same size.
     Logged(f64),
-    /// The dead bytes in the files of clusters, as a share of these files. In a graph: the pages
-    /// beyond the number that a build would need, as a share of all pages.
+    /// The dead bytes of clusters as a share of their files. In a graph: the pages beyond the
+    /// number that a build would need, as a share of all pages.
     Garbage(f64),
-    /// The reads of a probe of a cluster, as a multiple of the reads after the build. The number
-    /// has grown because some vectors of the cluster's group are stored apart.
+    /// The reads of a probe of a cluster, as a multiple of the reads after the build.
     Scattered(f64),
-    /// The number of vectors, as a multiple of the number at the last build or merge, which made
-    /// the codes and the measurements of the index.
+    /// The number of vectors, as a multiple of the number at the last build or merge.
     Grown(f64),
-    /// The share of all vectors that were inserted since the last build or merge, and are unlike
-    /// the vectors on which the codes were trained.
+    /// The share of vectors that were inserted since the last build or merge, and are unlike the
+    /// vectors on which the codes were trained.
     Drifted(f64),
 }
 
@@ -131,33 +121,26 @@ const FOLLOW: f64 = 0.3;
 const FEW: u64 = 64;
 /// A graph is small if it has fewer vectors than `SMALL` times `least`.
 const SMALL: u64 = 10;
-/// The rule *Garbage* applies to a large graph if at least one in `CAME` of its vectors was
-/// inserted since the last merge.
+/// *Garbage* applies to a large graph if one in `CAME` vectors was inserted since the last merge.
 const CAME: u64 = 10;
-/// The minimum number of inserted vectors for a merge by the rule *Garbage*, even of the smallest
-/// graph.
+/// The minimum number of inserted vectors for *Garbage* in the smallest graph.
 const LEAST_CAME: u64 = 32;
-/// The limit of garbage for a large graph, as a share of its pages. At this limit, the graph takes
-/// 2.2 times the pages of a build.
+/// The limit of *Garbage* for a large graph: 2.2 times the pages of a build.
 const LARGE_GARBAGE: f64 = 0.55;
 /// An index with at most this share of deleted vectors counts as an index with nothing deleted.
 const NOTHING: f64 = 0.01;
 
-/// The reads of searches with one list size.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mean {
     queries: u64,
     reads: u64,
-    /// Mean reads of a query. `first` was measured with nothing deleted, or with the smallest share
-    /// of deleted vectors so far. `now` is the running mean of all measurements. An unknown value
-    /// is 0.
+    /// Mean reads of a query: `first` at the smallest share of deleted vectors, `now` as a running
+    /// mean. 0 if unknown.
     first: f64,
     now: f64,
-    /// The share of deleted vectors when `first` was measured.
     least: f64,
 }
 
-/// The reads of searches since the last merge.
 #[derive(Debug, Default)]
 pub(super) struct Reads(Mutex<HashMap<usize, Mean>>);
 
@@ -165,8 +148,7 @@ pub(super) struct Reads(Mutex<HashMap<usize, Mean>>);
 const SIZES: usize = 8;
 
 impl Reads {
-    /// Adds the reads of a batch of queries. `deleted` is the share of deleted vectors at that
-    /// time.
+    /// `deleted` is the share of deleted vectors at the time of the batch.
     pub(super) fn add(&self, options: &SearchOptions, results: &SearchResults, deleted: f64) {
         let mut means = self.0.lock();
         let list = options.probes.unwrap_or(options.list);
@@ -181,8 +163,8 @@ impl Reads {
         }
         let now = mean.reads as f64 / mean.queries as f64;
         (mean.queries, mean.reads) = (0, 0);
-        // The first measurement counts even if vectors are deleted, since the share of deleted
-        // vectors falls only with a merge.
+        // The first measurement counts even if vectors are deleted, since their share falls only
+        // with a merge.
         if mean.first == 0.0 || deleted <= mean.least.max(NOTHING) {
             (mean.first, mean.least) = (now, deleted);
         }
@@ -192,7 +174,7 @@ impl Reads {
         };
     }
 
-    /// The present reads as a multiple of the reads with nothing deleted: the maximum over the list
+    /// The present reads divided by the reads with nothing deleted: the maximum over the list
     /// sizes.
     fn growth(&self) -> f64 {
         let means = self.0.lock();
@@ -200,24 +182,18 @@ impl Reads {
         known.map(|mean| mean.now / mean.first).fold(0.0, f64::max)
     }
 
-    /// Forgets all reads, since the index was merged.
     pub(super) fn clear(&self) {
         self.0.lock().clear();
     }
 }
 
-/// Counts by which a merge may be due.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extents {
-    /// Vectors on storage, including deleted vectors.
     pub(super) stored: u64,
-    /// Vectors on storage that were deleted or replaced.
     pub(super) deleted: u64,
     /// Vectors that wait in memory, and other waiting changes as vectors of the same size.
     pub(super) logged: u64,
-    /// Whether waiting vectors move to storage without a merge.
     pub(super) by_itself: bool,
-    /// Live vectors.
     pub(super) live: u64,
     /// Vectors inserted since the last build or merge, and the share of garbage.
     pub(super) came: u64,
@@ -225,8 +201,7 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// Returns the reason why a merge of the index is due, or `None`. `drifted` and `scattered` may
-    /// read the index, so they are called only if the rules before them do not apply.
+    /// The functions `drifted` and `scattered` may read the index, so they are called last.
     fn due(
         &self,
         index: &Index,
@@ -235,8 +210,7 @@ impl Extents {
         scattered: impl FnOnce() -> Option<f64>,
     ) -> Option<Due> {
         let share = |part: u64| part as f64 / self.stored.max(1) as f64;
-        // A merge of a small index is quick. So a small number of deleted vectors suffices if their
-        // share is large.
+        // A merge of a small index is quick, so a large share of few deleted vectors suffices.
         let most = match self.deleted >= when.least {
             true => when.deleted,
             false => 2.0 * when.deleted,
@@ -257,8 +231,8 @@ impl Extents {
         let small = SMALL * when.least.max(1);
         let (least, most) = match index.has_clusters() {
             true => (when.least, when.garbage),
-            // The largest small graph must have `least` inserted vectors, a tenth of its vectors. A
-            // smaller graph must have a smaller share, since its merge costs little.
+            // The largest small graph needs `least` inserted vectors, a tenth of its vectors. A
+            // smaller graph needs a smaller share, since its merge costs little.
             false if self.stored < small => (
                 (self.stored * self.stored / (CAME * small)).max(when.least.min(LEAST_CAME)),
                 when.garbage,
@@ -277,8 +251,7 @@ impl Extents {
     }
 }
 
-/// The pages of a graph beyond the number that a build or merge would need for `live` vectors, as a
-/// share of all its pages.
+/// The pages beyond the number that a build would need for `live` vectors, as a share of all pages.
 pub(super) fn garbage_of_graph(index: &Index, live: u64, pages: u64) -> f64 {
     let built = index.graph().files().0.pages as f64;
     let each = built / index.manifest().vectors.max(1) as f64;
@@ -286,9 +259,8 @@ pub(super) fn garbage_of_graph(index: &Index, live: u64, pages: u64) -> f64 {
 }
 
 impl Index {
-    /// Returns the reason why a merge is due in an index that is not open for changes, or `None`.
-    /// The rule *Reads* does not apply, and waiting attributes do not count. For `drifted` and
-    /// `scattered`, see [`Extents::due`].
+    /// Why a merge is due in an index that is not open for changes. *Reads* does not apply, and
+    /// waiting attributes do not count.
     pub(crate) fn due(
         &self,
         drifted: impl FnOnce() -> Option<f64>,
@@ -323,7 +295,7 @@ impl LiveIndex {
         self.due_by(when, || self.drift(when.least), || self.scatter())
     }
 
-    /// Returns the reason why a merge is due, or `None`, without reads of the index.
+    /// Does not read the index.
     pub(super) fn due_as_known(&self, drifted: Option<f64>) -> Option<Due> {
         self.due_by(&MergeWhen::default(), || drifted, || self.known_scatter())
     }
@@ -344,9 +316,8 @@ impl LiveIndex {
             })
     }
 
-    /// Returns the reason why a merge is due in an index that is about to be closed, or `None`. A
-    /// small graph with 2.2 times the pages of a build is also merged: otherwise the pages would
-    /// stay until the next inserts.
+    /// Why a merge is due before the close. A small graph with 2.2 times the pages of a build is
+    /// also merged: otherwise the pages would stay until the next inserts.
     fn due_at_rest(&self, when: &MergeWhen) -> Option<Due> {
         let Extents {
             stored,
@@ -362,8 +333,7 @@ impl LiveIndex {
     }
 
     /// Merges in the background whenever a merge is due, until the returned value or the index is
-    /// dropped. If the returned value is dropped, a running merge is interrupted, and leaves the
-    /// index unchanged.
+    /// dropped. A drop interrupts a running merge, and leaves the index unchanged.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -371,8 +341,8 @@ impl LiveIndex {
         self.merge_when_due_and(when, |_| true)
     }
 
-    /// Merges in the background like [`merge_when_due`](Self::merge_when_due). Before each merge,
-    /// `may` is called. If it returns false, the merge is not made.
+    /// Merges like [`merge_when_due`](Self::merge_when_due), if `may` returns true before the
+    /// merge.
     ///
     /// # Errors
     /// Fails as [`merge_when_due`](Self::merge_when_due) does.
@@ -397,9 +367,7 @@ impl LiveIndex {
     }
 }
 
-/// The interval at which the background thread checks whether a merge is due.
 const LOOK: Duration = Duration::from_millis(500);
-/// The interval at which [`Merger::finish`] checks whether the background thread has ended.
 const WAIT: Duration = Duration::from_millis(5);
 
 fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> bool, stop: &Stop) {
@@ -444,8 +412,8 @@ fn watch(index: &Weak<LiveIndex>, when: &MergeWhen, may: &dyn Fn(&LiveIndex) -> 
     }
 }
 
-/// The background thread that merges until this value is dropped. It exists only in the process
-/// that started it: a forked process has no such thread.
+/// The background thread that merges until this value is dropped. A forked process has no such
+/// thread.
 #[derive(Debug)]
 pub struct Merger {
     stop: Arc<Stop>,
@@ -455,9 +423,7 @@ pub struct Merger {
 
 impl Merger {
     /// Waits for a running merge, makes a last merge if one is due, and ends the background thread.
-    /// `progress` can interrupt the wait. A process that opens an index, changes it and closes it
-    /// should call this function. Otherwise the drop of this value interrupts each merge that
-    /// becomes due.
+    /// `progress` can interrupt the wait. Call this before the close: a drop interrupts each merge.
     pub fn finish(self, progress: &dyn Progress) {
         if !self.home.is_here() {
             return;
@@ -479,8 +445,7 @@ impl Drop for Merger {
         }
         *self.stop.told.lock() = Told::Stop;
         self.stop.changed.notify_all();
-        // If this drop runs on the background thread, it does not wait, since the thread cannot
-        // wait for its own end.
+        // On the background thread, the drop cannot wait for the thread's own end.
         let other = |thread: &JoinHandle<()>| thread.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other)
             && thread.join().is_err()
@@ -490,14 +455,11 @@ impl Drop for Merger {
     }
 }
 
-/// The command to the background thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Told {
     #[default]
     GoOn,
-    /// The thread makes a last merge if one is due, and ends.
     Finish,
-    /// The thread ends immediately.
     Stop,
 }
 
@@ -518,8 +480,7 @@ impl Progress for Stop {
     }
 }
 
-/// Returns the reason why searches miss vectors of an index, if the index has far outgrown its
-/// codes.
+/// Why searches miss vectors, if the index has far outgrown its codes.
 pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
     let times = growth(index, live, 1)?;
     // Vectors that wait in memory do not count, since searches of their graph use no codes.
@@ -527,7 +488,6 @@ pub(crate) fn far_grown(index: &Index, live: u64) -> Option<Due> {
     (linked && index.manifest().built_vectors() < LEAST_TRAINED).then_some(Due::Grown(times))
 }
 
-/// The message about an index in which searches miss some vectors.
 pub(crate) fn found_badly(due: Due) -> String {
     match due {
         Due::Drifted(_) => format!("{due}, until a merge (compact the index)"),
@@ -573,11 +533,9 @@ mod tests {
         };
         assert_eq!(growth(&[(10, 0.0)]), 1.0);
         assert_eq!(growth(&[(10, 0.05)]), 1.0);
-        // The mean moves towards each new value by three tenths of the difference.
+        // The mean moves by three tenths of the difference.
         assert!((growth(&[(10, 0.05), (20, 0.08)]) - 1.3).abs() < 1e-9);
-        // If a smaller share of vectors is deleted than before, the measurement replaces `first`.
         assert_eq!(growth(&[(20, 0.05), (10, 0.04)]), 1.7);
-        // All shares below `NOTHING` count as nothing deleted.
         assert!((growth(&[(10, 0.002), (20, 0.009)]) - 0.65).abs() < 1e-9);
     }
 }

@@ -7,22 +7,18 @@
 //!   fate               kept   maybe  gone   kept   rewritten, with the new vectors behind both
 //! ```
 //!
-//! Vectors are append-only: a deleted vector leaves garbage in its segment. A segment with little
-//! garbage stays unchanged. Among the segments with much garbage, the merge first picks the segment
-//! with the highest share of garbage. The live vectors of the picked segments are written to new
-//! segments. The last segment is always rewritten, so that later vectors fill it.
+//! A deleted vector leaves garbage in its segment. The segments with the highest shares of garbage
+//! are picked first, and their live vectors are written to new segments. The last segment is always
+//! rewritten, so that later vectors fill it.
 
-/// The share of garbage at which a rewrite of a segment is worth its cost. Below this share, each
-/// freed byte costs more than four written bytes. Garbage up to this share makes vectors take at
-/// most a quarter more space on storage.
+/// The share of garbage at which a rewrite is worth its cost. Below this share, each freed byte
+/// costs more than four written bytes, and vectors take at most a quarter more space.
 const WORTH: f64 = 0.2;
 
-/// The facts about a segment by which a merge decides whether to rewrite it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
-    /// The number of records in the file of the segment.
     pub(super) records: u32,
-    /// The number of records of the segment whose vectors are in the next checkpoint.
+    /// Records whose vectors are in the next checkpoint.
     pub(super) live: u32,
 }
 
@@ -32,10 +28,8 @@ impl Held {
     }
 }
 
-/// Whether a merge keeps, rewrites or removes the file of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The file of the segment stays.
     Kept,
     /// The live vectors of the segment are written to other segments.
     Rewritten,
@@ -43,21 +37,19 @@ pub(super) enum Fate {
     Dropped,
 }
 
-/// Decides the fate of each segment. Full segments have `capacity` records. The merge appends `new`
-/// vectors.
+/// Decides the fate of each segment, for a merge with `new` new vectors. Full segments have
+/// `capacity` records.
 ///
-/// Garbage collection is throttled: the picked segments have at most as many live vectors as the
-/// merge writes from other sources. So garbage collection at most doubles the writes. There is one
-/// exception: if any segment is worth a rewrite, the merge picks at least one. Otherwise, garbage
-/// might stay forever.
+/// The picked segments have at most as many live vectors as the merge writes from other sources, so
+/// garbage collection at most doubles the writes. But if any segment is worth a rewrite, at least
+/// one segment is picked. Otherwise, garbage might stay forever.
 pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let last = segments.len().saturating_sub(1);
     let mut fates: Vec<Fate> = (0..)
         .zip(segments)
         .map(|(n, held)| match held.live {
             0 => Fate::Dropped,
-            // If a segment is not full, readers cannot locate its vectors by division. A segment of
-            // another size may also be damaged.
+            // In a segment of another size, readers cannot locate vectors by division.
             _ if n == last || held.records != capacity => Fate::Rewritten,
             _ => Fate::Kept,
         })
@@ -70,7 +62,7 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
     let anyway: u64 = of(&fates, Fate::Rewritten).into_iter().map(live).sum();
     let mut left = anyway + new;
     let mut candidates = of(&fates, Fate::Kept);
-    // Of segments with equal shares of garbage, the merge rewrites the first, which is the oldest.
+    // Of equal shares of garbage, the oldest segment comes first.
     candidates.sort_by(|&a, &b| segments[b].garbage().total_cmp(&segments[a].garbage()));
     let worth = candidates
         .iter()
@@ -82,8 +74,7 @@ pub(super) fn fates(segments: &[Held], capacity: u32, new: u64) -> Vec<Fate> {
         left = left.saturating_sub(live(n));
         fates[n] = Fate::Rewritten;
     }
-    // Later vectors are appended to the last segment. The merge must write this segment, since no
-    // pages are added to a kept file.
+    // Later vectors are appended to the last segment, and no pages are added to a kept file.
     if new == 0
         && of(&fates, Fate::Rewritten).is_empty()
         && let Some(&n) = candidates.first()
@@ -98,8 +89,6 @@ mod tests {
     use super::Fate::{Dropped, Kept, Rewritten};
     use super::*;
 
-    /// Full segments of 100 records with the given numbers of live records, and a last segment of
-    /// 60 records.
     fn full(live: &[u32], last: u32) -> Vec<Held> {
         let held = |&live| Held { records: 100, live };
         let last = Held {
@@ -116,7 +105,6 @@ mod tests {
     #[test]
     fn segments_with_little_garbage_are_kept_and_the_last_one_is_not() {
         assert_eq!(of(&[100, 99, 81], 60, 1000), [Kept, Kept, Kept, Rewritten]);
-        // A segment with a fifth of garbage is worth a rewrite.
         assert_eq!(
             of(&[100, 80, 81], 60, 1000),
             [Kept, Rewritten, Kept, Rewritten]
@@ -127,7 +115,6 @@ mod tests {
 
     #[test]
     fn what_has_most_garbage_is_picked_first_and_not_more_than_is_written_anyway() {
-        // The merge writes 60 vectors of the last segment and 20 new vectors.
         assert_eq!(
             of(&[70, 30, 50], 60, 20),
             [Kept, Rewritten, Rewritten, Rewritten]
@@ -141,9 +128,7 @@ mod tests {
             of(&[70, 30, 50], 60, 89),
             [Kept, Rewritten, Rewritten, Rewritten]
         );
-        // Of segments with equal garbage, the first is rewritten.
         assert_eq!(of(&[50, 50, 50], 50, 0), [Rewritten, Kept, Kept, Rewritten]);
-        // At least one segment is rewritten.
         assert_eq!(of(&[100, 79], 1, 0), [Kept, Rewritten, Rewritten]);
         assert_eq!(of(&[78, 79], 1, 0), [Rewritten, Kept, Rewritten]);
     }
@@ -157,8 +142,6 @@ mod tests {
 
     #[test]
     fn there_is_always_one_that_is_written() {
-        // No vector is new, and the last segment is dropped. So the merge rewrites the segment with
-        // the most garbage. If several have the most, it rewrites the first.
         assert_eq!(of(&[100, 90, 95], 0, 0), [Kept, Rewritten, Kept, Dropped]);
         assert_eq!(of(&[100, 100], 0, 0), [Rewritten, Kept, Dropped]);
         assert_eq!(of(&[100, 100], 0, 1), [Kept, Kept, Dropped]);

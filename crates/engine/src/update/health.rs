@@ -1,13 +1,10 @@
-//! The failures of an index that is open for changes: the first and the last of each kind, and how
-//! often they occurred.
+//! The failures of an index that is open for changes: the first, the last and the number of each
+//! kind.
 //!
-//! After most failures, no change is lost, and the index tries the operation again. Examples are a
-//! checkpoint on a full disk, and a vector that waits in memory. Two failures end all changes
-//! through a handle. If a sync of pages fails, the content of the disk is unknown, even after a
-//! later successful sync. If the directory has another manifest than this handle opened or
-//! committed, the directory belongs to another writer. After either failure, searches continue, and
-//! the handle writes nothing more. A process that opens the index again starts from the checkpoint
-//! and the log.
+//! After most failures, no change is lost, and the index tries the operation again. Two failures
+//! end all changes through a handle. After a failed sync of pages, the content of the disk is
+//! unknown. If the directory has an unknown manifest, another writer has written it. Searches
+//! continue, and a process that opens the index again starts from the checkpoint and the log.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -18,18 +15,15 @@ use stratann_tier::{TierError, Volume};
 
 use crate::{Error, stored};
 
-/// The operation that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Concern {
-    /// The commit of a checkpoint. The checkpoint is valid, but may not be durable.
+    /// The checkpoint is valid, but may not be durable.
     Commit,
     /// An insert into the graph on storage. The vectors wait in memory.
     Vectors,
     /// A write of changes of lists to their pages. The changes wait in memory.
     Pages,
-    /// A due checkpoint that could not be made.
     Checkpoint,
-    /// A due merge that could not be made.
     Merge,
     /// A removal of files that are no longer needed.
     Rest,
@@ -67,7 +61,6 @@ impl Concern {
     }
 }
 
-/// The first and the last failure of one operation, and the number of failures.
 #[derive(Clone, Debug)]
 struct Trouble {
     first: String,
@@ -75,20 +68,16 @@ struct Trouble {
     times: u64,
 }
 
-/// The state of an index that is open for changes.
 #[derive(Debug)]
 pub(crate) struct Health {
     path: PathBuf,
-    /// The manifest on which the next checkpoint builds: the manifest that this handle opened, or
-    /// the last one that it committed.
+    /// The manifest on which the next checkpoint builds: opened, or last committed, by this handle.
     manifest: Mutex<Manifest>,
-    /// The reason why this handle accepts no more changes. It is unset while changes are accepted.
     halted: OnceLock<String>,
     troubles: Mutex<[Option<Trouble>; CONCERNS.len()]>,
 }
 
 impl Health {
-    /// Creates the state for an index in the directory `path` with this manifest.
     pub(crate) fn new(path: &Path, manifest: Manifest) -> Self {
         Self {
             path: path.to_owned(),
@@ -98,35 +87,29 @@ impl Health {
         }
     }
 
-    /// Refuses all further changes through this handle.
     pub(crate) fn halt(&self, reason: impl Into<String>) {
         let reason = reason.into();
         tracing::error!(index = %self.path.display(), "no more changes: {reason}");
-        // The first reason is kept.
         self.halted.get_or_init(|| reason);
     }
 
-    /// Stops changes after a failed sync of a file of pages, since the content of the file on disk
-    /// is unknown.
+    /// After a failed sync of pages, the content of their file is unknown.
     pub(crate) fn sync_failed(&self, error: &dyn std::fmt::Display) {
         self.halt(format!(
             "a sync of the index's pages failed ({error}), so the contents of the disk are unknown; the log has all acknowledged changes, and searches continue"
         ));
     }
 
-    /// Stops changes because the path no longer has the directory and the manifest of this handle.
+    /// The path no longer has the directory and the manifest of this handle.
     pub(crate) fn replaced(&self, what: &str) {
         self.halt(format!(
             "{what}, so the path no longer has the index that was opened; nothing more is written there"
         ));
     }
 
-    /// Reads the manifest in the directory, on which the next checkpoint builds. It must be the
-    /// manifest that this handle opened or committed last.
-    ///
-    /// # Errors
-    /// The manifest is missing, cannot be read, or is another manifest. If it is missing or
-    /// another, this handle accepts no changes after this call.
+    /// Reads the manifest in the directory, on which the next checkpoint builds. If the manifest is
+    /// missing, or is not the manifest that this handle last opened or committed, the handle
+    /// accepts no more changes.
     pub(crate) fn standing(&self, volume: &dyn Volume) -> Result<Manifest, Error> {
         self.check()?;
         let held = volume.check_held().map_err(Error::from);
@@ -151,17 +134,14 @@ impl Health {
         Ok(found)
     }
 
-    /// Records a committed checkpoint, on which the next checkpoint builds.
     pub(crate) fn committed(&self, manifest: Manifest) {
         *self.manifest.lock() = manifest;
     }
 
-    /// Whether this handle accepts no more changes.
     pub(crate) fn is_halted(&self) -> bool {
         self.halted.get().is_some()
     }
 
-    /// Returns an error if this handle accepts no more changes.
     pub(crate) fn check(&self) -> Result<(), Error> {
         match self.halted.get() {
             None => Ok(()),
@@ -185,15 +165,14 @@ impl Health {
             times: 0,
         });
         known.times += 1;
-        // A failure with another text than the last one is logged at once. A repeated failure is
-        // logged whenever the number of failures is a power of two.
+        // The same failure is logged again whenever the number of failures is a power of two.
         if known.last != error || known.times.is_power_of_two() {
             tracing::warn!(index = %self.path.display(), times = known.times, "{says}: {error}");
         }
         known.last = error;
     }
 
-    /// Records that a due checkpoint was not made, or that its durability is unknown.
+    /// Records that a due checkpoint was not made, or may not be durable.
     pub(crate) fn no_checkpoint(&self, error: &Error) {
         let concern = match error {
             Error::Undurable { .. } => Concern::Commit,
@@ -202,7 +181,6 @@ impl Health {
         self.trouble(concern, error);
     }
 
-    /// Clears the failures of an operation that has succeeded.
     pub(crate) fn recovered(&self, concern: Concern) {
         let mut troubles = self.troubles.lock();
         if let Some(trouble) = troubles.get_mut(concern as usize).and_then(Option::take) {
@@ -211,7 +189,7 @@ impl Health {
         }
     }
 
-    /// The failure that a user should know first, if there is one.
+    /// The failure that a user should know first.
     pub(crate) fn says(&self) -> Option<String> {
         if let Some(reason) = self.halted.get() {
             return Some(format!(

@@ -1,10 +1,8 @@
 //! The external ids of a checkpoint.
 //!
-//! Ids are usually row numbers: they are the numbers below the number of vectors in the manifest,
-//! so no table is needed. Otherwise the checkpoint has a file of ids ([`IdTable`]). Some earlier
-//! versions wrote checkpoints without a file of ids. A process that opens such a checkpoint for
-//! changes reads every record to make a table of ids. This table is removed when the process closes
-//! the index.
+//! Ids are usually row numbers: the numbers below the number of vectors in the manifest. Otherwise
+//! the checkpoint has a file of ids ([`IdTable`]). Some earlier versions wrote no such file. A
+//! process that opens such a checkpoint for changes makes the table from all records.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,21 +18,18 @@ use crate::progress::Silent;
 use crate::stores::ids::{IdTable, LastBlock};
 use crate::{Error, ErrorKind};
 
-/// The ids of a checkpoint's build.
 #[derive(Clone)]
 pub(crate) enum StoredIds {
-    /// All ids below this number.
     Rows(u64),
-    /// No ids, since the index was built of no rows. The number is one more than the largest id
-    /// that the index has ever had.
+    /// The index was built of no rows. The number is one more than the largest id that the index
+    /// has ever had.
     None(u64),
-    /// The ids of a table. The number is one more than the largest id that the index has ever had.
+    /// The number is one more than the largest id that the index has ever had.
     Table(Arc<IdTable>, u64),
 }
 
 impl StoredIds {
-    /// Reads the ids of an index from its checkpoint. Returns `None` if an earlier version wrote
-    /// the checkpoint without a file of ids.
+    /// `None` if an earlier version wrote the checkpoint without a file of ids.
     pub(crate) fn of(index: &Index) -> Result<Option<Self>, Error> {
         let manifest = index.manifest();
         if manifest.has_placeholder() {
@@ -47,9 +42,7 @@ impl StoredIds {
         Ok(table.map(|table| Self::table(table, manifest)))
     }
 
-    /// Reads the ids of an index from its checkpoint. If the checkpoint has no file of ids, or this
-    /// file is damaged or missing, the ids are collected from the records. The next merge writes a
-    /// complete file of ids.
+    /// Reads the ids from the file of ids. If this file is damaged or missing, reads the records.
     pub(crate) fn of_any(index: &Index) -> Result<Self, Error> {
         match Self::of(index) {
             Ok(Some(ids)) => Ok(ids),
@@ -65,18 +58,17 @@ impl StoredIds {
         }
     }
 
-    /// Collects the ids of an index whose checkpoint has no table of ids, and sorts them in a
-    /// megabyte of memory. The caller holds the lock of the index, and no thread writes a
-    /// checkpoint of the index.
+    /// Collects the ids from the records, and sorts them in a megabyte of memory. The caller holds
+    /// the lock of the index, and no thread writes a checkpoint.
     pub(crate) fn collected(index: &Index) -> Result<Self, Error> {
         let (volume, manifest) = (&**index.volume(), index.manifest());
         // This checkpoint is never committed, and its drop removes the file of the table. The table
         // opens the file before the drop.
         let checkpoint = Checkpoint::begin(volume, true)?;
         let mut sorter = IdSorter::new(volume, &checkpoint, LEAST_MEMORY);
-        // If clusters were rewritten, some deleted vectors may be in no cluster. The ids of these
-        // vectors are assigned to the nodes without a vector. Any assignment is correct, since all
-        // of these ids and nodes are dead.
+        // If clusters were rewritten, some deleted vectors are in no cluster. Their ids are
+        // assigned to the nodes without a vector. Any assignment is correct, since all of these
+        // nodes are dead.
         let mut missing = match index.clusters() {
             Some(clusters) if clusters.amended().is_some() => Some(Bits::new(manifest.vectors)),
             _ => None,
@@ -114,7 +106,6 @@ impl StoredIds {
         Self::Table(Arc::new(table), next)
     }
 
-    /// The table of ids, if there is one.
     pub(crate) fn as_table(&self) -> Option<Arc<IdTable>> {
         match self {
             Self::Rows(_) | Self::None(_) => None,
@@ -122,7 +113,6 @@ impl StoredIds {
         }
     }
 
-    /// One more than the largest id that the index has ever had.
     pub(crate) fn next_id(&self) -> u64 {
         match self {
             Self::Rows(next) | Self::None(next) | Self::Table(_, next) => *next,
@@ -130,9 +120,6 @@ impl StoredIds {
     }
 
     /// Up to `count` ids of the build in ascending order, from `id` on.
-    ///
-    /// # Errors
-    /// The table cannot be read.
     pub(crate) fn some_from(&self, id: u64, count: usize) -> Result<Vec<u64>, Error> {
         let table = match self {
             Self::Rows(rows) => return Ok((id..*rows).take(count).collect()),
@@ -152,7 +139,6 @@ impl StoredIds {
         Ok(ids)
     }
 
-    /// Whether the build of the checkpoint has an id.
     pub(crate) fn contains(&self, id: u64) -> Result<bool, Error> {
         match self {
             Self::Rows(rows) => Ok(id < *rows),

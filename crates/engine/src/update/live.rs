@@ -12,20 +12,15 @@
 //!              drain:   waiting vectors ─> graph on storage    if inserts are direct
 //! ```
 //!
-//! The layout and the preset decide whether new vectors go straight into the graph on storage or
-//! wait in memory. A merge moves waiting vectors to storage. In a cluster index, a rebalance moves
-//! them into the clusters that they join. An index with direct inserts makes a checkpoint after a
-//! number of inserts that depends on its size.
+//! The layout and the preset decide whether new vectors are linked into the graph on storage at
+//! once, or wait in memory for a merge or a rebalance.
 //!
 //! **Guarantees.** When a call returns, its changes are durable as [`Durability`] says, and every
-//! later search sees them. After a crash, every acknowledged change is recovered from the
-//! checkpoint in the manifest and from the logs, beginning with the log that the manifest names.
-//! Changes that were logged but not yet acknowledged may be recovered as well.
+//! later search sees them. A crash loses no acknowledged change, but may keep changes that were not
+//! acknowledged.
 //!
-//! **Processes.** At most one process has the index open for changes. This process holds the lock
-//! file of the index. Any number of its threads insert, delete and search. Other processes open the
-//! index for reading. These processes see the changes that were logged before they opened the
-//! index. To see later changes, they open the index again.
+//! **Processes.** One process holds the lock file and changes the index. Other processes see the
+//! changes that were logged before they opened the index.
 
 mod attributes;
 mod bulk;
@@ -82,16 +77,13 @@ const INTERRUPTIBLE: Duration = Duration::from_millis(50);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CodebookFate {
-    /// The codebook is unchanged. A codebook trained on the present vectors would be no better, or
-    /// the index has no codebook.
+    /// The codebook is unchanged: it fits the present vectors, or the index has no codebook.
     #[default]
     Kept,
-    /// The codebook is replaced. The index had outgrown it, and the new codebook is trained on the
-    /// present vectors.
+    /// The index had outgrown its codebook, so a new codebook is trained on the present vectors.
     Trained,
-    /// The codebook is unchanged, although the index has outgrown it. The caller of the build gave
-    /// this codebook ([`BuildOptions::codebook`](crate::BuildOptions::codebook)), and other indexes
-    /// may share it.
+    /// The index has outgrown its codebook, but keeps it. The codebook was given to the build
+    /// ([`BuildOptions::codebook`](crate::BuildOptions::codebook)), and other indexes may share it.
     Outgrown,
 }
 
@@ -100,14 +92,14 @@ pub enum CodebookFate {
 pub struct CompactReport {
     /// Vectors in the new checkpoint.
     pub vectors: u64,
-    /// Vectors that waited in memory and in the log until the merge added them to the checkpoint.
+    /// Vectors that the merge moved from memory to the checkpoint.
     pub merged: u64,
     /// Vectors that had been inserted directly into the graph on storage since the last merge.
     pub direct: u64,
     /// Vectors of the last checkpoint that were deleted or replaced.
     pub removed: u64,
     /// Segments whose files the merge left unchanged, with their garbage (DecoupleVS §3.5). 0 if
-    /// vectors are stored beside their lists, or if vectors are stored in locality order.
+    /// vectors are stored beside their lists, or in locality order.
     pub segments_kept: u64,
     /// Segments whose vectors were rewritten: the last segment, and segments with much garbage.
     pub segments_rewritten: u64,
@@ -115,8 +107,8 @@ pub struct CompactReport {
     pub vectors_rewritten: u64,
     /// The codebook after the merge.
     pub codebook: CodebookFate,
-    /// Clusters that were rewritten in place (SPFresh), including split and merged ones. 0 if the
-    /// whole index was rebuilt.
+    /// Clusters that were rewritten in place (SPFresh), including split and merged clusters. 0
+    /// after a rebuild.
     pub clusters_written: u64,
     /// Clusters that were split.
     pub clusters_split: u64,
@@ -132,29 +124,24 @@ pub struct CompactReport {
     pub seconds: f64,
 }
 
-/// The state that a search starts from. A checkpoint replaces the whole state.
 struct State {
     index: Arc<Index>,
     overlay: Overlay,
     ids: StoredIds,
-    /// The writer of the graph on storage, if inserts are direct.
     direct: Option<Arc<Direct>>,
     /// During a merge: the merged ids that were deleted or replaced since the merge began.
     since: Option<Arc<Tombstones>>,
-    /// During a merge: the rows of attributes that merged vectors have received since the merge
-    /// began.
+    /// During a merge: the rows that merged vectors have received since the merge began.
     rows_since: Arc<Mutex<HashMap<u64, RowBytes>>>,
 }
 
-/// A checkpoint and the changes after it, at one read timestamp. Later changes do not affect this
-/// value.
+/// A checkpoint and the changes after it, at one read timestamp.
 #[derive(Clone)]
 pub(crate) struct Snapshot {
     pub(crate) index: Arc<Index>,
     pub(crate) overlay: Overlay,
     pub(crate) moment: Moment,
-    /// The nodes of the build by id, if the checkpoint has no table of ids and this process made
-    /// the table from the records.
+    /// The nodes of the build by id, if the checkpoint has no table of ids.
     pub(crate) collected: Option<Arc<IdTable>>,
 }
 
@@ -170,62 +157,50 @@ impl Snapshot {
     }
 }
 
-/// The checkpoint before the last merge.
 #[derive(Default)]
 enum Before {
-    /// No caller has asked to keep the previous checkpoint.
     #[default]
     Unwanted,
-    /// A caller has asked to keep the previous checkpoint. But no merge has run since that request,
-    /// or the caller has dropped the checkpoint.
+    /// A caller wants the previous checkpoint, but no merge has run since.
     NotYet,
-    /// The state that the last merge replaced, with the changes that calls made during that merge.
+    /// The state that the last merge replaced, with the changes made during that merge.
     Kept(Arc<State>),
 }
 
-/// Whether an id is in the build and in the index.
 #[derive(Clone, Copy)]
 struct Known {
-    /// The build of the checkpoint has the id.
     built: bool,
-    /// The id is in the index now.
     live: bool,
 }
 
 impl State {
-    /// The graph that takes new vectors.
     fn fresh(&self) -> &Arc<FreshGraph> {
-        // There is always at least one graph. The last graph takes new vectors.
+        // The last graph takes new vectors.
         &self.overlay.fresh[self.overlay.fresh.len() - 1]
     }
 
-    /// Looks up an id. A change calls this function before it is logged, so that no step after the
-    /// log can fail.
+    /// This look-up can fail, so it comes before the log record of a change.
     fn known(&self, id: u64) -> Result<Known, Error> {
         let built = self.ids.contains(id)?;
         let live = self.is_new(id) || built && !self.overlay.deleted.contains_built(id);
         Ok(Known { built, live })
     }
 
-    /// Whether the index has a vector with this id that was inserted since the build.
     fn is_new(&self, id: u64) -> bool {
         self.overlay.fresh.iter().any(|fresh| fresh.contains(id)) || self.was_inserted(id)
     }
 
-    /// Whether the index has a vector with this id that was inserted directly since the build.
     fn was_inserted(&self, id: u64) -> bool {
         self.overlay.inserted.read().contains(id)
     }
 
-    /// Hides the vector of an id from searches. `built` is the [`Known::built`] of the id.
     fn remove(&self, id: u64, built: bool) {
         if !self.fresh().delete(id) {
             self.remove_older(id, built);
         }
     }
 
-    /// Makes a vector visible in place of any vector with its id. At every read timestamp, a search
-    /// finds exactly one of the two vectors.
+    /// At every read timestamp, a search finds exactly one of the old and the new vector.
     fn replace(&self, id: u64, vector: &[u8], row: Option<RowBytes>, built: bool) {
         let newest = self.fresh().contains(id);
         self.fresh().insert(id, vector, row);
@@ -234,7 +209,7 @@ impl State {
         }
     }
 
-    /// Hides the vectors of an id from searches, except in the graph that takes new vectors.
+    /// Hides the vectors of an id, except in the graph that takes new vectors.
     fn remove_older(&self, id: u64, built: bool) {
         let merging = self.overlay.fresh.len() > 1;
         let frozen = merging && self.overlay.fresh[0].delete(id);
@@ -262,47 +237,36 @@ pub struct LiveIndex {
     state: RwLock<Arc<State>>,
     log: Log,
     next_id: AtomicU64,
-    /// The number of vectors after all acknowledged changes. This number is not a sum over storage
-    /// and memory: while a vector is moved, the sum would count it twice.
+    /// The number of vectors after all acknowledged changes. While a vector is moved, a sum over
+    /// storage and memory would count it twice.
     live: AtomicUsize,
-    /// The ids that calls are changing. Two calls never change the same id at the same time.
     reserved: Reserved,
-    /// The inserts that can be resumed after an interruption. The file `INSERTS` has the same
-    /// inserts.
+    /// The inserts that can be resumed after an interruption, as in the file `INSERTS`.
     begun: Mutex<Vec<BegunInsert>>,
-    /// A call that changes the index holds this lock for reading. A merge holds this lock for
-    /// writing when the merge begins and when it commits.
+    /// Changes hold this lock for reading. A merge holds this lock for writing when the merge
+    /// begins and commits.
     gate: RwLock<()>,
-    /// Locked during a merge or a checkpoint, so that only one of them runs at a time.
+    /// Held during a merge or a checkpoint.
     merging: Mutex<()>,
-    /// The checkpoint before the last merge, if a caller asked to keep it.
     before: Mutex<Before>,
-    /// The reads of searches since the last merge.
     reads: Arc<Reads>,
-    /// The last measurement of the reads of probes.
     scattered: Scattered,
-    /// Whether the opening was interrupted while it inserted vectors of the log into the graph on
-    /// storage. In that case, the close does not insert these vectors either.
+    /// An interrupt ended the opening before all logged vectors were inserted into the graph. Then
+    /// the close does not insert them either.
     hurries: AtomicBool,
     /// The number of running calls that let rows wait and then merge them.
     filling: AtomicUsize,
-    /// The submitted searches that have not ended.
     submitted: Arc<Submitted>,
     /// The last checkpoint has every change whose sequence number in the log is below this number.
     checkpointed: AtomicU64,
-    /// The memory in bytes that the changes logged since the last checkpoint take when the index is
-    /// opened again.
+    /// Bytes of memory that the changes since the last checkpoint take when the index is reopened.
     charged: AtomicU64,
     /// After a failed rebalance, the number of waiting vectors at which the index tries again.
     /// Otherwise 0.
     rebalance_after: AtomicU64,
-    /// The number of merges since the index was opened.
     merges: AtomicU64,
-    /// The number of checkpoints of merges and rebalances since the index was opened.
     pub(super) replaced: Arc<AtomicU64>,
-    /// The failures, and whether the index still accepts changes.
     health: Arc<Health>,
-    /// The measurements of recall in the background, one for each watch.
     measurers: Mutex<Vec<Measurer>>,
     home: Home,
     _lock: LockGuard,
@@ -320,9 +284,8 @@ impl std::fmt::Debug for LiveIndex {
 }
 
 impl Drop for LiveIndex {
-    /// Makes a checkpoint of direct inserts, so that no process need replay them. If vectors still
-    /// wait in memory, no checkpoint is made. Removes the log if it has no records. In a forked
-    /// process, the drop does nothing: threads that exist only in the parent may hold locks of the
+    /// Makes a checkpoint of direct inserts, unless vectors still wait in memory, and removes an
+    /// empty log. A forked process does nothing, since threads of the parent may hold locks of the
     /// index.
     fn drop(&mut self) {
         if !self.home.is_here() {
@@ -331,17 +294,13 @@ impl Drop for LiveIndex {
         // Measurements of recall read files that other processes may change after the close.
         self.measurers.get_mut().clear();
         self.close();
-        // Until the lock is released, no other process changes the files that submitted searches
-        // read.
+        // Until the lock is released, no other process changes the files of submitted searches.
         self.submitted.wait();
     }
 }
 
 impl LiveIndex {
-    /// Prepares the files for the next process that opens the index.
     fn close(&self) {
-        // Changes that would be synced at the next interval are synced now. If the sync fails, the
-        // code below rotates the log.
         if matches!(self.options.durability, Durability::Every(_))
             && !self.log.is_broken()
             && let Err(error) = self.log.flush()
@@ -357,8 +316,7 @@ impl LiveIndex {
         if self.health.is_halted() {
             return;
         }
-        // The code pages of inserts are no longer needed. Without this call, they would stay in
-        // memory while the checkpoint loads its own code pages.
+        // Otherwise the code pages of inserts stay in memory while the checkpoint loads its own.
         if self.index().memory().budget.is_some() {
             release_code_pages();
         }
@@ -408,8 +366,7 @@ impl LiveIndex {
         // The lock creates a file. So the manifest is read first, and a folder without an index
         // stays unchanged.
         stored::manifest(&*home)?;
-        // The lock is taken before copies are made, so that no other process changes the files
-        // during the copying.
+        // No other process may change the files while they are copied.
         let lock = home.lock()?;
         let volume = (open.places).over(&home, path, Purpose::Change, open.memory)?;
         let index = Arc::new(Index::open_for_changes(volume, path, open, lent, progress)?);
@@ -421,7 +378,6 @@ impl LiveIndex {
         Ok(live)
     }
 
-    /// Opens the index in a volume, without copies at other places.
     #[cfg(test)]
     pub(crate) fn open_in(
         volume: Arc<dyn Volume>,
@@ -429,8 +385,7 @@ impl LiveIndex {
         open: &OpenOptions,
         options: &WriteOptions,
     ) -> Result<Self, Error> {
-        // The lock creates a file. So the manifest is read first, and a folder without an index
-        // stays unchanged.
+        // The lock creates a file, and a folder without an index must stay unchanged.
         stored::manifest(&*volume)?;
         let lock = volume.lock()?;
         let index = Arc::new(Index::open_for_changes(
@@ -443,38 +398,34 @@ impl LiveIndex {
         Self::start(lock, volume, index, options, &Silent)
     }
 
-    /// Opens for changes an index that is already open for reading. Without a memory budget, the
-    /// opened index shares the tables of `index`. Under a memory budget, the opened index shares no
-    /// tables, and replaces `index`.
+    /// Opens for changes an index that is already open for reading. Without a memory budget, both
+    /// indexes share their tables. Under a budget, the opened index replaces `index`.
     ///
-    /// An index of a [`Catalog`](crate::Catalog) leases a part of the catalog's budget. The lease
-    /// covers at least a few changes at a time. In addition, the lease covers half of the memory
-    /// that then remains free, up to the memory that an index of this size can use. If more vectors
-    /// wait in memory, or a merge has made the index larger, the catalog leases more memory to the
-    /// index. If necessary, the catalog closes other indexes.
+    /// An index of a [`Catalog`](crate::Catalog) leases a part of the catalog's budget: enough for
+    /// a few changes, and half of the remaining memory. The lease is at most the memory that an
+    /// index of this size can use. Later the catalog leases more if necessary, and may close other
+    /// indexes.
     ///
-    /// The opened index counts towards the budget until it is dropped. Drop `index` too: it counts
-    /// towards the budget until every caller has dropped it. If memory is short, the call waits
-    /// until other indexes are dropped
-    /// ([`CatalogOptions::patience`](crate::CatalogOptions::patience)). While a merge runs, it
-    /// takes up to 64 MiB beyond the budget, as with any budget.
+    /// Both indexes count towards the budget until every caller has dropped them. If memory is
+    /// short, the call waits, at most for
+    /// [`CatalogOptions::patience`](crate::CatalogOptions::patience). A merge takes up to 64 MiB
+    /// beyond the budget.
     ///
     /// # Errors
     /// Fails as [`LiveIndex::open`] does. The error is [`Error::Memory`] if the catalog's budget is
-    /// too small for this index. It is [`Error::Crowded`] if the budget is too small for this index
-    /// together with the indexes that callers hold.
+    /// too small for this index alone, and [`Error::Crowded`] if callers hold too many other
+    /// indexes.
     pub fn over(index: &Arc<Index>, options: &WriteOptions) -> Result<Self, Error> {
         Self::over_observed(index, options, &Silent)
     }
 
-    /// Opens an index like [`over`](LiveIndex::over). While the call waits for memory of a catalog,
-    /// it asks `progress` every few milliseconds whether to stop. The call asks `progress` also
-    /// before it inserts each batch of logged vectors into the graph on storage. If `progress`
-    /// interrupts at that point, the call succeeds, and the remaining vectors wait in memory.
+    /// Opens an index like [`over`](LiveIndex::over). `progress` can interrupt the wait for memory.
+    /// If `progress` interrupts the inserts of logged vectors into the graph, the call succeeds,
+    /// and the remaining vectors wait in memory.
     ///
     /// # Errors
     /// Fails as [`over`](LiveIndex::over) does. If `progress` interrupted the wait for memory, the
-    /// error is [`Error::Interrupted`], and no index was opened.
+    /// error is [`Error::Interrupted`].
     pub fn over_observed(
         index: &Arc<Index>,
         options: &WriteOptions,
@@ -482,8 +433,7 @@ impl LiveIndex {
     ) -> Result<Self, Error> {
         if !index.options().places.is_empty() {
             // Changes never go to copies at other places, since other processes may share these
-            // copies. So the index folder at the path of `index` is opened. This folder must still
-            // have the same index.
+            // copies.
             index.volume().check_path(index.path())?;
             return Self::open_lent(
                 index.path(),
@@ -495,12 +445,11 @@ impl LiveIndex {
         }
         let lock = index.volume().lock()?;
         let manifest = stored::manifest(&**index.volume())?;
-        // `index` may have more nodes than the last checkpoint, from direct inserts. Then the index
-        // is opened again, and these inserts are replayed from the log.
+        // Direct inserts may have added nodes since the checkpoint. Then the log is replayed again.
         let nodes = manifest
             .placement
             .map_or(manifest.vectors, |facts| facts.nodes);
-        // If `index` was opened for searches only, cached pages fill the memory that inserts need.
+        // In an index opened for searches only, cached pages fill the memory that inserts need.
         let memory = index.memory();
         let has_room = memory.budget.is_none() || memory.for_changes;
         if has_room && manifest == *index.manifest() && index.nodes() as u64 == nodes {
@@ -514,7 +463,6 @@ impl LiveIndex {
         Self::start(lock, volume, index, options, progress)
     }
 
-    /// Opens the files of `index`, which are in `storage`. The caller holds the lock.
     fn start(
         lock: LockGuard,
         storage: Arc<dyn Volume>,
@@ -558,7 +506,6 @@ impl LiveIndex {
         let replayed = overlay.fresh[0].slots() > 0
             || overlay.deleted.len() > index.carried().dead
             || index.columns().has_new();
-        // No checkpoint has the replayed changes.
         let checkpointed = match replayed {
             true => index.manifest().log_from.sequence,
             false => log.next_sequence(),
@@ -612,13 +559,11 @@ impl LiveIndex {
         self.state.read().clone()
     }
 
-    /// The current index on storage, for tests that read the index while it changes.
     #[cfg(test)]
     pub(crate) fn on_storage(&self) -> Arc<Index> {
         self.state().index.clone()
     }
 
-    /// The index and the overlay that searches start from, for tests that examine them.
     #[cfg(test)]
     pub(super) fn parts(&self) -> (Arc<Index>, Overlay) {
         let state = self.state();
@@ -628,17 +573,16 @@ impl LiveIndex {
         (state.index.clone(), state.overlay.clone())
     }
 
-    /// The number of vectors that a search can find at present.
+    /// The number of live vectors.
     pub fn len(&self) -> usize {
         self.live.load(Ordering::Acquire)
     }
 
-    /// Whether the directory still has the index that this handle has opened. The result is false
-    /// if the directory was moved, removed or replaced, or if this handle accepts no more changes.
-    /// In that case, open the index again.
+    /// Whether the directory still has this index, and the handle accepts changes. If not, open the
+    /// index again.
     ///
     /// # Errors
-    /// The directory cannot be read, or this process was forked from the process that opened the
+    /// The directory cannot be read, or this process is a fork of the process that opened the
     /// index.
     pub fn is_current(&self) -> Result<bool, Error> {
         let checked = self.volume.check_held();
@@ -664,8 +608,7 @@ impl LiveIndex {
         &self.path
     }
 
-    /// Facts and sizes of the index. The numbers of live and deleted vectors include all
-    /// acknowledged changes.
+    /// Facts and sizes of the index, after all acknowledged changes.
     pub fn stats(&self) -> Stats {
         let state = self.state();
         let mut stats = state.index.stats();
@@ -692,18 +635,15 @@ impl LiveIndex {
         stats
     }
 
-    /// The setting for the measurement of recall on sampled queries, if a caller gave one.
     pub(crate) fn watch_recall(&self) -> Option<&RecallWatch> {
         self.open.watch_recall.as_ref()
     }
 
-    /// The measurements of recall in the background, one for each watch.
     pub(crate) fn measurers(&self) -> &Mutex<Vec<Measurer>> {
         &self.measurers
     }
 
-    /// The number of merges since the index was opened: calls of [`compact`](LiveIndex::compact),
-    /// and merges in the background.
+    /// The number of merges since the index was opened, also in the background.
     pub fn merges(&self) -> u64 {
         self.merges.load(Ordering::Relaxed)
     }
@@ -719,8 +659,7 @@ impl LiveIndex {
         Ok(found?.first().is_some_and(Option::is_some))
     }
 
-    /// Searches a batch of queries. The search sees every change whose call returned before this
-    /// call began.
+    /// Searches a batch of queries. The search sees the changes of all calls that have returned.
     ///
     /// # Errors
     /// Fails as [`Index::search`] does.
@@ -732,8 +671,8 @@ impl LiveIndex {
         self.search_observed(queries, options, &Silent)
     }
 
-    /// Searches a batch of queries like [`search`](LiveIndex::search). `progress` is called for
-    /// each finished query, and may interrupt the batch.
+    /// Searches like [`search`](LiveIndex::search), and calls `progress` for each finished query.
+    /// `progress` may interrupt the batch.
     ///
     /// # Errors
     /// Fails as [`Index::search_observed`] does.
@@ -748,8 +687,8 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Searches like [`search_observed`](LiveIndex::search_observed), but takes no sample of the
-    /// queries for the measurement of recall.
+    /// Searches like [`search_observed`](LiveIndex::search_observed), without samples for the
+    /// measurement of recall.
     pub(crate) fn search_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -769,7 +708,6 @@ impl LiveIndex {
         Ok(results)
     }
 
-    /// Runs a search with the current state at the current read timestamp.
     pub(super) fn at_a_moment<T>(&self, search: impl FnOnce(&Index, Seen<'_>) -> T) -> T {
         let (state, moment) = self.at_one_moment();
         let seen = Seen {
@@ -779,43 +717,33 @@ impl LiveIndex {
         search(&state.index, seen)
     }
 
-    /// The state that a search starts from, and its read timestamp.
     fn at_one_moment(&self) -> (Arc<State>, Moment) {
-        // The state and the timestamp are read under one lock. After that, vectors may be moved to
-        // another graph, even to a later checkpoint that this search does not read.
+        // The state and the timestamp are read under one lock, since a merge may move vectors to a
+        // later checkpoint.
         let state = self.state.read();
         (state.clone(), state.overlay.now())
     }
 
-    /// The current state with its read timestamp.
     pub(crate) fn at_present(&self) -> Snapshot {
         Snapshot::of(&self.state.read())
     }
 
-    /// Runs a function while no call changes the index.
     pub(crate) fn while_nobody_changes<T>(&self, act: impl FnOnce(&Snapshot) -> T) -> T {
         let _gate = self.gate.write();
         act(&self.at_present())
     }
 
-    /// The directory that has all files of the index, even if searches read copies at other places.
-    ///
-    /// # Errors
-    /// The index is no longer at its path, or this process does not hold its lock.
+    /// The directory that has all files of the index, even if searches read copies elsewhere.
     pub(crate) fn home_on_storage(&self) -> Result<Directory, Error> {
         self.volume.check_held()?;
         self.volume.check_path(&self.path)?;
         let directory = Directory::open(&self.path)?;
-        // The path may have been given to another directory between the first check and `open`. So
-        // the path is checked again.
+        // Since the first check, the path may have been given to another directory.
         self.volume.check_path(&self.path)?;
         Ok(directory)
     }
 
-    /// Prevents checkpoints and merges until the returned guard is dropped. Changes continue.
-    ///
-    /// # Errors
-    /// `progress` interrupts the wait for a running merge.
+    /// Prevents checkpoints and merges until the guard is dropped. Changes continue.
     pub(crate) fn without_checkpoints(
         &self,
         progress: &dyn Progress,
@@ -830,8 +758,7 @@ impl LiveIndex {
         }
     }
 
-    /// After this call, each merge keeps the replaced checkpoint in memory and on storage. Callers
-    /// need the replaced checkpoint while they have unanswered requests about it.
+    /// From now on, each merge keeps the replaced checkpoint, for callers with unanswered requests.
     pub(crate) fn keep_before(&self) {
         let mut before = self.before.lock();
         if let Before::Unwanted = *before {
@@ -839,7 +766,6 @@ impl LiveIndex {
         }
     }
 
-    /// Drops the checkpoint before the last merge.
     pub(crate) fn forget_before(&self) {
         let kept = match &mut *self.before.lock() {
             before @ Before::Kept(_) => std::mem::replace(before, Before::NotYet),
@@ -848,11 +774,9 @@ impl LiveIndex {
         drop(kept);
     }
 
-    /// The state that the last merge replaced, if it is kept, and the current state.
     pub(crate) fn snapshots(&self) -> (Option<Snapshot>, Snapshot) {
-        // The order of the two reads matters: a merge first puts the replaced state into `before`,
-        // and then the new state into `state`. So if `now` is the result of a merge, `before` has
-        // the state before that merge.
+        // A merge first puts the replaced state into `before`. So if `now` is the result of a
+        // merge, `before` has the state before that merge.
         let now = self.at_present();
         let before = match &*self.before.lock() {
             Before::Kept(state) => Some(Snapshot::of(state)),
@@ -861,8 +785,7 @@ impl LiveIndex {
         (before, now)
     }
 
-    /// Checks search options. The errors are those that [`search`](LiveIndex::search) would return
-    /// for any queries with these options.
+    /// Checks search options as [`search`](LiveIndex::search) does.
     ///
     /// # Errors
     /// A number is beyond its bound ([`bounds`](crate::bounds)).
@@ -872,8 +795,7 @@ impl LiveIndex {
         numbers.map(drop)
     }
 
-    /// The counts by which a merge may be due. All waiting changes count as waiting vectors: as
-    /// many as would take the same memory.
+    /// Waiting changes count as the number of vectors that would take the same memory.
     pub(super) fn extents(&self) -> Extents {
         let state = self.state();
         let by_itself = self.takes_in_place() || self.is_filling();
@@ -892,15 +814,14 @@ impl LiveIndex {
         }
     }
 
-    /// Whether a rebalance moves waiting vectors into the clusters, without a merge.
     pub(super) fn takes_in_place(&self) -> bool {
         // After a failed rebalance, a merge may still succeed.
         self.rebalances(&self.state()) && self.rebalance_after.load(Ordering::Relaxed) == 0
     }
 
     /// The number of vectors inserted since the last build or merge, and the share of garbage. For
-    /// clusters, garbage is the dead bytes in the files. For a graph with direct inserts, garbage
-    /// is the surplus of pages over the number that a merge would need for the same vectors.
+    /// clusters, garbage is the dead bytes. For a graph, garbage is the pages beyond the number
+    /// that a merge would need.
     fn garbage(&self) -> (u64, f64) {
         let state = self.state();
         let came = |nodes: u64| nodes.saturating_sub(state.index.manifest().vectors);
@@ -915,17 +836,14 @@ impl LiveIndex {
         }
     }
 
-    /// The last measurement of the reads of probes.
     pub(super) fn scattered(&self) -> &Scattered {
         &self.scattered
     }
 
-    /// The reads of searches since the last merge.
     pub(super) fn reads(&self) -> &Reads {
         &self.reads
     }
 
-    /// The failures, and whether the index still accepts changes.
     pub(super) fn health(&self) -> &Health {
         &self.health
     }
@@ -936,8 +854,8 @@ impl LiveIndex {
     /// The log cannot be written.
     pub fn flush(&self) -> Result<(), Error> {
         match self.log.is_broken() {
-            // The rotation writes all acknowledged changes that may not be durable into another log
-            // file, and syncs it.
+            // The rotation writes and syncs another log file with all acknowledged changes that may
+            // not be durable.
             true => self.log.rotate().map(drop),
             false => self.log.flush(),
         }

@@ -1,5 +1,4 @@
-//! Searches with filters. A search finds the matching vectors once for a batch of queries, and then
-//! searches among them for each query.
+//! Searches with filters. The matching vectors are found once for a batch of queries.
 //!
 //! ```text
 //!   filter ──check──> indexes of columns ──> nodes on storage ────┐
@@ -16,7 +15,6 @@ use crate::stores::columns::Looked;
 use crate::update::LiveIndex;
 use crate::{Error, SearchOptions, SearchResults};
 
-/// The vectors that match a filter at the start of a search.
 pub(crate) struct Matches {
     nodes: NodeSet,
     fresh: [NodeSet; 2],
@@ -24,10 +22,6 @@ pub(crate) struct Matches {
 }
 
 impl Matches {
-    /// Finds the matching vectors in an index and in the changes since its checkpoint.
-    ///
-    /// # Errors
-    /// The filter does not fit the columns, or the columns cannot be read.
     pub(crate) fn find(
         index: &Index,
         seen: Option<Seen<'_>>,
@@ -37,11 +31,6 @@ impl Matches {
         Self::of(index, seen, &filter)
     }
 
-    /// Finds the matching vectors like [`find`](Self::find), for a filter that the caller has
-    /// checked.
-    ///
-    /// # Errors
-    /// The columns cannot be read.
     pub(crate) fn of(
         index: &Index,
         seen: Option<Seen<'_>>,
@@ -52,9 +41,8 @@ impl Matches {
         for (slots, (graph, moment)) in fresh.iter_mut().zip(seen.iter().flat_map(Seen::fresh)) {
             *slots = graph.matching(moment, filter)?;
         }
-        // Vectors in memory are examined first, since other threads may move vectors from memory to
-        // storage, but never back. If a vector is found in memory and on storage, a search returns
-        // it once.
+        // Vectors in memory are found first, since other threads may move vectors to storage, but
+        // never back. If a vector is found twice, a search returns it once.
         let look = || columns.matching(filter, index.nodes() as u32);
         let (nodes, looked) = Looked::of(look);
         Ok(Self {
@@ -64,7 +52,6 @@ impl Matches {
         })
     }
 
-    /// The approximate number of bytes that the matches take in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let fresh: usize = self.fresh.iter().map(NodeSet::memory_bytes).sum();
         self.nodes.memory_bytes() + fresh
@@ -80,13 +67,12 @@ impl Matches {
 }
 
 impl Index {
-    /// Searches a batch of queries among the vectors that match a filter. If at least k vectors
-    /// match, a query has k results. If fewer vectors match, the results are padded
-    /// ([`SearchResults::ids`]).
+    /// Searches a batch of queries among the vectors that match a filter. If fewer than k match,
+    /// the results are padded ([`SearchResults::ids`]).
     ///
-    /// The list size adapts to the number of matches. The search chooses the filter strategy with
-    /// the lowest expected cost ([`Way`](crate::Way)): a walk that also passes vectors that do not
-    /// match, or a comparison with all matches.
+    /// The list size adapts to the number of matches. The search chooses the cheapest filter
+    /// strategy ([`Way`](crate::Way)): a walk that also passes other vectors, or a comparison with
+    /// all matches.
     ///
     /// # Errors
     /// Fails as [`search`](Index::search) does. If the filter does not fit the
@@ -112,8 +98,8 @@ impl Index {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// Searches with a filter like [`search_filtered`](Index::search_filtered). `progress` is
-    /// called for each finished query, and may interrupt the batch.
+    /// Searches like [`search_filtered`](Index::search_filtered), and calls `progress` for each
+    /// finished query. `progress` may interrupt the batch.
     ///
     /// # Errors
     /// Fails as [`search_filtered`](Index::search_filtered) does. If `progress` interrupts, the
@@ -130,8 +116,7 @@ impl Index {
         Ok(found)
     }
 
-    /// Searches like [`search_filtered_observed`](Index::search_filtered_observed), but the recall
-    /// watch samples none of the queries.
+    /// Searches, but the recall watch samples none of the queries.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -143,11 +128,7 @@ impl Index {
         self.search_checked(queries, options, &filter, progress)
     }
 
-    /// Searches like [`search_filtered_observed`](Index::search_filtered_observed), with a filter
-    /// that the caller has checked.
-    ///
-    /// # Errors
-    /// Fails as [`search_filtered_observed`](Index::search_filtered_observed) does.
+    /// Searches with a filter that the caller has checked.
     pub(crate) fn search_checked(
         &self,
         queries: &dyn VectorSource,
@@ -166,8 +147,8 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// Searches with a filter like [`Index::search_filtered`]. The search sees every change whose
-    /// call returned before this call began.
+    /// Searches with a filter like [`Index::search_filtered`]. The search sees the changes of all
+    /// calls that have returned.
     ///
     /// # Errors
     /// Fails as [`Index::search_filtered`] does.
@@ -180,8 +161,8 @@ impl LiveIndex {
         self.search_filtered_observed(queries, options, filter, &Silent)
     }
 
-    /// Searches with a filter like [`Index::search_filtered_observed`]. The search sees every
-    /// change whose call returned before this call began.
+    /// Searches with a filter like [`Index::search_filtered_observed`]. The search sees the changes
+    /// of all calls that have returned.
     ///
     /// # Errors
     /// Fails as [`Index::search_filtered_observed`] does.
@@ -197,8 +178,7 @@ impl LiveIndex {
         Ok(found)
     }
 
-    /// Searches like [`search_filtered_observed`](LiveIndex::search_filtered_observed), but the
-    /// recall watch samples none of the queries.
+    /// Searches, but the recall watch samples none of the queries.
     pub(crate) fn search_filtered_unwatched(
         &self,
         queries: &dyn VectorSource,

@@ -1,4 +1,4 @@
-//! The batched merge. The live rows of a checkpoint and of a fresh graph become the next checkpoint
+//! The batched merge: the live rows of a checkpoint and of a fresh graph become the next checkpoint
 //! (FreshDiskANN, and the graph part of DecoupleVS §3.5).
 //!
 //! ```text
@@ -8,18 +8,16 @@
 //!            new vectors: a search finds the list of each vector; all lists are pruned and written
 //! ```
 //!
-//! The lists of old vectors are kept, and only new vectors need searches. There are two exceptions:
-//! more vectors are new than old, or a memory cap requires a build in parts. The memory cap of the
-//! build limits the rows in memory.
+//! The lists of old vectors are kept, so only new vectors need searches. All lists are built if
+//! more vectors are new than old, or if a memory cap requires a build in parts.
 //!
-//! A merge keeps the options of the build. It also keeps the codebook, so that equal vectors keep
-//! equal codes. But if the rows have [outgrown](super::outgrown) the codebook, the merge trains a
-//! new one as in a build. If the old codebook was useless for the rows, the merge rebuilds the
-//! graph as well. A codebook that was given to the build is always kept.
+//! A merge keeps the options of the build and the codebook, so that equal vectors keep equal codes.
+//! If the rows have [outgrown](super::outgrown) the codebook, the merge trains a new codebook, and
+//! rebuilds the graph if the old codebook was useless. A codebook that was given to the build is
+//! always kept.
 //!
-//! If vectors are stored apart from lists and in input order, the merge leaves segments with little
-//! garbage unchanged ([`garbage`](super::garbage)). In this case, the merge writes the graph, the
-//! codes, the new vectors, and few other bytes.
+//! If vectors are stored apart from lists and in input order, segments with little garbage stay
+//! unchanged ([`garbage`](super::garbage)).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,42 +41,36 @@ use crate::index::contents::each_list;
 use crate::overlay::fresh::FreshGraph;
 use crate::progress::{Progress, Silent};
 
-/// The inputs of a merge, besides the index.
 pub(super) struct Inputs<'a> {
-    /// The ids of dead records on storage, each with a bound. The merge leaves out the records of
-    /// an id on nodes below the bound.
+    /// The ids of dead records, each with a bound: records of the id on lower nodes are dead.
     pub(super) removed: &'a HashMap<u64, u32>,
-    /// The epoch of `fresh`: the read timestamp at which its live vectors are merged.
+    /// The read timestamp at which vectors of `fresh` are merged.
     pub(super) epoch: u64,
-    /// The graph of the new vectors.
     pub(super) fresh: &'a FreshGraph,
     /// The position in the log where the changes begin that are not merged.
     pub(super) log_from: LogFrom,
-    /// The next automatic id.
     pub(super) next_id: u64,
-    /// The number of dead records on storage.
     pub(super) dead: u64,
-    /// The live ids that were inserted since the build, as ascending ranges. A range is its first
-    /// id and the number of its ids.
+    /// The live ids that were inserted since the build, as ascending ranges: first id and number of
+    /// ids.
     pub(super) inserted: Vec<(u64, u64)>,
     pub(super) threads: usize,
-    /// The cap on the memory of the process, if there is one.
     pub(super) memory: Option<u64>,
 }
 
 /// The bytes of memory that a merge may take beyond the memory budget of the index.
 pub(super) const BEYOND_SEARCH: u64 = 64 << 20;
 
-/// The memory cap for a merge of an index with this budget. If the process already uses more memory
-/// than the budget, such as for an interpreter or other indexes, the cap starts from that memory.
+/// The memory cap for a merge. If the process already uses more memory than the budget, for example
+/// for other indexes, the cap starts from that memory.
 fn cap(budget: u64) -> u64 {
     budget
         .max(graph::resident_bytes())
         .saturating_add(BEYOND_SEARCH)
 }
 
-/// Writes the next checkpoint, and commits it after `ready` has accepted it. No step after the
-/// commit can fail.
+/// Writes the next checkpoint, and commits it after `ready` succeeds. No step after the commit can
+/// fail.
 pub(super) fn merge(
     volume: &Arc<dyn Volume>,
     index: &Index,
@@ -96,7 +88,6 @@ pub(super) fn merge(
     };
     let (source, rows) = survey::survey(index, inputs, &options, scratch.path(), progress)?;
     if source.rows() == 0 {
-        // The index keeps its columns, even if they have no rows.
         let columns = MergedRows::of(index, &rows);
         let columns = columns.as_ref().map(|rows| rows as &dyn CarriedRows);
         let (built, committed) = empty(
@@ -141,7 +132,7 @@ pub(super) fn merge(
     let later = rows.row_of.iter().skip(index.manifest().vectors as usize);
     let direct = later.filter(|&&row| row != NOWHERE).count();
     let attributes = MergedRows::of(index, &rows);
-    // Clusters are built again. Lists are built again if inserts found them by useless codes.
+    // Lists that inserts found by useless codes are built again.
     let known = match index.has_clusters() || (outgrown == Outgrown::Graph && !given) {
         true => None,
         false => Some(KnownLists::of(index, &rows, progress)?),
@@ -185,7 +176,7 @@ pub(super) fn merge(
             (_, false) => CodebookFate::Trained,
         },
         bytes_before,
-        // The merge is committed, so an error while the files are measured is ignored.
+        // The merge is committed, so an error of this measurement is ignored.
         bytes_after: bytes_in(&**volume).unwrap_or(report.bytes),
         seconds: start.elapsed().as_secs_f64(),
         ..CompactReport::default()
@@ -193,13 +184,12 @@ pub(super) fn merge(
     Ok((report, committed))
 }
 
-/// The number of vectors that the merge removed. A placeholder does not count.
 fn removed(index: &Index, rows: &Rows) -> u64 {
     rows.removed.saturating_sub(index.placeholders() as u64)
 }
 
-/// Writes and commits the checkpoint of an index without live vectors. The codebook is kept, since
-/// it may suit later vectors. The first merge with vectors checks whether it does.
+/// Writes the checkpoint of an index without live vectors. The codebook is kept, since it may suit
+/// later vectors. The first merge with vectors checks this.
 fn empty(
     (volume, index): (&Arc<dyn Volume>, &Index),
     inputs: &Inputs<'_>,
@@ -238,11 +228,10 @@ fn empty(
     )
 }
 
-/// The maximum number of neighbours of a removed node that replace it in the lists of other nodes
-/// (OdinANN §3.4.2: partial lists).
+/// The maximum number of neighbours that replace a removed node in a list (OdinANN §3.4.2: partial
+/// lists).
 const STAND_INS: usize = 8;
 
-/// The graph of the checkpoint without the removed nodes.
 #[derive(Debug)]
 struct KnownLists<'a> {
     index: &'a Index,
@@ -253,7 +242,6 @@ struct KnownLists<'a> {
 }
 
 impl<'a> KnownLists<'a> {
-    /// Reads the lists of the removed nodes, in the first of the two passes.
     fn of(index: &'a Index, rows: &'a Rows, progress: &dyn Progress) -> Result<Self, Error> {
         let row_of = &rows.row_of;
         let mut stand_ins = HashMap::new();
@@ -274,13 +262,10 @@ impl<'a> KnownLists<'a> {
     }
 }
 
-/// The neighbours that replace a removed node, as rows: up to `STAND_INS` of its remaining
-/// neighbours.
 fn stand_ins_of(list: &[u32], row_of: &[u32]) -> Vec<u32> {
     let kept = list.iter().map(|&link| row_of[link as usize]);
     let kept: Vec<u32> = kept.filter(|&row| row != NOWHERE).collect();
-    // The chosen neighbours are spread evenly over the whole list, so that the order of the list
-    // does not matter.
+    // The choice is spread over the list, so that the order of the list does not matter.
     let step = kept.len().div_ceil(STAND_INS).max(1);
     kept.into_iter().step_by(step).collect()
 }
@@ -290,8 +275,7 @@ impl graph::Known for KnownLists<'_> {
         self.rows
     }
 
-    /// Replaces the removed nodes in each list by some of their neighbours, in the second pass. The
-    /// build prunes the list.
+    /// Replaces the removed nodes in each list by their stand-ins. The build prunes the list.
     fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError> {
         let mut rows = Vec::new();
         each_list(self.index, &Silent, &mut |node, list| {
@@ -302,7 +286,7 @@ impl graph::Known for KnownLists<'_> {
             rows.clear();
             let kept = list.iter().map(|&link| self.row_of[link as usize]);
             rows.extend(kept.filter(|&row| row != NOWHERE));
-            // Each removed node in turn adds one neighbour, so that all removed nodes get a share
+            // Each removed node in turn adds one neighbour, so that each removed node gets a share
             // of the list.
             let gone = || list.iter().filter_map(|link| self.stand_ins.get(link));
             for place in 0..STAND_INS {
@@ -322,7 +306,6 @@ impl graph::Known for KnownLists<'_> {
     }
 }
 
-/// The number of bytes of all files of an index.
 pub(crate) fn bytes_in(volume: &dyn Volume) -> Result<u64, Error> {
     let mut bytes = 0;
     for name in volume.list()? {

@@ -1,5 +1,4 @@
-//! Decides whether the rows of the next checkpoint have outgrown the codebook of the previous
-//! checkpoint.
+//! Decides whether the rows of the next checkpoint have outgrown the previous codebook.
 //!
 //! ```text
 //!   an even sample of the rows ─┬─ 4 of 5 rows: a trial codebook is trained on these rows
@@ -7,15 +6,12 @@
 //!   all rows, if they are few  ─── a codebook is trained on all of them: which code is nearer?
 //! ```
 //!
-//! A codebook that was trained on a handful of vectors does not distinguish later vectors. A
-//! codebook that was trained on unlike vectors distinguishes them badly. Neither the number of rows
-//! nor the error after training always shows that a codebook is unsuitable. The error on rows that
-//! neither codebook was trained on shows a bad codebook, even in indexes of earlier versions. If
-//! the rows are few, the trial codebook fits all of them, so no rows are held out.
+//! A codebook that was trained on a handful of vectors, or on unlike vectors, does not distinguish
+//! the rows. Only the error on rows on which neither codebook was trained shows this reliably. If
+//! the rows are few, the trial codebook fits all rows, so no row is held out.
 //!
-//! The trial codebook is trained on few rows. If the present codebook was trained on more of the
-//! same rows, the present codebook is better and stays. Then all remaining vectors keep their
-//! codes.
+//! The trial codebook is trained on few rows. A present codebook that was trained on more of the
+//! same rows is better, and stays.
 
 use stratann_vector::{Reduction, Training, normalize, to_f32};
 
@@ -25,45 +21,32 @@ use crate::codebook::{self, Codebook, crowds};
 use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 
-/// The maximum number of rows that are examined. One row in `HELD_OUT` is held out of the training
-/// of the trial codebook.
+/// The maximum number of examined rows. One row in `HELD_OUT` is held out of the training.
 const ROWS: usize = 10_240;
 const HELD_OUT: usize = 5;
-/// If the merge has at most this number of rows, the trial codebook is trained on all examined
-/// rows, and none is held out.
+/// With at most this number of rows, no row is held out.
 const FEW: usize = 4_096;
-/// The number of Lloyd's iterations of a trial. It is small, since later iterations improve the
-/// codebook little.
+/// Lloyd's iterations of a trial. Later iterations improve the codebook little.
 const ITERATIONS: usize = 6;
-/// The number of rows that are read between two checks for an interruption.
 const PIECE: usize = 256;
 
-/// If the error of the trial codebook is below this share of the present codebook's error, a merge
-/// trains a new codebook.
+/// If the error of the trial codebook is below this share of the present error, a merge trains a
+/// new codebook.
 const WORTH: f64 = 0.95;
-/// If the error of the trial codebook is below this share of the present codebook's error, the
-/// merge also rebuilds the graph. The lists of direct inserts are useless in this case, since the
-/// searches of the inserts used the inaccurate codes.
+/// If the error of the trial codebook is below this share of the present error, the merge also
+/// rebuilds the graph. Direct inserts searched by the inaccurate codes, so their lists are useless.
 const BLIND: f64 = 0.7;
 
-/// The decision of a merge about the codebook of the previous checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outgrown {
-    /// The codebook is about as good for the rows as a new codebook, or the rows are too few for a
-    /// decision.
+    /// A new codebook would hardly be better, or the rows are too few for a decision.
     No,
-    /// A new codebook that is trained on the rows is better.
     Codes,
-    /// The codebook is so inaccurate for the rows that the lists of inserted vectors are useless,
-    /// since inserts found these lists by codes.
+    /// The codebook is so inaccurate that the lists of inserted vectors are useless.
     Graph,
 }
 
-/// Decides whether rows have outgrown a codebook. The decision depends only on the rows, their
-/// order, the codebook and `options`.
-///
-/// # Errors
-/// A row cannot be read, or the call is interrupted.
+/// The decision depends only on the rows, their order, the codebook and `options`.
 pub(super) fn outgrown(
     source: &dyn VectorSource,
     codebook: &Codebook,

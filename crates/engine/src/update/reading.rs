@@ -1,5 +1,4 @@
-//! Reads by id and by filter at one read timestamp. They cover the index on storage and the changes
-//! since its checkpoint.
+//! Reads by id and by filter at one read timestamp, on storage and in memory.
 //!
 //! ```text
 //!   an id ──> in memory at the timestamp? ────────────────────────────────────> its row
@@ -11,10 +10,9 @@
 //!                            row match, a scan of all ids in order finds the matching ids
 //! ```
 //!
-//! During a read, other threads may move vectors from memory to storage, even to a new checkpoint
-//! that a merge made. So a read by filter takes its timestamp while no change runs, and keeps the
-//! columns of that time as a [`View`]. A read by id takes its timestamp while changes run. If the
-//! read finds the id neither in memory nor on storage, and the index has changed, it is repeated.
+//! Other threads may move vectors from memory to storage meanwhile, even to a new checkpoint. So a
+//! read by filter takes its timestamp while no change runs, and keeps the columns as a [`View`]. If
+//! a read by id does not find the id, and the index has changed, the read is repeated.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,43 +29,37 @@ use crate::overlay::ranges::IdRanges;
 use crate::overlay::{Dead, Moment, Overlay, Seen, Tombstones};
 use crate::stores::columns::{RowBytes, View, Windows, decoded};
 
-/// The number of ids that a scan of all ids reads at a time.
 const SOME: usize = 1024;
 
-/// A reader of the live rows of an index at one read timestamp.
 pub(crate) struct Reading<'a> {
     index: &'a Index,
     seen: Seen<'a>,
-    /// The ids of the index's build. `None` if an earlier version wrote the index without a file of
-    /// ids. In that case, only ids with rows are known.
+    /// `None` if an earlier version wrote the index without a file of ids. Then only ids with rows
+    /// are known.
     ids: Option<&'a StoredIds>,
-    /// The columns and the number of nodes at the timestamp. If changes ran while this reader was
-    /// created, the columns may be of a later time.
+    /// The columns and the number of nodes, of a later time if changes ran meanwhile.
     view: View,
     nodes: u32,
 }
 
-/// The vectors that match a filter.
 pub(crate) struct Matched {
     filter: Checked,
     /// Whether vectors without attributes match.
     without: bool,
-    /// The matching nodes on storage. Some of these nodes may be dead.
+    /// The matching nodes on storage, including dead nodes.
     nodes: NodeSet,
-    /// The matching vectors in memory, with their rows.
     fresh: BTreeMap<u64, RowBytes>,
 }
 
 impl<'a> Reading<'a> {
-    /// Creates a reader at a read timestamp.
     pub(crate) fn new(
         index: &'a Index,
         overlay: &'a Overlay,
         moment: Moment,
         ids: Option<&'a StoredIds>,
     ) -> Self {
-        // The view is created after the timestamp was taken. So if a vector was moved from memory
-        // to storage before the timestamp, the view has its row.
+        // The view comes after the timestamp, so that the view has the rows of vectors that moved
+        // to storage earlier.
         let view = index.columns().view();
         Self {
             index,
@@ -82,7 +74,6 @@ impl<'a> Reading<'a> {
         self.seen.dead()
     }
 
-    /// Whether the index has a vector with this id.
     pub(crate) fn contains(&self, id: u64, windows: &mut Windows) -> Result<bool, Error> {
         let mut fresh = self.seen.fresh();
         if fresh.any(|(fresh, moment)| fresh.row_at(id, moment).is_some()) {
@@ -104,7 +95,6 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The row of an id. `None` if the id is not in the index.
     pub(crate) fn row(&self, id: u64, windows: &mut Windows) -> Result<Option<RowBytes>, Error> {
         let mut fresh = self.seen.fresh();
         if let Some(row) = fresh.find_map(|(fresh, moment)| fresh.row_at(id, moment)) {
@@ -120,18 +110,13 @@ impl<'a> Reading<'a> {
         Ok(Some(found.map(|found| found.row).unwrap_or_default()))
     }
 
-    /// The node of an id on storage. `None` if the live node of the id has no row.
+    /// `None` if the live node of the id has no row.
     fn stored_node(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         let node = self.view.node_of(id, windows)?;
-        // If a vector with a row was replaced by a vector without a row, the columns may still have
-        // the old row.
+        // The columns may have the row of a replaced vector.
         Ok(node.filter(|&node| !self.dead().meets(id, node)))
     }
 
-    /// Finds the vectors that match a filter.
-    ///
-    /// # Errors
-    /// The filter does not fit the columns, or columns cannot be read.
     pub(crate) fn matched(&self, filter: &Filter) -> Result<Matched, Error> {
         let filter = filter.check(&self.index.columns().schema())?;
         let mut fresh = BTreeMap::new();
@@ -155,10 +140,6 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// The number of vectors that match a filter.
-    ///
-    /// # Errors
-    /// Fails as [`matched`](Reading::matched) does.
     pub(crate) fn count(&self, filter: &Filter) -> Result<u64, Error> {
         let Matched {
             nodes,
@@ -171,8 +152,7 @@ impl<'a> Reading<'a> {
             return Ok(fresh + nodes.len());
         }
         if !without && nodes.len() < dead.rows_to_meet() {
-            // The matches are fewer than the dead ids. So a look-up of each match is faster than a
-            // look-up of each dead id.
+            // With fewer matches than dead ids, a look-up of each match is faster.
             let (mut windows, mut count) = (Windows::default(), fresh);
             for node in nodes.iter() {
                 let id = self.view.id_of(node, &mut windows)?;
@@ -183,8 +163,7 @@ impl<'a> Reading<'a> {
         dead.meet_rows(|ids, each| self.view.nodes_of(ids, each))?;
         let mut met = dead.met();
         met.remove_range(self.nodes..);
-        // The dead nodes that are not in `met` have no row, so they match if vectors without
-        // attributes match.
+        // The dead nodes that are not in `met` have no row.
         let others = match without {
             true => dead.at_most().saturating_sub(met.len()),
             false => 0,
@@ -192,11 +171,7 @@ impl<'a> Reading<'a> {
         Ok(fresh + (nodes.0 - met).len().saturating_sub(others))
     }
 
-    /// The ids of matching vectors in ascending order: the first `limit` ids above `after`, or
-    /// fewer if fewer match.
-    ///
-    /// # Errors
-    /// Columns or ids cannot be read, or an earlier version wrote the index without a file of ids.
+    /// The first `limit` matching ids above `after`, in ascending order.
     pub(crate) fn ids(
         &self,
         matched: &Matched,
@@ -207,8 +182,8 @@ impl<'a> Reading<'a> {
             return Ok(Vec::new());
         };
         let found = matched.nodes.len();
-        // If one of n ids matches, a scan of the ids examines n ids for each requested id. The
-        // other strategy examines all matching nodes.
+        // If one of n ids matches, a scan of all ids examines n ids for each requested id. Without
+        // this scan, all matching nodes are examined.
         let looked_at = (limit as u64).saturating_mul(u64::from(self.nodes)) / found.max(1);
         let by_nodes = !matched.without && (self.ids.is_none() || found <= looked_at);
         let mut ids = match by_nodes {
@@ -221,7 +196,7 @@ impl<'a> Reading<'a> {
         Ok(ids)
     }
 
-    /// The live ids of some nodes, in any order. Ids below `least` are left out.
+    /// The live ids of some nodes from `least` on, in any order.
     fn ids_of(&self, nodes: &NodeSet, least: u64) -> Result<Vec<u64>, Error> {
         let (dead, mut windows, mut ids) = (self.dead(), Windows::default(), Vec::new());
         for node in nodes.iter().filter(|&node| !dead.knows(node)) {
@@ -235,8 +210,7 @@ impl<'a> Reading<'a> {
         Ok(ids)
     }
 
-    /// The matching ids on storage from `least` on, in ascending order: at least `limit` ids, or
-    /// all if fewer match.
+    /// At least `limit` matching ids on storage from `least` on, or all, in ascending order.
     fn ids_in_order(&self, matched: &Matched, least: u64, limit: usize) -> Result<Vec<u64>, Error> {
         let (mut windows, mut found) = (Windows::default(), Vec::new());
         let mut next = Some(least);
@@ -259,7 +233,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Some live ids on storage from `from` on, in ascending order, and the first id that was not
-    /// examined. That id is `None` if all ids were examined.
+    /// examined.
     fn ids_from(&self, from: u64) -> Result<(Vec<u64>, Option<u64>), Error> {
         let Some(stored) = self.ids else {
             let reason = "an earlier version wrote this index without a file of ids";
@@ -275,8 +249,8 @@ impl<'a> Reading<'a> {
         let inserted = self.seen.overlay.inserted.read();
         let came: Vec<u64> = inserted.from(from).take(SOME).collect();
         drop(inserted);
-        // Each of the two lists may be cut off after `SOME` ids. So the result ends where the first
-        // of the lists is cut off.
+        // Each of the two lists may be cut off after `SOME` ids, so the result ends at the first
+        // cut.
         let ends = [&ids, &came].map(|ids| ids.last().copied().filter(|_| ids.len() == SOME));
         let end = ends.into_iter().flatten().min();
         let dead = self.dead();
@@ -290,11 +264,8 @@ impl<'a> Reading<'a> {
         Ok((ids, end.and_then(|end| end.checked_add(1))))
     }
 
-    /// The vectors that match a filter, with their rows, in ascending order of ids: the first
-    /// `limit` vectors with ids above `after`, or fewer if fewer match.
-    ///
-    /// # Errors
-    /// Fails as [`matched`](Reading::matched) and [`ids`](Reading::ids) do.
+    /// The first `limit` matching vectors with ids above `after`, with rows, in ascending order of
+    /// ids.
     pub(crate) fn scroll(
         &self,
         filter: &Filter,
@@ -320,10 +291,6 @@ impl<'a> Reading<'a> {
         ids.into_iter().map(&mut with_row).collect()
     }
 
-    /// Returns the rows of some ids. The row of an id that is not in the index is `None`.
-    ///
-    /// # Errors
-    /// The columns or the table of ids cannot be read.
     pub(crate) fn attributes(&self, ids: &[u64]) -> Result<Vec<Option<Row>>, Error> {
         let mut windows = Windows::default();
         let mut row = |&id: &u64| {
@@ -335,14 +302,12 @@ impl<'a> Reading<'a> {
 }
 
 impl Matched {
-    /// The filter that the rows must match.
     pub(crate) fn into_filter(self) -> Checked {
         self.filter
     }
 }
 
 impl Index {
-    /// The changes since the checkpoint, as of the time when the index was opened.
     fn changes(&self) -> Cow<'_, Overlay> {
         match self.overlay() {
             Some(overlay) => Cow::Borrowed(overlay),
@@ -357,7 +322,6 @@ impl Index {
         }
     }
 
-    /// Runs `work` on a reader of the index.
     fn read<T>(&self, work: impl FnOnce(&Reading<'_>) -> Result<T, Error>) -> Result<T, Error> {
         let (overlay, ids) = (self.changes(), StoredIds::of(self)?);
         work(&Reading::new(self, &overlay, overlay.now(), ids.as_ref()))
@@ -376,16 +340,16 @@ impl Index {
         self.read(|reading| reading.count(filter))
     }
 
-    /// Checks whether a filter fits the columns. No row is read.
+    /// Checks whether a filter fits the columns.
     ///
     /// # Errors
-    /// If the filter does not fit, the error is [`Error::Filter`].
+    /// The error is [`Error::Filter`].
     pub fn check_filter(&self, filter: &Filter) -> Result<(), Error> {
         filter.check(&self.schema()).map(drop)
     }
 
-    /// Returns the vectors that match a filter, with their attributes, in ascending order of ids:
-    /// the first `limit` vectors with ids above `after`, or fewer if fewer match.
+    /// Returns the first `limit` vectors with ids above `after` that match a filter, with
+    /// attributes, in ascending order of ids.
     ///
     /// # Errors
     /// Fails as [`count`](Index::count) does.
@@ -398,8 +362,7 @@ impl Index {
         self.read(|reading| reading.scroll(filter, after, limit))
     }
 
-    /// Returns the ids of the vectors that match a filter, in ascending order, without attributes:
-    /// the first `limit` ids above `after`, or fewer if fewer match.
+    /// Returns the first `limit` ids above `after` that match a filter, in ascending order.
     ///
     /// # Errors
     /// Fails as [`count`](Index::count) does.
@@ -412,8 +375,7 @@ impl Index {
         self.read(|reading| reading.ids(&reading.matched(filter)?, after, limit))
     }
 
-    /// Reads the attributes of vectors by id. The result of an id that is not in the index is
-    /// `None`.
+    /// Reads the attributes of vectors by id. `None` if the id is not in the index.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.

@@ -1,6 +1,6 @@
-//! The rows of a merge that keeps segments of vectors. The vectors of the index come first, in
-//! another order than in the index, and the new vectors follow. The merge reads these rows from the
-//! files of the index, so it copies only the vectors that it rewrites.
+//! The rows of a merge that keeps segments: the vectors of the index in another order, and then the
+//! new vectors. The vectors are read from the files of the index, so only rewritten vectors are
+//! copied.
 //!
 //! ```text
 //!   row     0 ..                                                          ..    rows
@@ -16,23 +16,18 @@ use crate::index::Index;
 use crate::index::contents::vector_pages;
 use crate::stores::vectors::segments::{Extent, Segments};
 
-/// The approximate number of bytes of pages that one read requests.
 const PIECE: usize = 1 << 20;
 
-/// The vectors of an index that stores vectors apart from lists, followed by the vectors of a file.
 pub(super) struct IndexRows<'a> {
     index: &'a Index,
     segments: &'a Segments,
     name: String,
-    /// The node of each row. The nodes of one segment have consecutive rows, in ascending order of
-    /// nodes.
+    /// The nodes of one segment have consecutive rows, in ascending order of nodes.
     node_of: Vec<u32>,
     new: Option<VectorFile>,
 }
 
 impl<'a> IndexRows<'a> {
-    /// Creates the rows: the vectors of the nodes `node_of`, followed by the vectors of the file
-    /// `new`. The index stores its vectors apart from lists, in `segments`.
     pub(super) fn new(
         index: &'a Index,
         segments: &'a Segments,
@@ -48,15 +43,13 @@ impl<'a> IndexRows<'a> {
         }
     }
 
-    /// Reads and decodes the vectors of nodes on storage.
     fn stored(&self, nodes: &[u32], mut out: &mut [u8]) -> Result<(), Error> {
         let (mut pages, mut scratch) = (Vec::new(), Vec::new());
         let mut rest = nodes;
         while let Some(&node) = rest.first() {
             let place = self.segments.place_of(node);
             let segment = self.segments.get(place.segment);
-            // One read serves the next nodes of this segment whose pages lie within about `PIECE`
-            // bytes.
+            // One read serves the next nodes of this segment within about `PIECE` bytes.
             let size = segment.pages.shape.page_bytes();
             let end = place.page + (PIECE / size).max(1) as u64;
             let there = segment.pages.directory.pages();
@@ -77,7 +70,6 @@ impl<'a> IndexRows<'a> {
                 let volume = self.index.volume();
                 volume.read_at(&segment.name, offset, &mut pages)?;
             } else {
-                // Added pages may be in memory only.
                 for (page, bytes) in (place.page..).zip(pages.chunks_exact_mut(size)) {
                     let one = Extent {
                         page,

@@ -1,15 +1,13 @@
-//! Measures the reads of a probe in a grouped index after rebalances, as a multiple of the reads
-//! after the build. The index is measured at most once for each checkpoint.
+//! Measures the reads of a probe in a grouped index, as a multiple of the reads after the build, at
+//! most once for each checkpoint.
 
 use parking_lot::Mutex;
 
 use super::live::LiveIndex;
 
-/// The result of the last measurement.
 #[derive(Debug, Default)]
 pub(super) struct Scattered(Mutex<Option<Looked>>);
 
-/// The measured checkpoint, and the multiple of the reads.
 #[derive(Clone, Copy, Debug)]
 struct Looked {
     checkpoint: u64,
@@ -17,7 +15,6 @@ struct Looked {
 }
 
 impl LiveIndex {
-    /// The result of the measurement of the present checkpoint, if there was a measurement.
     pub(super) fn known_scatter(&self) -> Option<f64> {
         self.at_a_moment(|index, _| {
             let looked = *self.scattered().0.lock();
@@ -26,9 +23,8 @@ impl LiveIndex {
         })
     }
 
-    /// The reads of a probe of one cluster, as a multiple of the reads after the build. The first
-    /// call after each checkpoint measures a sample of clusters. `None` if no vectors were inserted
-    /// since the last build or merge, or if the reads are unknown.
+    /// The first call after each checkpoint measures a sample of clusters. `None` if no vectors
+    /// were inserted since the last build or merge, or if the reads are unknown.
     pub(super) fn scatter(&self) -> Option<f64> {
         self.at_a_moment(|index, _| {
             let clusters = index.clusters()?;

@@ -1,5 +1,4 @@
-//! An index at one read timestamp, for scans of all vectors. A scan passes each vector that is live
-//! at this timestamp.
+//! An index at one read timestamp, for scans of all vectors that are live at this timestamp.
 //!
 //! ```text
 //!   timestamp ──> vectors in memory ───────────────> fresh       first: older records of their ids
@@ -19,37 +18,31 @@ use crate::progress::{Progress, WithinStage};
 use crate::search::{Exactness, Nodes};
 use crate::stores::columns::View;
 
-/// An index at a read timestamp.
 #[derive(Clone)]
 pub(crate) struct Standing<'a> {
     pub(crate) index: &'a Index,
     pub(crate) seen: Seen<'a>,
-    /// The number of nodes.
     pub(crate) nodes: u32,
-    /// The columns at the read timestamp.
     pub(crate) view: View,
-    /// The number of live vectors.
     pub(crate) live: u64,
-    /// Whether the index may change during the scan, so that the scan may meet vectors inserted
-    /// after the read timestamp.
+    /// Whether the scan may meet vectors inserted after the read timestamp.
     pub(crate) changes: bool,
 }
 
-/// An owned [`Standing`] of an index that changes. This value keeps the files of its checkpoint.
+/// An owned [`Standing`] of an index that changes, which keeps the files of its checkpoint.
 pub(crate) struct Held {
     snapshot: Snapshot,
     nodes: u32,
     view: View,
     live: u64,
-    /// The count of checkpoints that replaced another in the [`LiveIndex`], and the value of this
-    /// count at the read timestamp.
+    /// The count of replaced checkpoints of the [`LiveIndex`], and the count at the read timestamp.
     replaced: Arc<AtomicU64>,
     before: u64,
 }
 
 impl Held {
-    /// Whether a merge or a rebalance has replaced this checkpoint. In that case, the old
-    /// checkpoint stays in memory and on storage until this value is dropped.
+    /// Whether a later checkpoint has replaced this checkpoint. The replaced checkpoint stays in
+    /// memory and on storage until the drop of this value.
     pub(crate) fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Acquire) != self.before
     }
@@ -70,7 +63,6 @@ impl Held {
 }
 
 impl LiveIndex {
-    /// The current state, taken while no call changes the index.
     pub(crate) fn held(&self) -> Held {
         self.while_nobody_changes(|snapshot| {
             let index = &snapshot.index;
@@ -88,7 +80,6 @@ impl LiveIndex {
 }
 
 impl Index {
-    /// Calls `read` with the index as it was when it was opened.
     pub(crate) fn with_standing<T>(&self, read: impl FnOnce(&Standing<'_>) -> T) -> T {
         let carried;
         let overlay = match self.overlay() {
@@ -113,18 +104,14 @@ impl Index {
 }
 
 impl<'a> Standing<'a> {
-    /// The graphs of vectors that are only in memory, the older graph first. During a merge, an id
-    /// may briefly be in both graphs. The caller counts it once.
+    /// The graphs of vectors that are only in memory, the older graph first. If an id is in both
+    /// graphs during a merge, the caller counts it once.
     pub(crate) fn fresh(&self) -> impl Iterator<Item = (&'a FreshGraph, FreshMoment)> + use<'a> {
         self.seen.fresh()
     }
 
-    /// Calls `each` with the nodes from `first` to `end` (exclusive): number, external id and
-    /// vector. The calls come in any order, one at a time, and may include dead nodes. `progress`
-    /// may interrupt the scan, but the scan reports no steps to it.
-    ///
-    /// # Errors
-    /// Fails as [`Index::each_node`] does.
+    /// Calls `each` with number, external id and vector of the nodes `first..end`, in any order,
+    /// one at a time. Dead nodes may be included. `progress` may only interrupt the scan.
     pub(crate) fn each_node(
         &self,
         first: u32,
@@ -139,8 +126,8 @@ impl<'a> Standing<'a> {
             .each_node(nodes, Exactness::Exact, admission, &quiet, each)
     }
 
-    /// Whether the record of an id on a node is live at the read timestamp. The caller must first
-    /// exclude ids with a vector in memory.
+    /// Whether the record of an id on a node is live. The caller must first exclude ids with a
+    /// vector in memory.
     pub(crate) fn counts(&self, node: u32, id: u64) -> bool {
         node < self.nodes && self.seen.admission().admits(id, node)
     }

@@ -1,5 +1,5 @@
-//! Finds the rows of a merge, in the order of the next checkpoint, and decides which segments of
-//! vectors the merge keeps.
+//! Finds the rows of a merge, in the order of the next checkpoint, and the segments that the merge
+//! keeps.
 //!
 //! ```text
 //!   vectors stored apart from lists, in input order:
@@ -8,9 +8,8 @@
 //!     vectors of the checkpoint | new vectors               copied to one file
 //! ```
 //!
-//! In input order, row n of a build is node n. The rows of kept segments come first, so these
-//! segments have consecutive nodes, without gaps for garbage. Only the chunks of kept segments
-//! record which of their records are garbage.
+//! In input order, row n of a build is node n. The rows of kept segments come first, so their nodes
+//! are consecutive, and only the chunks of these segments record the garbage.
 
 use std::path::Path;
 
@@ -31,34 +30,26 @@ use crate::stores::vectors::segments::Segments;
 use crate::stores::vectors::write::{KeptSegment, segment_vectors};
 use crate::{Error, Order};
 
-/// The row number that stands for a removed node.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
-/// The rows of a merge.
 pub(super) struct Rows {
-    /// The external ids of the rows.
     pub(super) ids: Vec<u64>,
-    /// The row of each node of the checkpoint. It is [`NOWHERE`] if the merge removes the node.
+    /// The row of each node of the checkpoint, or [`NOWHERE`] if the merge removes the node.
     pub(super) row_of: Vec<u32>,
-    /// The number of new rows, and the number of removed nodes.
     pub(super) merged: u64,
     pub(super) removed: u64,
     /// The segments whose files the merge keeps. The first rows of the merge are the live vectors
     /// of these segments.
     pub(super) kept: Vec<KeptSegment>,
-    /// The number of segments with live vectors that the merge rewrites, and the number of these
-    /// vectors.
+    /// The segments with live vectors that the merge rewrites, and the number of these vectors.
     pub(super) segments_rewritten: u64,
     pub(super) vectors_rewritten: u64,
-    /// The attributes of the new vectors. The rows of the new vectors come last.
+    /// The attributes of the new vectors, which come last.
     pub(super) attributes: Vec<Option<RowBytes>>,
 }
 
-/// Finds the rows of a merge with these options. If rows must be copied, they are copied to a file
-/// in `folder`. The result may have no rows.
-///
-/// # Errors
-/// A page cannot be read or is damaged, the disk is full, or the call is interrupted.
+/// Finds the rows of a merge with these options, and copies rows to a file in `folder` if
+/// necessary. There may be no rows.
 pub(super) fn survey<'a>(
     index: &'a Index,
     inputs: &Inputs<'_>,
@@ -72,8 +63,7 @@ pub(super) fn survey<'a>(
         false => &index.graph().segments,
     };
     match segments {
-        // In locality order, a merge moves all rows, so no segment can be kept. A segment that has
-        // only the trailing parts of vectors cannot be kept either, since it has no whole rows.
+        // In locality order, a merge moves all rows. A segment of trailing parts has no whole rows.
         Some(segments)
             if options.order == Some(Order::Input)
                 && index.composition().vectors == VectorsAt::Segments =>
@@ -96,13 +86,11 @@ pub(super) fn survey<'a>(
     }
 }
 
-/// Whether the merge leaves out the record of an id on a node.
 fn is_removed(inputs: &Inputs<'_>, id: u64, node: u32) -> bool {
     inputs.removed.get(&id).is_some_and(|&bound| node < bound)
 }
 
-/// Appends the new vectors to a file, and their ids to `ids`. Returns the attributes of the new
-/// vectors.
+/// Appends the new vectors to a file, and their ids to `ids`. Returns their attributes.
 fn push_new(
     inputs: &Inputs<'_>,
     file: &mut Spool,
@@ -120,7 +108,6 @@ fn push_new(
     written.map(|()| attributes)
 }
 
-/// Copies all rows to a file.
 fn copied(
     index: &Index,
     inputs: &Inputs<'_>,
@@ -159,18 +146,16 @@ fn copied(
     Ok((file, rows))
 }
 
-/// The counts of a segment, and its records that the merge leaves out.
 #[derive(Default)]
 struct Census {
-    /// The number of live nodes of the segment, and the bytes of their stored vectors.
+    /// The live nodes of the segment, and the bytes of their stored vectors.
     live: u32,
     bytes: u64,
     /// The page and slot of each record that becomes garbage.
     dying: Vec<(u32, u16)>,
 }
 
-/// Finds the rows of an index with segments. Later, the merge reads these rows from the files of
-/// the index.
+/// Finds the rows of an index with segments, which the merge reads from the files of the index.
 fn in_place<'a>(
     index: &'a Index,
     segments: &'a Segments,
@@ -180,8 +165,7 @@ fn in_place<'a>(
     progress: &dyn Progress,
 ) -> Result<(IndexRows<'a>, Rows), Error> {
     let mut census: Vec<Census> = segments.iter().map(|_| Census::default()).collect();
-    // The first pass marks the live nodes. Rows are numbered after the decision which segments are
-    // kept.
+    // Rows are numbered after the decision which segments are kept.
     let mut id_of = vec![0; index.nodes()];
     let mut row_of = vec![NOWHERE; index.nodes()];
     each_vector_page(index, progress, &mut |n, segment, page, view| {
@@ -255,8 +239,7 @@ fn in_place<'a>(
     Ok((IndexRows::new(index, segments, node_of, new), rows))
 }
 
-/// The facts of segment `n` for the next checkpoint. There the nodes of the segment begin with node
-/// `first`.
+/// The facts of segment `n` for the next checkpoint, where its nodes begin with `first`.
 fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegment, Error> {
     let (volume, manifest) = (&**index.volume(), index.manifest());
     let (_, _, entry) = reading::slotted(volume, manifest, FileKind::Vectors, Some(n))?;
@@ -266,8 +249,7 @@ fn keep(index: &Index, n: u32, first: u32, census: &Census) -> Result<KeptSegmen
     let chunks = chunks.with_dead(before.first, first, &census.dying);
     let (stored_first, _) = before.stored();
     let garbage = chunks.dead.count() as u32;
-    // If the segment has no garbage and its first node is unchanged, the next checkpoint needs no
-    // facts about it as a kept segment.
+    // A segment with the same first node and without garbage needs no facts as a kept segment.
     let otherwise = garbage > 0 || stored_first != first;
     Ok(KeptSegment {
         vectors: entry.clone(),

@@ -1,6 +1,6 @@
-//! An index under changes, compared with a model: a map from ids to vectors. The tests also crash
-//! at every write and sync. After a crash, the index has all acknowledged inserts and none of the
-//! deleted ids. Each change of the call that ran during the crash may be in the index or not.
+//! An index under changes, compared with a map from ids to vectors, also after crashes at every
+//! write and sync. After a crash, the index has all acknowledged changes, and may have changes of
+//! the running call.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,12 +47,10 @@ use crate::{Durability, MergeWhen};
 const DIM: usize = 16;
 const BASE: u64 = 40;
 
-/// The vector of each id. One more byte follows if a call has set the row of the id without a
-/// vector.
+/// One more byte follows a vector if a call has set its row alone.
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// The attributes of a version of the vector of an id. Vectors of the build and some other versions
-/// have none.
+/// Vectors of the build and some other versions have no attributes.
 fn row(id: u64, version: u64) -> Row {
     let mut row = Row::default();
     if ![0, 2, 9].contains(&version) {
@@ -65,7 +63,6 @@ fn row(id: u64, version: u64) -> Row {
     row
 }
 
-/// The row of an id after a call that sets rows without vectors.
 fn set_row(id: u64) -> Row {
     Row {
         attributes: [("set".to_owned(), Value::Integers(vec![id as i64, 7]))].into(),
@@ -73,8 +70,7 @@ fn set_row(id: u64) -> Row {
     }
 }
 
-/// The vector of an id in a version. Other ids and versions have other vectors, except by a rare
-/// coincidence.
+/// Other ids and versions have other vectors, except by a rare coincidence.
 fn vector(id: u64, version: u64) -> Vec<u8> {
     let seed = id.wrapping_mul(1_009).wrapping_add(version * 7_919 + 13);
     (0..DIM as u64)
@@ -86,15 +82,13 @@ fn rows(ids: &[u64], version: u64) -> Matrix {
     wide_rows(DIM, ids, version)
 }
 
-/// Vectors of the ids with `dim` dimensions. Each of them repeats the vector of its id with [`DIM`]
-/// dimensions.
+/// Each vector repeats the vector of its id with [`DIM`] dimensions.
 fn wide_rows(dim: usize, ids: &[u64], version: u64) -> Matrix {
     let vectors = ids.iter().map(|&id| vector(id, version).repeat(dim / DIM));
     let bytes = vectors.flatten().collect();
     Matrix::new(bytes, ids.len(), dim, Element::U8).unwrap()
 }
 
-/// A layout, and the strategy by which inserts change it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Case(pub(super) Layout, pub(super) Update);
 
@@ -103,13 +97,12 @@ const PACKED: Case = Case(Layout::Packed, Update::Accumulate);
 const INLINE: Case = Case(Layout::Inline, Update::InPlace);
 const DECOUPLED: Case = Case(Layout::Decoupled, Update::Accumulate);
 
-/// The dimension of long vectors. A segment has eight such vectors, and a chunk has four. A page
-/// has two or three of them, and a part of another vector, which spans pages.
+/// A page has two or three such vectors, and a part of another vector. A chunk has four, and a
+/// segment eight.
 const WIDE: usize = 1_760;
 
 impl Case {
-    /// Whether merges keep segments of vectors. In these cases, an index has many segments, in
-    /// input order.
+    /// Whether merges keep segments of vectors.
     pub(super) fn keeps(self) -> bool {
         self.0 == Layout::Decoupled && self != DECOUPLED
     }
@@ -118,14 +111,12 @@ impl Case {
         if self.keeps() { WIDE } else { DIM }
     }
 
-    /// Whether vectors with `dim` dimensions span pages in segments that merges keep. One of the
-    /// cases uses the paper's compression, where no vector spans pages.
+    /// Whether vectors span pages. With the paper's compression, no vector spans pages.
     fn runs_on(self, dim: usize) -> bool {
         self.keeps() && (self.1 == Update::Relocate || dim > WIDE)
     }
 }
 
-/// All layouts, each with all of its update strategies: direct inserts and merges.
 pub(super) const CASES: [Case; 18] = [
     PACKED,
     Case(Layout::Packed, Update::Relocate),
@@ -151,8 +142,7 @@ fn base(case: Case, folder: &Path) -> SimVolume {
     base_of(case, BASE, folder)
 }
 
-/// A copy of an index of `vectors` vectors. Many tests begin with the same index, so a process
-/// builds each index once.
+/// Many tests begin with the same index, so a process builds each index once.
 fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
     static BUILT: Mutex<Vec<(Case, u64, SimVolume)>> = Mutex::new(Vec::new());
     let mut built = BUILT.lock();
@@ -166,12 +156,10 @@ fn base_of(case: Case, vectors: u64, folder: &Path) -> SimVolume {
     volume
 }
 
-/// Builds an index in a volume.
 fn build_base(case: Case, vectors: u64, volume: Arc<dyn Volume>, folder: &Path) {
     build_wide(case, case.dim(), vectors, volume, folder);
 }
 
-/// Builds an index of vectors with `dim` dimensions.
 fn build_wide(case: Case, dim: usize, vectors: u64, volume: Arc<dyn Volume>, folder: &Path) {
     let ids: Vec<u64> = (0..vectors).collect();
     let mut options = BuildOptions {
@@ -214,8 +202,7 @@ fn open_on(
     let options = WriteOptions {
         durability,
         threads: 1,
-        // With so little memory for changes, pages are written from time to time. A checkpoint is
-        // due every few calls.
+        // With so little memory for changes, pages are written from time to time.
         update: Some(case.1),
         direct: DirectOptions {
             pending: 600,
@@ -227,7 +214,6 @@ fn open_on(
     LiveIndex::open_in(volume, folder, &OpenOptions::default(), &options)
 }
 
-/// All live vectors, by id.
 fn contents(live: &LiveIndex) -> Model {
     let (index, overlay) = live.parts();
     let mut model = Model::new();
@@ -252,13 +238,11 @@ fn contents(live: &LiveIndex) -> Model {
     model
 }
 
-/// Checks that each id has the row of its version, or a row that a later call has set. The model
-/// records the rows of the second kind.
+/// Each id has the row of its version, or a row that a later call has set, which the model records.
 fn rows_are_theirs(live: &LiveIndex, model: &mut Model) {
     let ids: Vec<u64> = model.keys().copied().collect();
     let rows = match live.attributes(&ids) {
         Ok(rows) => rows,
-        // The rows of some ids are damaged.
         Err(error) => return assert_eq!(error.kind(), ErrorKind::Damaged, "{error}"),
     };
     for ((id, vector), found) in model.iter_mut().zip(rows) {
@@ -305,13 +289,12 @@ fn rows_are_theirs(live: &LiveIndex, model: &mut Model) {
     }
 }
 
-/// A call of the script.
 #[derive(Clone, Debug)]
 enum Call {
     Insert(Vec<u64>, u64),
     Upsert(Vec<u64>, u64),
     Delete(Vec<u64>),
-    /// Sets rows without vectors: ids, and the versions of their rows.
+    /// Ids, and the versions of their rows.
     Set(Vec<(u64, u64)>),
     Flush,
     Compact,
@@ -344,7 +327,6 @@ impl Call {
                 live.insert_rows(&rows(ids, *version), &beside, Some(ids), &Silent)
                     .map(drop)
             }
-            // In version 2, vectors have no rows.
             Call::Upsert(ids, 2) => live.upsert(&rows(ids, 2), ids, &Silent),
             Call::Upsert(ids, version) => {
                 let beside = RowTable::new(ids.iter().map(|&id| row(id, *version)).collect());
@@ -361,8 +343,7 @@ impl Call {
         }
     }
 
-    /// The changes of the call to the model, id by id. After a crash, an index may have only some
-    /// of them.
+    /// After a crash, an index may have only some of these changes.
     fn changes(&self) -> Vec<(u64, Option<Vec<u8>>)> {
         match self {
             Call::Insert(ids, version) | Call::Upsert(ids, version) => ids
@@ -392,8 +373,7 @@ fn first() -> Model {
     (0..BASE).map(|id| (id, vector(id, 0))).collect()
 }
 
-/// Checks that the contents equal the model. Ids that the running call changes may have the earlier
-/// or the new version.
+/// Ids of the running call may have the earlier or the new version.
 fn check(found: &Model, model: &Model, running: Option<&Call>, place: &str) {
     let changes: BTreeMap<_, _> = running.into_iter().flat_map(Call::changes).collect();
     let ids = found.keys().chain(model.keys());
@@ -415,15 +395,13 @@ fn an_index_under_changes_is_what_the_model_is() {
     }
 }
 
-/// Vectors of two, three and four pages, stored contiguously, in segments of the build and in later
-/// segments.
+/// Vectors of two, three and four pages, in segments of the build and in later segments.
 #[test]
 fn vectors_that_take_several_pages_change_as_others_do() {
     let relocated = Case(Layout::Decoupled, Update::Relocate);
     let merged = Case(Layout::Decoupled, Update::Merge);
     let layered = Case(Layout::Layered, Update::Accumulate);
     let moved = Case(Layout::Layered, Update::Relocate);
-    // By default, each update strategy is tested once, with vectors of two to four pages.
     let cases = match slow() {
         true => &[
             (DECOUPLED, 4_400),
@@ -449,7 +427,6 @@ fn vectors_that_take_several_pages_change_as_others_do() {
     }
 }
 
-/// A repair of an undamaged index loses nothing, with or without kept segments.
 fn repaired(case: Case, volume: &Arc<dyn Volume>, folder: &Path, model: &Model) {
     let options = RepairOptions {
         threads: 1,
@@ -465,13 +442,10 @@ fn repaired(case: Case, volume: &Arc<dyn Volume>, folder: &Path, model: &Model) 
     find_all(&live, model);
 }
 
-/// Runs the script on a new index, and returns the model at its end.
 fn under_changes(case: Case, volume: &Arc<dyn Volume>, folder: &Path) -> Model {
     under_calls((&script(), first()), case, volume, folder)
 }
 
-/// Runs `calls` on an index with the contents `model`, like [`under_changes`]. Returns the model at
-/// the end.
 fn under_calls(
     (calls, mut model): (&[Call], Model),
     case: Case,
@@ -494,7 +468,6 @@ fn under_calls(
         assert_eq!(contents(&live), model, "{case:?}, call {at}");
         assert_eq!(live.len(), model.len(), "{case:?}, call {at}");
         find_all(&live, &model);
-        // The index is closed and opened again after every second call.
         if at % 2 == 1 {
             drop(live);
             live = open();
@@ -522,9 +495,7 @@ fn the_script_keeps_segments_with_garbage_and_numbers_that_are_not_theirs() {
             found.push((manifest.segments.len(), kept));
         }
     }
-    // First, two of the eight vectors of the first segment are deleted. So the merge rewrites this
-    // segment and the last segment. Then a vector of the second segment and a vector of a rewritten
-    // segment are deleted.
+    // The first merge rewrites a segment with two deletes among eight vectors.
     let first = vec![(8, 0), (16, 0), (24, 0)];
     let second = vec![(8, 1), (16, 0), (24, 0), (24, 0), (32, 1)];
     assert_eq!(found, [(6, first), (6, second)]);
@@ -551,8 +522,6 @@ fn an_index_that_was_closed_has_every_page_in_its_place() {
     assert_eq!(live.len(), BASE as usize + 3);
 }
 
-/// Checks that a search for each vector finds it under its id, and finds no id that is not in the
-/// index.
 fn find_all(live: &LiveIndex, model: &Model) {
     find_all_with(60, live, model);
 }
@@ -578,14 +547,12 @@ fn find_all_with(list: usize, live: &LiveIndex, model: &Model) {
         let found = &results.ids[3 * query..3 * query + 3];
         assert_eq!(found[0], *id);
         assert_eq!(results.distances[3 * query], 0.0);
-        // If the index has fewer than three vectors, the remaining results are padding.
         let (there, padding) = found.split_at(model.len().min(3));
         assert!(there.iter().all(|id| model.contains_key(id)), "{found:?}");
         assert!(padding.iter().all(|&id| id == u64::MAX), "{found:?}");
     }
 }
 
-/// A search of an empty index returns padding.
 fn finds_nothing(live: &LiveIndex) {
     let query = wide_rows(live.index().dim(), &[5], 0);
     let options = SearchOptions {
@@ -595,12 +562,10 @@ fn finds_nothing(live: &LiveIndex) {
     assert_eq!(live.search(&query, &options).unwrap().ids, [u64::MAX; 3]);
 }
 
-/// Runs the script until the volume fails, and returns the number of acknowledged calls.
 fn run(case: Case, volume: &SimVolume, folder: &Path) -> usize {
     run_calls(&script(), case, volume, folder)
 }
 
-/// Runs `calls` like [`run`].
 fn run_calls(calls: &[Call], case: Case, volume: &SimVolume, folder: &Path) -> usize {
     let mut acknowledged = 0;
     make_calls(calls, case, volume, folder, &mut || acknowledged += 1);
@@ -640,7 +605,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
             crashed += crash_everywhere(case, &before, folder.path(), seeds.clone());
         }
     }
-    // The last case appends vectors that span pages after other such vectors.
+    // Appends vectors that span pages after other such vectors.
     let (folder, before) = (tempfile::tempdir().unwrap(), SimVolume::new());
     let volume = Arc::new(before.clone());
     build_wide(DECOUPLED, WIDE, BASE, volume, folder.path());
@@ -648,8 +613,7 @@ fn a_crash_at_any_write_or_sync_loses_nothing_that_was_acknowledged() {
     assert!(crashed >= 250, "{crashed} crashes");
 }
 
-/// Crashes at every operation: in all crash modes in the slow tests, and by default in one crash
-/// mode. Returns the number of crashes.
+/// All crash modes in the slow tests, one mode by default. Returns the number of crashes.
 fn crash_everywhere(
     case: Case,
     before: &SimVolume,
@@ -659,7 +623,6 @@ fn crash_everywhere(
     crash_in_calls((&script(), &first()), case, before, folder, seeds)
 }
 
-/// Crashes like [`crash_everywhere`], with other calls on an index with the contents `first`.
 fn crash_in_calls(
     (calls, first): (&[Call], &Model),
     case: Case,
@@ -667,8 +630,7 @@ fn crash_in_calls(
     folder: &Path,
     seeds: std::ops::Range<u64>,
 ) -> usize {
-    // Each case begins with another crash mode, so that the cases test different modes at the same
-    // operation.
+    // Each case begins with another crash mode.
     let shift = CASES.iter().position(|&other| other == case);
     let shift = shift.unwrap_or(CASES.len()) as u64;
     let work = |volume: &SimVolume, acknowledge: &mut dyn FnMut()| {
@@ -690,7 +652,6 @@ fn crash_in_calls(
                 check(&found, &model, calls.get(done), &place);
                 let report = verify_in(&image, &Silent).unwrap();
                 assert!(report.clean(), "{place}: {:?}", report.problems);
-                // The index must accept further changes.
                 let id = 1_000;
                 let row = wide_rows(live.index().dim(), &[id], 9);
                 live.insert(&row, Some(&[id]), &Silent).unwrap();
@@ -745,8 +706,7 @@ fn full_disk(case: Case) {
                     &format!("operation {at}"),
                 );
                 volume.heal();
-                // The call may have made some of its changes. When the disk has space again, a
-                // repeated call makes the remaining changes.
+                // The call may have made some of its changes.
                 let again = match &call {
                     Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                     other => other.clone(),
@@ -757,8 +717,7 @@ fn full_disk(case: Case) {
             assert_eq!(contents(&live), model, "operation {at}, {call:?}");
         }
         drop(live);
-        // If the failed operation was the removal of an unneeded file, no call has returned an
-        // error.
+        // If the removal of an unneeded file failed, no call has returned an error.
         volume.heal();
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         assert_eq!(contents(&live), model, "operation {at}");
@@ -839,10 +798,8 @@ fn wrong_calls_are_refused_and_change_nothing() {
         "is f32; the index has element type u8. Give vectors of type u8",
     );
     assert_eq!(contents(&live), before);
-    // A second open for changes fails.
     let second = open(case, &volume, folder.path(), Durability::Always).unwrap_err();
     assert!(second.to_string().contains("in use"), "{second}");
-    // Automatic ids continue, even after a delete and a merge.
     assert_eq!(
         live.insert(&rows(&[1, 2], 1), None, &Silent).unwrap(),
         [40, 41]
@@ -870,7 +827,6 @@ fn threads_insert_delete_and_search_while_merges_go_on() {
     ] {
         threads_and_merges(case, case.dim());
     }
-    // Vectors that span two or three pages.
     threads_and_merges(DECOUPLED, 5_008);
 }
 
@@ -878,8 +834,7 @@ fn threads_and_merges(case: Case, dim: usize) {
     let folder = tempfile::tempdir().unwrap();
     let volume = SimVolume::new();
     build_wide(case, dim, BASE, Arc::new(volume.clone()), folder.path());
-    // The links of nodes depend on the order of threads, so the candidate list has space for all
-    // nodes.
+    // The links depend on the order of threads, so the candidate list has space for all nodes.
     let list = 400;
     let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);

@@ -10,8 +10,8 @@
 //!            that were durable; each id of the next call has its old or its new state
 //! ```
 //!
-//! The calls are the same as in `tests/trials`, where processes are killed. `STRATANN_SEED=n` runs
-//! the trial of one seed again.
+//! `tests/trials` makes the same calls, and kills processes. `STRATANN_SEED=n` runs the trial of
+//! one seed again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -41,10 +41,8 @@ mod script;
 
 use self::script::{Call, Caller, DIM, Random, Versions, each_seed, first, vector};
 
-/// The number of rounds of a trial. Each round opens the index, changes it, and closes it or
-/// replaces it by a copy.
+/// Each round opens the index, changes it, and closes it or replaces it by a copy.
 const ROUNDS: u64 = 4;
-/// The number of calls of a thread in a round.
 const CALLS: u64 = 14;
 
 fn rows(of: &[(u64, u64)]) -> Matrix {
@@ -75,23 +73,19 @@ fn base(case: Case, place: &On, folder: &Path) {
     };
 }
 
-/// The volume of an index.
 enum On {
     Simulated(SimVolume),
     Real,
 }
 
-/// The changes of a call, and whether the call reported success.
 struct Event {
     changes: Vec<(u64, Option<u64>)>,
-    /// Whether the call reported success. If not, each id may have its earlier or its new state.
+    /// If false, each id may have its earlier or its new state.
     done: bool,
 }
 
-/// A thread that makes calls, and all of its events.
 struct Thread {
     caller: Caller,
-    /// The states of the ids of the thread before the events.
     before: Versions,
     events: Vec<Event>,
     /// The number of durable events. They are the first events of the thread.
@@ -99,7 +93,6 @@ struct Thread {
 }
 
 impl Thread {
-    /// The possible states of an id after the first `events` events.
     fn may(&self, id: u64, events: usize) -> BTreeSet<Option<u64>> {
         let mut may = BTreeSet::new();
         for event in self.events[..events].iter().rev() {
@@ -114,7 +107,6 @@ impl Thread {
         may
     }
 
-    /// All ids that the thread has ever inserted, and all versions of each id.
     fn all(&self) -> Vec<(u64, BTreeSet<u64>)> {
         let mut all: Vec<(u64, BTreeSet<u64>)> = Vec::new();
         let changed = self.events.iter().flat_map(|event| &event.changes);
@@ -145,7 +137,6 @@ impl Thread {
         })
     }
 
-    /// Takes the found states as the states before the next events.
     fn begin_again(&mut self, found: &Versions) {
         let all: Vec<u64> = self.all().into_iter().map(|(id, _)| id).collect();
         let own = |id: &u64| Some((*id, *found.get(id)?));
@@ -156,8 +147,8 @@ impl Thread {
     }
 }
 
-/// A copy of the disk. For each thread, it has the number of events that must be in the copy, and
-/// the number of events that may be in it.
+/// A copy of the disk. For each thread: the number of events that must be in the copy, and the
+/// number of events that may be in it.
 struct Copied {
     volume: SimVolume,
     parts: Vec<(usize, usize)>,
@@ -209,7 +200,6 @@ impl Trial<'_> {
             );
             match opened {
                 Ok(live) => return (live, durability),
-                // The injected failure may have happened here.
                 Err(error) => assert!(
                     self.hurt.load(Ordering::Relaxed) && tries < 2,
                     "{}: cannot be opened: {error}",
@@ -220,7 +210,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Finds the present version of each id. `of` has the possible versions of each id.
+    /// `of` has the possible versions of each id.
     fn versions(&self, live: &LiveIndex, of: &[(u64, BTreeSet<u64>)]) -> Result<Versions, Error> {
         let options = SearchOptions {
             k: 2,
@@ -251,7 +241,6 @@ impl Trial<'_> {
         Ok(versions)
     }
 
-    /// Makes one call, and checks its effect.
     fn call(&self, live: &LiveIndex, thread: &Mutex<Thread>, durability: Durability) -> bool {
         let call = {
             let mut thread = thread.lock();
@@ -263,7 +252,7 @@ impl Trial<'_> {
             });
             call
         };
-        // A flush makes the calls durable that returned before it.
+        // A flush makes all earlier calls durable.
         let so_far: Vec<usize> = self
             .threads
             .iter()
@@ -288,7 +277,6 @@ impl Trial<'_> {
             }
             Err(error) => {
                 let hurt = self.hurt.load(Ordering::Relaxed);
-                // A call can fail only if the test lets an operation fail.
                 assert!(hurt, "{}: {call:?}: {error}", self.name);
             }
             Ok(()) => {}
@@ -301,8 +289,7 @@ impl Trial<'_> {
                 thread.durable = thread.durable.max(done);
             }
         }
-        // The index must show the changes of the call to all threads. If the call failed, the
-        // search shows which of its changes were made.
+        // If the call failed, the search shows which of its changes were made.
         let of: Vec<_> = all
             .into_iter()
             .filter(|(id, _)| changed.contains(id))
@@ -324,14 +311,13 @@ impl Trial<'_> {
         made.is_ok()
     }
 
-    /// Opens the index for reading, while other threads change it.
     fn read(&self) -> Result<(), Error> {
         match &self.place {
             On::Real => Index::open(self.folder, &OpenOptions::default()).map(drop),
             On::Simulated(volume) => {
                 let volume = Arc::new(volume.clone());
-                // A commit at the same time may let this open fail. In a directory, `Index::open`
-                // would try again, but this volume is no directory.
+                // A commit at the same time may let this open fail, since the volume is no
+                // directory.
                 let opened = Index::open_in(volume, self.folder, &OpenOptions::default());
                 drop(opened.and_then(Index::with_log));
                 Ok(())
@@ -339,7 +325,6 @@ impl Trial<'_> {
         }
     }
 
-    /// Copies the disk while all threads run.
     fn copied(&self, volume: &SimVolume, random: &mut Random) -> Copied {
         let least = self.threads.iter().map(|thread| {
             let thread = thread.lock();
@@ -366,7 +351,6 @@ impl Trial<'_> {
         }
     }
 
-    /// Makes all calls of the round. If the round ends with a copy of the disk, returns the copy.
     fn work(
         &self,
         live: &LiveIndex,
@@ -401,7 +385,6 @@ impl Trial<'_> {
         copied.into_inner()
     }
 
-    /// Lets one of the later operations of the volume fail.
     fn hurt(&self, volume: &SimVolume, random: &mut Random) {
         const KINDS: [Operation; 7] = [
             Operation::Sync,
@@ -418,7 +401,6 @@ impl Trial<'_> {
         volume.fail_nth(kind, random.below(6), mishap);
     }
 
-    /// Checks that the calls explain the contents of the index.
     fn check(&mut self, live: &LiveIndex, parts: &[(usize, usize)]) {
         let mut len = 0;
         for (number, &(least, most)) in parts.iter().enumerate() {
@@ -439,7 +421,6 @@ impl Trial<'_> {
     }
 }
 
-/// The number of events of a thread whose calls have ended.
 fn done(thread: &Thread) -> usize {
     // The last event may be a running call.
     match thread.events.last() {
@@ -504,7 +485,6 @@ fn trial(seed: u64) {
             }
         };
         if let On::Simulated(volume) = &trial.place {
-            // If the failure has not happened by now, it will not happen.
             let _ = volume.failed();
         }
         trial.hurt.store(false, Ordering::Relaxed);

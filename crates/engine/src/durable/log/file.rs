@@ -1,5 +1,4 @@
-//! The file of a log that is being written. The log creates the file atomically, appends to it,
-//! syncs it, and marks the synced part.
+//! The file of a log that is being written: its creation, appends, syncs and marks.
 
 use stratann_layout::log::encode_record;
 use stratann_layout::log::marks::{MARK_BYTES, MARKS, encode_mark};
@@ -12,17 +11,15 @@ use crate::Error;
 use crate::durable::room::{LOG_ROOM, drop_log_room, take_log_room};
 use crate::stored::name_of;
 
-/// The approximate number of bytes of records that one read copies from one log to another.
 const COPIED_AT_ONCE: usize = 1 << 20;
 
-/// The current file, and the slot of the older mark. The next mark overwrites the older one.
+/// The current file, and the slot of the older mark, which the next mark overwrites.
 #[derive(Debug)]
 pub(super) struct LogFile {
     pub(super) file: Box<dyn VolumeFile>,
     pub(super) slot: usize,
 }
 
-/// A write or a sync that failed.
 pub(super) struct Failed {
     pub(super) error: TierError,
     /// Whether the file durably has its content from before the write.
@@ -30,8 +27,6 @@ pub(super) struct Failed {
 }
 
 impl LogFile {
-    /// Writes `bytes` to the positions between `from` and `to`. If `sync` is set, it also syncs the
-    /// file.
     pub(super) fn write(
         &mut self,
         from: RecordPlace,
@@ -58,17 +53,15 @@ impl LogFile {
         Ok(())
     }
 
-    /// Makes all records up to `end` durable, and writes a mark with this position.
     pub(super) fn sync(&mut self, end: RecordPlace) -> Result<(), TierError> {
         self.file.sync()?;
         self.mark(end);
         Ok(())
     }
 
-    /// Writes a mark which says that all records up to `end` are durable.
     pub(super) fn mark(&mut self, end: RecordPlace) {
-        // If the mark cannot be written, the sync is still a success. A reader then uses the
-        // earlier mark, and the next mark overwrites the one that may be torn.
+        // If the mark cannot be written, the sync is still a success: a reader uses the earlier
+        // mark.
         let mark = encode_mark(end, self.slot);
         if self.file.write_at(MARKS[self.slot], &mark).is_ok() {
             self.slot = 1 - self.slot;
@@ -76,9 +69,8 @@ impl LogFile {
     }
 }
 
-/// Creates a log file without records. The file is durable when the call returns. The header and
-/// the marks are synced before the first record is written, so a start that a crash has torn can be
-/// distinguished from damage.
+/// Creates a durable log file without records. The header and the marks are synced before the first
+/// record, so a torn start without records is no damage.
 pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<LogFile, TierError> {
     let mut file = volume.create(&log_name(header.number))?;
     file.write_at(0, &header.encode_front())?;
@@ -87,8 +79,7 @@ pub(super) fn create_empty(volume: &dyn Volume, header: LogHeader) -> Result<Log
     Ok(LogFile { file, slot: 0 })
 }
 
-/// Creates a log file with its first records, up to `end`. The file is durable when the call
-/// returns.
+/// Creates a durable log file with its first records, up to `end`.
 pub(super) fn create_with(
     volume: &dyn Volume,
     header: LogHeader,
@@ -100,7 +91,7 @@ pub(super) fn create_with(
     file.finish()
 }
 
-/// Does the same as [`create_with`], in the reserved blocks. If this fails, the reservation is
+/// Creates a file like [`create_with`], in the reserved blocks. If this fails, the reservation is
 /// removed.
 pub(super) fn create_in_room(
     volume: &dyn Volume,
@@ -124,15 +115,13 @@ pub(super) fn create_in_room(
 }
 
 /// A log that begins with records copied from an earlier log. When the new log has its final name,
-/// a reader ignores these records in the earlier log. So the new log gets this name only when its
+/// a reader ignores these records in the earlier log. So the new log gets this name only when the
 /// records are durable.
 pub(super) struct Unfinished<'a> {
     pub(super) volume: &'a dyn Volume,
-    /// The temporary name of the file.
     name: String,
     pub(super) file: Box<dyn VolumeFile>,
     pub(super) header: LogHeader,
-    /// The position after the written records.
     pub(super) end: RecordPlace,
 }
 
@@ -142,8 +131,7 @@ impl<'a> Unfinished<'a> {
         Self::begin_in(volume, unfinished(), file, header)
     }
 
-    /// Does the same as [`begin`](Self::begin), in the reserved blocks. Returns `None` if no blocks
-    /// are reserved.
+    /// Begins a log in the reserved blocks, if there are any.
     pub(super) fn begin_in_room(
         volume: &'a dyn Volume,
         header: LogHeader,
@@ -171,15 +159,13 @@ impl<'a> Unfinished<'a> {
         })
     }
 
-    /// Appends records that were encoded for the present end of the file. After the call, the file
-    /// ends at `end`.
+    /// Appends records that were encoded for the present end of the file, up to `end`.
     pub(super) fn append(&mut self, records: &[u8], end: RecordPlace) -> Result<(), TierError> {
         self.file.write_at(self.end.offset, records)?;
         self.end = end;
         Ok(())
     }
 
-    /// Gives the file its final name, durably.
     pub(super) fn finish(mut self) -> Result<LogFile, TierError> {
         let name = log_name(self.header.number);
         self.file.sync()?;
@@ -193,7 +179,6 @@ impl<'a> Unfinished<'a> {
     }
 }
 
-/// Copies records of a log into another file, from a position up to a sequence number.
 pub(super) fn copy(
     volume: &dyn Volume,
     from: RecordPlace,
@@ -223,7 +208,7 @@ pub(super) fn copy(
 }
 
 /// Opens a log to continue it after its last record, at `end`. The mark of the log shows that the
-/// log is durable up to `end`. The call writes nothing.
+/// whole log is durable.
 pub(super) fn go_on(volume: &dyn Volume, end: RecordPlace) -> Result<LogFile, TierError> {
     let name = log_name(end.log);
     let mut slot = 0;
@@ -246,7 +231,6 @@ pub(super) fn take_back(volume: &dyn Volume, number: u64) -> bool {
     }
 }
 
-/// Encodes the same records for another position in a file.
 pub(super) fn rewritten(
     shape: LogShape,
     bytes: &[u8],

@@ -1,5 +1,4 @@
-//! The files of the logs. This module has their names and numbers, and chooses the files that are
-//! still needed.
+//! The names and numbers of the logs, and the choice of the logs that are still needed.
 
 use stratann_layout::log::FIRST_RECORD;
 use stratann_layout::log::marks::read_marks;
@@ -8,11 +7,9 @@ use stratann_tier::Volume;
 
 use crate::Error;
 
-/// A position between two records of the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogPosition {
-    /// The number of the log that has, or will have, the record after this position. 0 means the
-    /// first log, whose number is 1.
+    /// The number of the log with the record after this position. 0 means the first log, number 1.
     pub(crate) number: u64,
     /// The sequence number of the record after this position. 0 means the first record of the log.
     pub(crate) sequence: u64,
@@ -36,27 +33,22 @@ impl From<LogPosition> for LogFrom {
     }
 }
 
-/// The name of a log's file.
 pub(crate) fn log_name(number: u64) -> String {
     format!("{}-{number:06}", FileKind::Log)
 }
 
-/// The temporary name of a log that starts with copied records. It has this name until it is
-/// complete.
+/// The temporary name of a log that starts with copied records, until it is complete.
 pub(crate) fn unfinished() -> String {
     format!("{}.new", FileKind::Log)
 }
 
-/// The number of the log with this name. `None` if this is not the name of a log.
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(FileKind::Log.name())?.strip_prefix('-')?;
     let number = digits.parse().ok()?;
-    // Each number has exactly one name. So names with signs, or with another number of digits, are
-    // refused.
+    // Each number has exactly one name, so a sign or another number of digits is refused.
     (log_name(number) == name).then_some(number)
 }
 
-/// The numbers of the logs in a volume, in ascending order.
 pub(super) fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
     let names = volume.list()?;
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
@@ -64,8 +56,8 @@ pub(super) fn numbers_in(volume: &dyn Volume) -> Result<Vec<u64>, Error> {
     Ok(numbers)
 }
 
-/// An upper bound of the bytes of records in the logs from `number` on. If a later log has copies
-/// of records from after the mark of an earlier log, these records count only once.
+/// An upper bound of the bytes of records from log `number` on. Copies of records from after the
+/// mark of an earlier log count once.
 pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> {
     let (mut bytes, mut later) = (0, None);
     for log in numbers_in(volume)?.into_iter().rev() {
@@ -74,8 +66,7 @@ pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> 
             let len = volume.len(&name)?;
             front.truncate(len.min(FIRST_RECORD) as usize);
             volume.read_at(&name, 0, &mut front)?;
-            // A file that is too short for a header has no records. If a header is damaged, a
-            // replay reports it.
+            // A damaged header is reported by a replay.
             let Ok(header) = LogHeader::decode(&front, log, &name) else {
                 bytes += len.saturating_sub(FIRST_RECORD);
                 continue;
@@ -92,8 +83,7 @@ pub(crate) fn log_bytes(volume: &dyn Volume, number: u64) -> Result<u64, Error> 
     Ok(bytes)
 }
 
-/// Removes the logs with numbers below `number`, since a checkpoint has their records. The removal
-/// is durable when the call returns.
+/// Durably removes the logs below `number`, whose records a checkpoint has.
 pub(crate) fn remove_logs_before(volume: &dyn Volume, number: u64) -> Result<(), Error> {
     let mut numbers = numbers_in(volume)?;
     numbers.retain(|&earlier| earlier < number);

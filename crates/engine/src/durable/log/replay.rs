@@ -1,4 +1,4 @@
-//! A replay reads the records of the logs in order, and finds where they end.
+//! A replay reads the records of the logs in order, and finds the end of the records.
 
 use std::cell::Cell;
 
@@ -13,63 +13,52 @@ use super::files::{LogPosition, log_name, numbers_in};
 use crate::Error;
 use crate::stored::name_of;
 
-/// The number of bytes that a replay reads with one read. The longest record has about half as many
-/// bytes.
+/// The bytes of one read. The longest record has about half as many.
 const PIECE: usize = 1 << 20;
 
 /// The number of attempts to read the marks. After these attempts, the marks count as damaged. A
 /// writer may change both marks during one attempt.
 const TRIES: usize = 3;
 
-/// The number of bytes, beyond four times the length of the log, that may be read to count whole
-/// records after the log's end. The count is only for a message. Without a limit, each gap in a log
-/// full of gaps would cost one read.
+/// The bytes, beyond four times the log, that may be read to count whole records after its end. The
+/// count is only for a message, but each gap costs one read.
 const COUNTING: u64 = 64 * PIECE as u64;
 
-/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replayed {
     /// The numbers with which the next log begins.
     pub(crate) next: NextLog,
     /// The number of records that were passed to `apply`.
     pub(crate) records: u64,
-    /// The torn end of the last log, if the log has bytes after its last whole record. A torn end
-    /// is normal after a crash.
+    /// The torn end of the last log, which is normal after a crash.
     pub(crate) torn: Option<Torn>,
 }
 
-/// The numbers with which the next log begins, after the replayed logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NextLog {
-    /// The number of the next log.
     pub(crate) number: u64,
     /// Whether a log with this number exists. The next log gets all records of that log, and
-    /// replaces it.
+    /// replaces that log.
     pub(crate) replaces: bool,
     /// The sequence number of the first record that is appended to the next log.
     pub(crate) sequence: u64,
-    /// The position of the first replayed record that is not known to be durable. This record and
-    /// all later records are written again.
+    /// The first replayed record that is not known to be durable. This record and all later records
+    /// are written again.
     pub(crate) undurable: Option<RecordPlace>,
     /// Whether the log with the undurable records may have rows.
     pub(crate) rows: bool,
-    /// The last log, if it can be continued. There are three conditions: the log is whole to its
-    /// end, its mark shows that all of it is durable, and the record after its end is the next one
-    /// to append.
+    /// The last log, if it can be continued: the log is whole and, by its mark, durable, and the
+    /// next record follows the last record of the log.
     pub(crate) before: Option<LogBefore>,
 }
 
-/// The last replayed log, which can be continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogBefore {
-    /// The position after the last record of the log.
     pub(crate) end: RecordPlace,
-    /// Whether the log may have rows.
     pub(crate) rows: bool,
 }
 
 impl NextLog {
-    /// The numbers of the first log, or of a log after all existing ones.
     #[cfg(test)]
     pub(super) fn fresh(number: u64, sequence: u64) -> Self {
         Self {
@@ -83,15 +72,12 @@ impl NextLog {
     }
 }
 
-/// The torn end of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Torn {
     /// The name of the file.
     pub(crate) file: String,
-    /// The offset in bytes at which the last whole record of the log ends. It is 0 if even the
-    /// header is torn.
+    /// The offset in bytes after the last whole record, 0 if even the header is torn.
     pub(crate) offset: u64,
-    /// The fault of the bytes at this offset.
     pub(crate) reason: String,
     /// The number of whole records after the offset. None of them is known to have been durable.
     pub(crate) whole: u64,
@@ -99,21 +85,17 @@ pub(crate) struct Torn {
     pub(crate) more: bool,
 }
 
-/// Passes the records after `from` to `apply`, in order, with their sequence numbers. One read
-/// returns at most 1 MiB.
+/// Passes the records after `from` to `apply`, in order, with their sequence numbers.
 ///
-/// After a crash, the replay passes on every whole record that has no gap before it. The record
-/// need not be durable or acknowledged. If no log has the number `from.number` or a higher one,
-/// there are no records. If a log was rotated after a failed sync, it begins with records from
-/// before the position that [`Log::rotate`] returned. So a caller that keeps only the number of the
-/// log also gets some records that the checkpoint already has.
+/// After a crash, the replay passes on every whole record up to the first gap, even records that
+/// are not durable or acknowledged. After a failed sync, a log begins with records from before the
+/// position that [`Log::rotate`] returned. So a caller that keeps only `from.number` gets some
+/// records again.
 ///
 /// # Errors
-/// The call fails if the logs are damaged: a log between others is missing, a header is wrong, or a
-/// log ends before the next log continues or before its mark. All records before the damage were
-/// passed to `apply`. A torn end of the last log is no error. A torn end of an earlier log is no
-/// error either, if the next log continues at this position. If `apply` fails, the call returns its
-/// error.
+/// A log between others is missing, a header is wrong, or a log ends before its mark or before the
+/// next log continues. All records before the damage were passed on. A torn end is no error in the
+/// last log. It is no error in an earlier log if the next log continues there.
 pub(crate) fn replay(
     volume: &dyn Volume,
     shape: LogShape,
@@ -130,9 +112,8 @@ pub(crate) fn replay(
         damage,
     } = open_all(volume, shape, first_number, &numbers)?;
     let mut replayed = Replayed {
-        // If a log has no records, or was never finished, the next log replaces it under the same
-        // number. The log is not removed first. If the removal were not durable, a crash would
-        // restore the log beside a log with more records.
+        // A log without records, or an unfinished log, is replaced under its number. If this log
+        // were removed first, a crash could restore it beside a log with more records.
         next: NextLog {
             number: numbers.last().copied().unwrap_or(first_number),
             replaces: !numbers.is_empty(),
@@ -214,8 +195,7 @@ pub(crate) fn replay(
                 let goes_on = is_whole
                     && log.durable == Some(end)
                     && numbers.last() == Some(&end.log)
-                    // A log without records may not be durable: its marks were written before its
-                    // first sync.
+                    // The marks of a log without records were written before its first sync.
                     && end.sequence > first
                     && end.sequence == replayed.next.sequence;
                 let rows = log.header.rows;
@@ -236,7 +216,6 @@ pub(crate) fn replay(
     damage.map_or(Ok(replayed), Err)
 }
 
-/// The logs of an index, by their headers.
 #[derive(Default)]
 struct Logs {
     /// The logs that have a whole header.
@@ -249,7 +228,7 @@ struct Logs {
     damage: Option<Error>,
 }
 
-/// Opens the logs with these numbers, up to the first log that is missing or damaged.
+/// Opens the logs with these numbers, up to the first missing or damaged log.
 fn open_all(
     volume: &dyn Volume,
     shape: LogShape,
@@ -270,7 +249,7 @@ fn open_all(
             break;
         }
         match open(volume, shape, number) {
-            // A writer removes empty logs, and begins with the last one.
+            // A writer removes empty logs, and begins with the last log.
             Err(Error::Tier(TierError::Missing { .. }))
                 if numbers_in(volume)?.last().is_none_or(|&last| last < number) =>
             {
@@ -301,8 +280,8 @@ fn open_all(
     Ok(found)
 }
 
-/// Passes the records of a log to `apply`, from a position on, and below the sequence number
-/// `limit`. Returns the position at which the records ended.
+/// Passes the records of one log to `apply`, below the sequence number `limit`. Returns the
+/// position at which the records ended.
 pub(super) fn each_from(
     volume: &dyn Volume,
     shape: LogShape,
@@ -318,8 +297,7 @@ pub(super) fn each_from(
     Ok(log.read(&read, from, Some(limit), &mut apply)?.0)
 }
 
-/// For each log, the later log that supersedes its end. It is the later log with the lowest first
-/// sequence number.
+/// For each log, the later log with the lowest first sequence number, which supersedes its end.
 fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
     let (mut next, mut of_each) = (None::<&Reading>, Vec::with_capacity(logs.len()));
     for log in logs.iter().rev() {
@@ -333,16 +311,12 @@ fn goes_on(logs: &[Reading]) -> Vec<Option<&Reading>> {
     of_each
 }
 
-/// Fills a buffer with the bytes of a log from an offset on.
 pub(super) type ReadAt<'a> = dyn Fn(u64, &mut [u8]) -> Result<(), Error> + 'a;
 
-/// Receives a record and its sequence number.
 pub(super) type Apply<'a> = dyn FnMut(u64, LogRecord<'_>) -> Result<(), Error> + 'a;
 
-/// A log that is being read.
 pub(super) struct Reading {
     pub(super) name: String,
-    /// The name of the log in errors.
     pub(super) file: String,
     pub(super) header: LogHeader,
     pub(super) len: u64,
@@ -350,21 +324,19 @@ pub(super) struct Reading {
     pub(super) durable: Option<RecordPlace>,
 }
 
-/// The result of opening a log.
 pub(super) enum Opened {
     Whole(Reading),
-    /// The start of the file was never completely written, for this reason. The file has no
-    /// records, since the first record is written only when the start is durable.
+    /// The start of the file was never completely written. The first record is written only when
+    /// the start is durable, so the file has no records.
     Torn(String),
 }
 
-/// Reads the header and marks of a log.
 pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<Opened, Error> {
     let name = log_name(number);
     let file = name_of(volume, &name);
     let mut tries = 1;
-    // The marks are read before the length of the file. So the length includes all bytes that the
-    // marks declare durable.
+    // The marks are read before the length, so that the length includes all bytes that the marks
+    // declare durable.
     let (front, header) = loop {
         let len = volume.len(&name)?;
         let mut front = vec![0; len.min(FIRST_RECORD) as usize];
@@ -423,21 +395,20 @@ pub(super) fn open(volume: &dyn Volume, shape: LogShape, number: u64) -> Result<
     }))
 }
 
-/// Whether a crash during the creation of the file may have caused an unreadable header. In this
-/// case the file has no records.
+/// Whether a crash during the creation may have caused an unreadable header. Then the file has no
+/// records.
 fn may_be_torn(front: &[u8], len: u64) -> bool {
-    // A log with marks has a longer start than a log without marks. The version shows whether a log
-    // has marks. The version is in the first 16 bytes, which reach the disk together or not at all.
+    // A log with marks has a longer start. The version shows whether a log has marks. It is in the
+    // first 16 bytes, which reach the disk together or not at all.
     let first = front.get(..16).unwrap_or_default();
     let is_marked = (2..=FORMAT_VERSION).any(|version| first.ends_with(&version.to_le_bytes()));
     len <= BLOCK as u64 || len <= FIRST_RECORD && (is_marked || first.iter().all(|&byte| byte == 0))
 }
 
 impl Reading {
-    /// The sequence number up to which records existed, and the evidence for them, if records are
-    /// missing after `known`. `known` is the end of this log's records or the end of the
-    /// checkpoint's records, whichever is larger. `next` is the log that continues this one, and
-    /// begins with record `limit`.
+    /// If records are missing after `known`, the sequence number up to which records existed, and
+    /// the evidence. `known` is the end of the records of this log or of the checkpoint, whichever
+    /// is larger. `next` continues this log with record `limit`.
     fn missing_behind(
         &self,
         next: Option<&Reading>,
@@ -462,12 +433,11 @@ impl Reading {
         (there_was > known).then_some((there_was, evidence))
     }
 
-    /// The log that follows this log. The valid records of this log end at `end`.
+    /// The log that follows this log, whose valid records end at `end`.
     ///
-    /// A sync of this file may have failed in another process. Then storage may lack records that
-    /// reads still return, and a sync that succeeds now would not report this loss. So records
-    /// after the mark are written again. If a log has no records before its mark, it is replaced as
-    /// a whole, since its name may not be durable either.
+    /// If a sync failed in another process, storage may lack records that reads still return, and a
+    /// later sync would not report the loss. So records after the mark are written again. A log
+    /// without records before its mark is replaced, since its name may not be durable either.
     fn next_after(&self, end: RecordPlace, from: LogPosition) -> NextLog {
         let (number, start) = (self.header.number, self.header.start());
         let (replaces, undurable) = match self.durable {
@@ -495,7 +465,7 @@ impl Reading {
     }
 
     /// Passes the records from `place` on to `apply`, below the sequence number `limit`. Returns
-    /// the position at which the records ended, and the reason.
+    /// the position and the reason of the end.
     pub(super) fn read(
         &self,
         read_at: &ReadAt<'_>,
@@ -534,7 +504,6 @@ impl Reading {
         }
     }
 
-    /// The position of the next whole record after a gap.
     pub(super) fn next_behind(
         &self,
         read_at: &ReadAt<'_>,
@@ -554,8 +523,7 @@ impl Reading {
         Ok(None)
     }
 
-    /// The number of whole records after a position that has no whole record, below the sequence
-    /// number `limit`. The flag is true if counting was stopped, so that there may be more records.
+    /// The number of whole records after a position, and whether there may be more.
     fn whole_behind(
         &self,
         read_at: &ReadAt<'_>,

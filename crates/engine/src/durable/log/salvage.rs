@@ -1,9 +1,9 @@
 //! Salvage reads every whole record of damaged logs, even if records between them are missing.
 //!
-//! Each record has the number of its log, its offset and its sequence number. So a record can be
-//! recognised without the bytes before it. If a log has no header, it is searched from its first
-//! byte on. Superseded records are left out: a record of a log is valid only if its sequence number
-//! is below the first sequence number of each later log.
+//! Each record has the number of its log, its offset and its sequence number, so a record can be
+//! recognised without earlier bytes. A log without a header is searched from its first byte on. A
+//! record is superseded unless its sequence number is below the first sequence number of each later
+//! log.
 
 use stratann_layout::log::{EndReason, FIRST_RECORD, Gap};
 use stratann_layout::{BLOCK, LogHeader, LogRecord, LogShape, RecordPlace};
@@ -14,27 +14,21 @@ use super::replay::{Apply, Opened, Reading, open};
 use crate::Error;
 use crate::stored::name_of;
 
-/// Records that are lost or may be lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LostRecords {
-    /// The log that had the records.
     pub(crate) file: String,
-    /// The fault of the log.
     pub(crate) what: String,
-    /// The largest number of records that may be lost. 0 means that the log is damaged but no
-    /// record is lost.
+    /// The largest number of records that may be lost. 0: the log is damaged, but no record is
+    /// lost.
     pub(crate) records: u64,
 }
 
-/// Reads the bytes of a file from an offset on. Unreadable bytes are returned as zeros.
+/// Reads the bytes of a file from an offset on, with zeros for unreadable bytes.
 pub(crate) type ReadLossy<'a> = dyn Fn(&str, u64, &mut [u8]) -> Result<(), Error> + 'a;
 
-/// Passes all whole records after `from` to `apply`, in the order of their sequence numbers.
-/// Returns the missing records. `is_damage` decides which errors are skipped.
-///
-/// # Errors
-/// The call fails if a log has a later version, if a read fails for a reason other than damage, or
-/// if `apply` fails.
+/// Passes all whole records after `from` to `apply`, in the order of their sequence numbers, and
+/// returns the missing records. `is_damage` decides which errors are skipped. A log of a later
+/// version is an error.
 pub(crate) fn salvage(
     volume: &dyn Volume,
     shape: LogShape,
@@ -86,15 +80,13 @@ pub(crate) fn salvage(
     Ok(work.lost)
 }
 
-/// A log with the facts that are known about it.
 struct Source {
     reading: Reading,
-    /// Whether the header of the log has the number of the first record.
+    /// Whether the header has the number of the first record.
     exact: bool,
-    /// Whether the records of the log are read. They are not read if the log belongs to another
-    /// index, or if it was never finished.
+    /// Whether the records are read. They are not read if the log belongs to another index, or was
+    /// never finished.
     read: bool,
-    /// The fault of the header or of the marks.
     fault: Option<String>,
     /// The name of the log that is missing before this log, and a message about it.
     missing: Option<(String, String)>,
@@ -146,8 +138,8 @@ impl Source {
                     Err(_) => None,
                 };
                 let reading = without_header(&first)?;
-                // Either the marks are damaged, or the log belongs to another index. Records of
-                // another index are not read.
+                // The marks are damaged, or the log belongs to another index, whose records are not
+                // read.
                 let ours = decoded.is_none_or(|header| header.shape == shape);
                 let fault = error.to_string();
                 let fault = fault.strip_prefix(&format!("{file}: ")).unwrap_or(&fault);
@@ -164,11 +156,9 @@ impl Source {
     }
 }
 
-/// The results that the salvage has found so far.
 struct Work {
     /// The checkpoint has the records below this sequence number.
     from: u64,
-    /// The sequence number that is expected next.
     expected: u64,
     lost: Vec<LostRecords>,
     /// The fault that ended the previous log, and the file of that log.
@@ -260,7 +250,6 @@ impl Work {
             && let Some(durable) = reading.durable.map(|durable| durable.sequence)
             && durable > self.expected
         {
-            // The log was cut off at the end of a record.
             let what = format!(
                 "it ends at offset {}, but its mark says that later records were durable",
                 end.0.offset
@@ -271,7 +260,6 @@ impl Work {
         Ok(())
     }
 
-    /// Reports the records that are missing before this sequence number.
     fn goes_on_with(&mut self, sequence: u64, log: &Reading) {
         let least = self.expected.max(self.from);
         if let Some(records) = sequence.checked_sub(least).filter(|&records| records > 0) {
@@ -291,8 +279,8 @@ impl Work {
     }
 }
 
-/// The number of records of full length without rows that fit into `bytes` bytes. If there are any
-/// bytes, the number is at least one.
+/// The number of records of full length without rows in `bytes` bytes, at least one if there are
+/// any.
 fn records_in(reading: &Reading, bytes: u64) -> u64 {
     bytes.div_ceil(reading.header.shape.vector_record() as u64)
 }

@@ -1,5 +1,5 @@
-//! Tests that a replay finds all acknowledged records, in order and without gaps, after a failure
-//! or a crash at any operation.
+//! Tests that a replay finds all acknowledged records, without gaps, after a crash at any
+//! operation.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -20,16 +20,13 @@ const ORIGIN: LogPosition = LogPosition {
     sequence: 0,
 };
 
-/// The shape of records that cross sectors. A few of the records cross pages.
 fn shape() -> LogShape {
     LogShape::new(Element::U8, 600).unwrap()
 }
 
-/// Inserts with this id or a larger one have a row of attributes.
 const WITH_ROWS: u64 = 1_000_000;
 const ROW: &[u8] = b"what a vector has beside it";
 
-/// The kind of a record in these tests depends on its id: every fourth record is a delete.
 fn vector(id: u64) -> Option<Vec<u8>> {
     (id % 4 != 3).then(|| {
         (0..600)
@@ -53,7 +50,6 @@ fn append(log: &Log, id: u64) -> Result<u64, Error> {
     log.append(record(id, &vector(id)))
 }
 
-/// Starts the first log, or a log after all existing ones.
 fn start(volume: &SimVolume, at: LogPosition, durability: Durability) -> Result<Log, Error> {
     start_next(volume, &NextLog::fresh(at.number, at.sequence), durability)
 }
@@ -62,8 +58,6 @@ fn start_next(volume: &SimVolume, next: &NextLog, durability: Durability) -> Res
     Log::start(Arc::new(volume.clone()), shape(), next, durability)
 }
 
-/// Returns the ids that a replay finds, and its result. Checks that the records of these ids are
-/// unchanged.
 fn found(volume: &dyn Volume, from: LogPosition) -> Result<(Vec<u64>, Replayed), Error> {
     let mut ids = Vec::new();
     let replayed = replay(volume, shape(), from, &mut |sequence, found| {
@@ -82,16 +76,13 @@ fn ids(volume: &dyn Volume) -> Vec<u64> {
     found(volume, ORIGIN).unwrap().0
 }
 
-/// The expected content of the disk.
 #[derive(Clone)]
 struct World {
-    /// The records that a replay may find, by sequence number.
     records: Vec<u64>,
     /// The number of these records that a replay must find.
     durable: usize,
-    /// The next new id. No id is used twice, so that a stale record differs from an expected one.
+    /// No id is used twice, so that stale records differ from expected records.
     next_id: u64,
-    /// The last checkpoint.
     from: LogPosition,
 }
 
@@ -105,7 +96,6 @@ impl World {
         }
     }
 
-    /// Replays the logs, and panics if records are unexpected or missing.
     fn check(&self, volume: &SimVolume, what: &str) -> Result<Replayed, Error> {
         let outcome = found(volume, self.from);
         if let Err(Error::Tier(TierError::Crashed { .. })) = &outcome {
@@ -171,7 +161,6 @@ const LATER: &[Step] = &[
     Step::Append(1),
 ];
 
-/// Opens the logs, and performs the steps until the machine crashes.
 fn work(
     volume: &SimVolume,
     durability: Durability,
@@ -182,7 +171,6 @@ fn work(
         let replayed = world.check(volume, "on opening")?;
         world.records.truncate(replayed.next.sequence as usize);
         let log = start_next(volume, &replayed.next, durability)?;
-        // Records that a replay has found must not be lost later.
         world.durable = world.records.len();
         Ok::<_, Error>(log)
     };
@@ -243,8 +231,7 @@ fn crash_everywhere(
     for at in 0..whole.operations() - begin {
         let (volume, mut world) = (before.fork(), world.clone());
         volume.fail_after(at, Failure::Crash);
-        // The last operation may be the sync of a dropped log. The failure of this sync is not
-        // reported.
+        // A failed sync of a dropped log is not reported.
         let _ = work(&volume, durability, &mut world, steps);
         assert!(volume.has_crashed());
         for seed in 0..4 {
@@ -270,8 +257,8 @@ fn a_crash_at_any_operation_loses_nothing_that_was_acknowledged() {
             STEPS,
             &mut |image, world, seed| {
                 torn += usize::from(found(image, world.from).unwrap().1.torn.is_some());
-                // A second crash happens while the log is continued. To save time, only every fifth
-                // image is continued.
+                // To save time, only every fifth image crashes a second time, while the log is
+                // continued.
                 turn += 1;
                 if seed == 0 && turn % 5 == 0 {
                     crash_everywhere(image, world, durability, LATER, &mut |_, _, _| {});
@@ -304,7 +291,6 @@ fn a_crash_where_the_first_row_comes_loses_nothing_that_was_acknowledged() {
     }
 }
 
-/// The format versions of the logs in a volume.
 fn versions(volume: &SimVolume) -> Vec<u32> {
     let version = |number| {
         let mut four = [0; 4];
@@ -327,7 +313,6 @@ fn a_log_is_one_that_earlier_readers_know_until_a_row_comes() {
     assert_eq!(versions(&volume), [2, 3]);
     let (found, replayed) = found(&volume, ORIGIN).unwrap();
     assert_eq!(found, [1, WITH_ROWS, WITH_ROWS + 1, 2]);
-    // If a file gets copies of records, it has the format version of the file from which they come.
     drop(log);
     let log = start_next(&volume, &replayed.next, Durability::Always).unwrap();
     append(&log, 4).unwrap();
@@ -338,14 +323,12 @@ fn a_log_is_one_that_earlier_readers_know_until_a_row_comes() {
     append(&log, WITH_ROWS + 4).unwrap();
     assert_eq!(versions(&volume), [2, 3, 2, 3]);
     assert_eq!(ids(&volume).len(), 7);
-    // The log writes records with rows again after the failed sync, so the new file may have rows.
     volume.fail_after(1, Failure::Io);
     append(&log, WITH_ROWS + 5).unwrap_err();
     volume.heal();
     log.rotate().unwrap();
     append(&log, 6).unwrap();
     assert_eq!(ids(&volume).len(), 8);
-    // A log without a record is replaced. If the replacement fails, another log follows it.
     for fails in [false, true] {
         let volume = SimVolume::new();
         let log = start(&volume, ORIGIN, Durability::Always).unwrap();
@@ -392,7 +375,7 @@ fn a_crash_of_the_process_loses_nothing() {
         for id in 0..10 {
             append(&log, id).unwrap();
         }
-        // The test does not drop the log, since a killed process syncs nothing.
+        // A killed process syncs nothing.
         mem::forget(log);
         let (ids, replayed) = found(&volume, ORIGIN).unwrap();
         assert_eq!(ids, Vec::from_iter(0..10));
@@ -496,7 +479,6 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
         let log = start(&volume, ORIGIN, durability).unwrap();
         append(&log, 0).unwrap();
         volume.fail_after(1, Failure::Io);
-        // The write succeeds, but the sync fails.
         let outcome = append(&log, 1);
         assert_eq!(outcome.is_ok(), durability == Durability::OnFlush);
         log.flush().unwrap_err();
@@ -519,7 +501,6 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
         } else {
             vec![0, 1]
         };
-        // A failed rotation changes nothing.
         for at in 0..=6 {
             volume.fail_after(at, Failure::Io);
             if log.rotate().is_err() {
@@ -541,14 +522,11 @@ fn after_a_failed_sync_the_file_takes_nothing_until_it_is_rotated() {
     }
 }
 
-/// A volume that counts syncs of files, and can delay them.
 #[derive(Clone, Debug)]
 struct Slow {
     volume: SimVolume,
     pause: Duration,
-    /// The number of threads that must be within a call before a sync ends.
     callers: Arc<AtomicUsize>,
-    /// The number of threads within a call.
     calling: Arc<AtomicUsize>,
     syncs: Arc<AtomicUsize>,
     longest_read: Arc<AtomicU64>,
@@ -647,8 +625,7 @@ impl VolumeFile for SlowFile {
 fn threads_share_syncs_and_the_order_is_that_of_the_file() {
     const THREADS: u64 = 8;
     const EACH: u64 = 60;
-    // A sync lasts until all other threads have begun their next calls, even if these threads need
-    // long.
+    // A sync lasts until all other threads have begun their next calls.
     let slow = Slow::new(Duration::from_millis(1));
     let log = Log::start(
         Arc::new(slow.clone()),
@@ -703,7 +680,6 @@ fn threads_append_while_the_disk_fills_up_breaks_and_the_log_rotates() {
         let (kept, stop) = (Mutex::new(BTreeMap::new()), AtomicBool::new(false));
         let failed = AtomicUsize::new(0);
         thread::scope(|scope| {
-            // If this thread panics, the drop of `_stops` ends the other threads too.
             let _stops = Stops(&stop);
             for thread in 0..4 {
                 let (log, kept, stop, failed) = (&log, &kept, &stop, &failed);
@@ -754,7 +730,6 @@ fn threads_append_while_the_disk_fills_up_breaks_and_the_log_rotates() {
     }
 }
 
-/// Stops other threads when it is dropped, even if its owner panics.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -763,7 +738,6 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Waits until another thread has done its work.
 fn wait_for(what: &str, done: impl Fn() -> bool) {
     for _ in 0..60_000 {
         if done() {
@@ -786,13 +760,11 @@ fn an_append_is_durable_in_time_without_a_flush() {
             ids(&volume.crash_image(0, Crash::Dropped)) == expected
         });
     }
-    // A failed sync in the background is reported to the next caller, and to all callers after it.
     volume.fail_after(1, Failure::Io);
     append(&log, 3).unwrap();
     wait_for("a failed sync", || log.shared.state.lock().broken.is_some());
     volume.heal();
-    // The failure is reported until the log is rotated. A caller that gets the error rotates the
-    // log. If this thread is late, the log rotates itself after one second.
+    // If this thread is late, the log rotates itself after one second.
     let mut expected = vec![0, 1, 2, 3];
     for _ in 0..2 {
         if append(&log, 4 + expected.len() as u64).is_ok() {
@@ -804,7 +776,6 @@ fn an_append_is_durable_in_time_without_a_flush() {
     log.rotate().unwrap();
     assert_eq!(append(&log, 5).unwrap(), expected.len() as u64);
     expected.push(5);
-    // The log is dropped before the sync is due.
     drop(log);
     assert_eq!(ids(&volume.crash_image(0, Crash::Dropped)), expected);
 }
@@ -849,7 +820,6 @@ fn on_flush_syncs_on_flush_only_and_the_log_ends_its_thread() {
     assert_eq!(ids(&slow.volume.crash_image(0, Crash::Dropped)).len(), 50);
     drop(log);
 
-    // After the log has been dropped, no other reference to it exists.
     let log = Log::start(
         Arc::new(slow.clone()),
         shape(),
@@ -894,7 +864,6 @@ fn a_long_log_is_read_in_pieces() {
     assert_eq!(ids(&slow), expected);
     assert!(slow.longest_read.load(Ordering::Relaxed) <= 1 << 20);
 
-    // The records are of the longest possible length.
     let shape = LogShape::new(Element::F32, 65_536).unwrap();
     let (volume, vector) = (SimVolume::new(), vec![7; 4 * 65_536]);
     let log = Log::start(Arc::new(volume.clone()), shape, &NextLog::fresh(1, 0), HOUR).unwrap();
@@ -910,7 +879,6 @@ fn a_long_log_is_read_in_pieces() {
     assert_eq!(replayed.records, 9);
 }
 
-/// Makes three logs of five records each.
 fn three_logs() -> SimVolume {
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::Always).unwrap();
@@ -923,7 +891,6 @@ fn three_logs() -> SimVolume {
     volume
 }
 
-/// Truncates a file, or flips a bit of it.
 fn change(volume: &SimVolume, name: &str, cut: Option<u64>, flip: Option<usize>) {
     let mut bytes = volume.read(name).unwrap();
     if let Some(at) = flip {
@@ -947,7 +914,6 @@ fn damage_is_told_from_a_torn_end() {
             assert!(text.contains(word), "{word:?} is not in {text}");
         }
     };
-    // The tests below damage an earlier log.
     let first = &[
         "log-000001: damaged: its records end at offset 12288",
         "sequence number 0,",
@@ -983,7 +949,6 @@ fn damage_is_told_from_a_torn_end() {
         &|volume| change(volume, "log-000002", Some(100), None),
         &["log-000001: damaged", "begins with sequence number 10"],
     );
-    // A log with an unreadable header counts as damaged, even if no log precedes it.
     for cut in [0, 100, 4_095, 12_288] {
         refused(
             &|volume| change(volume, "log-000001", Some(cut), (cut > 4_096).then_some(60)),
@@ -1004,7 +969,6 @@ fn damage_is_told_from_a_torn_end() {
         assert_eq!(ids, Vec::from_iter(5..15), "{cut}");
         assert_eq!(lost.len(), 1, "{cut}: {lost:?}");
     }
-    // The header of a log with records is damaged, and then both marks of a log.
     for name in ["log-000001", "log-000003"] {
         refused(
             &|volume| change(volume, name, None, Some(60)),
@@ -1051,8 +1015,7 @@ fn damage_is_told_from_a_torn_end() {
         "{text}"
     );
 
-    // The last log is damaged, after all of it was durable. Records have 632 bytes, and every
-    // fourth record has 32 bytes.
+    // Records have 632 bytes, and every fourth one has 32.
     for (cut, flip, words) in [
         (
             None,
@@ -1097,13 +1060,11 @@ fn damage_is_told_from_a_torn_end() {
     ] {
         refused(&|volume| change(volume, "log-000003", cut, flip), &words);
     }
-    // A log that was never written completely has no records, even if its header has bytes.
     for (cut, flip) in [(100, None), (0, None), (12_288, Some(60))] {
         let volume = three_logs();
         change(&volume, "log-000003", Some(cut), flip);
         let (ids, replayed) = found(&volume, ORIGIN).unwrap();
         assert_eq!(ids, Vec::from_iter(0..10));
-        // The next log replaces this log.
         assert_eq!((replayed.next.number, replayed.next.replaces), (3, true));
         let torn = replayed.torn.unwrap();
         assert_eq!(torn.file, "simulated volume/log-000003");
@@ -1111,8 +1072,6 @@ fn damage_is_told_from_a_torn_end() {
     }
 }
 
-/// Makes a log of a hundred records, with one append for each record. Then drops the log, as a
-/// process does at its end.
 fn hundred(durability: Durability) -> SimVolume {
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, durability).unwrap();
@@ -1123,8 +1082,7 @@ fn hundred(durability: Durability) -> SimVolume {
     volume
 }
 
-/// The offset of a record in these tests. Records have 632 bytes, and every fourth record has 32
-/// bytes.
+/// Records have 632 bytes, and every fourth one has 32.
 fn offset_of(record: u64) -> usize {
     (FIRST_RECORD + record / 4 * (3 * 632 + 32) + record % 4 * 632) as usize
 }
@@ -1150,14 +1108,12 @@ fn one_flipped_bit_in_the_newest_log_is_not_the_end_of_what_is_behind_it() {
                 };
                 assert_eq!((offset, sequence), (offset_of(record) as u64, record));
                 assert_eq!((missing, whole), (100 - record, 99 - record), "{at}");
-                // A repair restores all other records.
                 let mut ids = Vec::new();
                 let lost = salvage_all(&volume, ORIGIN, &mut ids);
                 let others: Vec<u64> = (0..100).filter(|&id| id != record).collect();
                 assert_eq!(ids, others, "record {record}, byte {at}");
                 assert_eq!(lost.len(), 1, "{lost:?}");
                 assert_eq!(lost[0].records, 1, "{lost:?}");
-                // Records that the checkpoint has are not lost.
                 let later = LogPosition {
                     number: 1,
                     sequence: record + 1,
@@ -1173,7 +1129,6 @@ fn one_flipped_bit_in_the_newest_log_is_not_the_end_of_what_is_behind_it() {
     }
 }
 
-/// Returns the ids of all whole records, and the reported losses.
 fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec<LostRecords> {
     let read = |name: &str, offset, out: &mut [u8]| Ok(volume.read_at(name, offset, out)?);
     let is_damage = |error: &Error| matches!(error, Error::Layout(_) | Error::Damaged { .. });
@@ -1188,8 +1143,7 @@ fn salvage_all(volume: &SimVolume, from: LogPosition, ids: &mut Vec<u64>) -> Vec
 
 #[test]
 fn what_was_not_synced_is_torn_and_not_damaged() {
-    // The log has sixty durable records. A killed process has left forty later records, whose
-    // durability no call has acknowledged.
+    // A killed process has left forty unacknowledged records after sixty durable ones.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     for id in 0..100 {
@@ -1213,7 +1167,6 @@ fn what_was_not_synced_is_torn_and_not_damaged() {
         panic!("{error}");
     };
     assert_eq!((missing, whole), (20, 19));
-    // If one mark is damaged, a reader uses the other mark.
     for (mark, damaged) in [(4096, true), (8192, false)] {
         let volume = damaged_mark(&volume, mark);
         change(&volume, "log-000001", None, Some(offset_of(40) + 40));
@@ -1223,8 +1176,8 @@ fn what_was_not_synced_is_torn_and_not_damaged() {
 
 #[test]
 fn a_log_full_of_gaps_is_not_read_over_and_over() {
-    // Every second record is damaged. For each gap, the salvage reads one piece to find the next
-    // record, and another piece for the bytes after it.
+    // At each gap, the salvage reads one piece for the next record, and another piece for later
+    // bytes.
     let volume = SimVolume::new();
     let log = start(&volume, ORIGIN, Durability::OnFlush).unwrap();
     append(&log, 0).unwrap();
@@ -1284,11 +1237,9 @@ fn a_log_of_an_earlier_version_has_no_marks_and_ends_where_it_did() {
         (torn.offset, torn.whole),
         ((offset_of(6) - 8192) as u64, 13)
     );
-    // Only a repair may use the records after the damage.
     let mut ids = Vec::new();
     let lost = salvage_all(&volume, ORIGIN, &mut ids);
     assert_eq!((ids.len(), lost.len()), (19, 1));
-    // The next log has marks.
     let next = LogPosition {
         number: 2,
         sequence: 6,
@@ -1296,7 +1247,6 @@ fn a_log_of_an_earlier_version_has_no_marks_and_ends_where_it_did() {
     let log = start(&volume, next, Durability::Always).unwrap();
     append(&log, 77).unwrap();
     assert_eq!(versions(&volume), [1, 2]);
-    // A damaged header of an old log with a few records does not count as torn.
     change(&volume, "log-000001", Some(4096 + 700), Some(60));
     let text = found(&volume, ORIGIN).unwrap_err().to_string();
     assert!(text.contains("log-000001: checksum mismatch"), "{text}");
@@ -1328,7 +1278,6 @@ fn a_replay_begins_anywhere_and_stops_when_told_to() {
     .unwrap()
     .1;
     assert_eq!((nothing.next.number, nothing.next.sequence), (9, 70));
-    // A caller that has only the number of a log gets all records from this log on.
     let (mut sequences, number) = (Vec::new(), 2);
     let from = LogPosition {
         number,
@@ -1438,7 +1387,6 @@ fn names() {
     ] {
         assert_eq!(number_of(name), number, "{name}");
     }
-    // A log with the largest possible number causes no overflow.
     let volume = SimVolume::new();
     volume.create(&log_name(u64::MAX)).unwrap();
     let last = LogPosition {
@@ -1473,7 +1421,6 @@ fn in_a_real_directory() {
     let end = log.bytes();
     drop(log);
     assert_eq!(ids(&*volume), Vec::from_iter(0..20));
-    // This is the state after a crash in the middle of a record.
     let name = log_name(3);
     let mut file = volume.open(&name).unwrap();
     file.write_at(end, &[1; 200]).unwrap();

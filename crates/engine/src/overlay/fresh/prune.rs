@@ -6,13 +6,12 @@ use super::FreshParameters;
 use super::segments::{Point, View};
 use crate::frontier::{distance_of, key, node_of};
 
-/// Neighbours that are not diverse fill a list up to R divided by this number. On storage, all
-/// slots of a list are read in any case, so full lists save reads. In memory, each neighbour costs
-/// the computation of a distance.
+/// Neighbours that are not diverse fill a list up to R divided by this number. On storage, full
+/// lists save reads. In memory, each neighbour costs the computation of a distance.
 pub(super) const FILL: usize = 2;
 
-/// The distances between vectors by which the graph is built. They are squared Euclidean distances
-/// or proportional to them, so that the margin `alpha` means the same under every metric.
+/// The distances by which the graph is built, proportional to squared Euclidean distances, so that
+/// `alpha` means the same under every metric.
 ///
 /// | metric | space of the build | distance in this space |
 /// |---|---|---|
@@ -20,30 +19,24 @@ pub(super) const FILL: usize = 2;
 /// | cosine | the vectors, scaled to length 1 | the kernel's, half of the squared distance |
 /// | inner product | the vectors, scaled to length 1 | one minus the cosine |
 ///
-/// Under the inner product, half of a list is for vectors with a near direction. The other half is
-/// for the vectors with the largest product with the node: the best results if the node were a
-/// query. The reduction of `graph/space.rs` is not used, for two reasons. First, this reduction
-/// must know the longest vector before the first insert. Second, if lengths differ, it isolates
-/// long vectors: in the reduced space, they are near to few other vectors, so few lists have them.
-/// But long vectors are results of many queries (package-text-2k, lengths log-normal with deviation
-/// 0.5: recall@10 0.83).
+/// Under the inner product, half of a list is for near directions, and half for the largest
+/// products with the node. The reduction of `graph/space.rs` would need the longest vector before
+/// the first insert. It also isolates long vectors, which are results of many queries
+/// (package-text-2k, lengths log-normal with deviation 0.5: recall@10 0.83).
 #[derive(Clone, Copy)]
 pub(super) struct Space<'a> {
     pub(super) kernel: &'a Kernel,
-    /// Whether the kernel's distance is the negated inner product.
     pub(super) product: bool,
 }
 
 impl Space<'_> {
-    /// The distance between two vectors.
     #[inline]
     pub(super) fn distance(&self, a: &Point, b: &Point) -> f32 {
         let distance = self.kernel.distance(&a.vector, &b.vector);
         if !self.product {
             return distance;
         }
-        // The roots are taken before the multiplication, since the product of the squared lengths
-        // may overflow a float.
+        // The product of the squared lengths may overflow a float.
         let lengths = a.square.sqrt() * b.square.sqrt();
         if lengths > 0.0 {
             (1.0 + distance / lengths).max(0.0)
@@ -53,32 +46,28 @@ impl Space<'_> {
     }
 }
 
-/// Chooses neighbours that are near the node but far from each other (robust prune, as in
-/// `graph/prune.rs`).
+/// Robust prune, as in `graph/prune.rs`.
 #[derive(Debug, Default)]
 pub(super) struct Pruner {
-    /// The candidates, as keys of their distance from the node. The caller fills the pool.
+    /// The candidates, as keys of their distance from the node.
     pub(super) pool: Vec<u64>,
-    /// The chosen neighbours.
     pub(super) chosen: Vec<u32>,
     /// For each candidate: the largest ratio d(node, candidate) / d(chosen, candidate) so far, and
-    /// the number of chosen neighbours with which the candidate was compared.
+    /// the number of chosen neighbours compared.
     pub(super) factors: Vec<(f32, u32)>,
-    /// The number of chosen neighbours that are diverse. They come first in `chosen`.
+    /// The number of diverse neighbours, which come first in `chosen`.
     pub(super) diverse: usize,
     /// Under the inner product: the candidates that are not diverse, as keys of their product with
     /// the node.
     pub(super) rest: Vec<u64>,
 }
 
-/// Marks a candidate as chosen, in place of the number of its comparisons.
 pub(super) const CHOSEN: u32 = u32::MAX;
 
 impl Pruner {
-    /// Chooses neighbours from the pool. The diverse neighbours come first. Then the nearest other
-    /// candidates fill the list up to a share of the degree. These candidates connect equal rows.
-    /// Under the inner product, the candidates with the largest product fill the list up to the
-    /// degree instead.
+    /// Chooses the diverse neighbours first. Then the nearest other candidates fill the list up to
+    /// a share of the degree, which connects equal rows. Under the inner product, the largest
+    /// products fill the list up to the degree instead.
     pub(super) fn prune(
         &mut self,
         view: &View<'_>,

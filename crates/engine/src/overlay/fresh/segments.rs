@@ -1,5 +1,4 @@
-//! The slots of the fresh graph and their adjacency lists. Threads can read a list while another
-//! thread writes it.
+//! The slots of the fresh graph and their adjacency lists, which threads read during writes.
 //!
 //! ```text
 //!   a list:   version | degree | n n n n . . .       the version is odd during a write;
@@ -16,49 +15,40 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::FreshGraph;
 
-/// The number of slots of a segment. It is so large that there are few segments. But it is so small
-/// that the first segment, which is allocated for a single vector, is small compared with any
-/// memory budget.
+/// The number of slots of a segment. The first segment is small in any memory budget.
 pub(super) const SEGMENT: usize = 1 << SEGMENT_BITS;
-/// The binary logarithm of [`SEGMENT`].
 pub(super) const SEGMENT_BITS: u32 = 7;
 
-/// An epoch that never occurs. It is `born` of a vector that is not live yet, and `died` of a live
-/// vector.
+/// `born` of a vector that is not live yet, and `died` of a live vector.
 pub(super) const NEVER: u64 = u64::MAX;
 
-/// The number of attempts to read a list that another thread is writing. After these attempts, the
-/// reader yields to other threads, since the writer may have been preempted.
+/// The attempts to read a list that is being written, before the reader yields to the writer, which
+/// may have been preempted.
 pub(super) const SPINS: usize = 64;
 
-/// A vector in a slot. It never changes.
 #[derive(Debug)]
 pub(super) struct Point {
     /// The raw bytes of the vector, in the element type of the index.
     pub(super) vector: Box<[u8]>,
-    /// The external id.
     pub(super) id: u64,
-    /// The squared length of the vector. Only the inner product needs it.
+    /// The squared length, only for the inner product.
     pub(super) square: f32,
 }
 
-/// A slot. It has the size of a cache line, so that the epochs of the vector and the pointer to the
-/// vector are in the same line.
+/// A slot fills a cache line, so that its epochs and the pointer to its vector are in one line.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Node {
-    /// The vector. It is set before any list has the number of the slot.
+    /// Set before any list has the number of the slot.
     pub(super) point: OnceLock<Point>,
     /// The first epoch in which the vector is live.
     pub(super) born: AtomicU64,
     /// The first epoch in which the vector is deleted.
     pub(super) died: AtomicU64,
-    /// The lock for writes of the list.
     pub(super) lock: Mutex<()>,
 }
 
 impl Node {
-    /// Creates an unused slot.
     pub(super) fn new() -> Self {
         Self {
             point: OnceLock::new(),
@@ -68,15 +58,14 @@ impl Node {
         }
     }
 
-    /// Whether the vector is live in an epoch that has begun. Later changes write later epochs, so
-    /// it does not matter whether this thread sees them.
+    /// Whether the vector is live in an epoch that has begun. Concurrent changes write later
+    /// epochs, so they do not affect the result.
     #[inline]
     pub(super) fn lives(&self, epoch: u64) -> bool {
         self.born.load(Ordering::Relaxed) <= epoch && epoch < self.died.load(Ordering::Relaxed)
     }
 }
 
-/// Slots that were allocated together.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) nodes: Box<[Node]>,
@@ -86,7 +75,6 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Creates unused slots with lists of up to `width` neighbours.
     pub(super) fn new(width: usize) -> Self {
         let stride = width + 2;
         Self {
@@ -96,15 +84,13 @@ impl Segment {
         }
     }
 
-    /// The words of a list.
     #[inline]
     pub(super) fn words(&self, at: usize) -> &[AtomicU32] {
         &self.lists[at * self.stride..][..self.stride]
     }
 
-    /// Copies a consistent version of a list, without a lock. If the version is even before the
-    /// copy, and the same after it, no write ran during the copy. A reader that sees a neighbour in
-    /// the list also sees the vector of the neighbour.
+    /// Copies a consistent version of a list, without a lock: no write ran if the version is even
+    /// and the same after the copy. A reader that sees a neighbour also sees its vector.
     #[inline]
     pub(super) fn read(&self, at: usize, list: &mut Vec<u32>) {
         let words = self.words(at);
@@ -135,8 +121,7 @@ impl Segment {
         }
     }
 
-    /// Calls `change` to write the degree and the neighbours of a list. Readers wait until the
-    /// change is complete.
+    /// Readers wait until `change` has written the degree and the neighbours.
     pub(super) fn write(
         &self,
         at: usize,
@@ -151,7 +136,6 @@ impl Segment {
         words[0].store(version.wrapping_add(2), Ordering::Release);
     }
 
-    /// Replaces a list. The caller holds the lock of the node.
     pub(super) fn replace(&self, at: usize, list: &[u32], lock: &MutexGuard<'_, ()>) {
         self.write(at, lock, |words| {
             words[0].store(list.len() as u32, Ordering::Relaxed);
@@ -161,8 +145,7 @@ impl Segment {
         });
     }
 
-    /// Appends a neighbour that is not in the list. Returns `false` if the list is full. The caller
-    /// holds the lock of the node.
+    /// Appends a neighbour that is not in the list. Returns `false` if the list is full.
     pub(super) fn append(&self, at: usize, neighbour: u32, lock: &MutexGuard<'_, ()>) -> bool {
         let degree = self.words(at)[1].load(Ordering::Relaxed);
         if degree as usize + 2 >= self.stride {
@@ -176,18 +159,15 @@ impl Segment {
     }
 }
 
-/// The table of all segments. When a segment is added, a new table replaces this one. A search may
-/// read an older table until it ends.
+/// An added segment makes a new table. A search may read an older table until it ends.
 pub(super) type Segments = Arc<[Arc<Segment>]>;
 
-/// The segments that one search or insert can read.
 pub(super) struct View<'a> {
     pub(super) graph: &'a FreshGraph,
     pub(super) segments: Segments,
 }
 
 impl<'a> View<'a> {
-    /// Creates a view of the present segments.
     pub(super) fn new(graph: &'a FreshGraph) -> Self {
         Self {
             graph,
@@ -195,8 +175,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Makes the slots up to this slot readable. The segment of a slot exists before any list or
-    /// table has the number of the slot.
+    /// Makes the slots up to this slot readable. A segment exists before any list or table has its
+    /// slots.
     #[inline]
     pub(super) fn cover(&mut self, slot: u32) {
         if (slot >> SEGMENT_BITS) as usize >= self.segments.len() {
@@ -204,22 +184,19 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The segment of a slot, and the slot's index in it.
     #[inline]
     pub(super) fn locate(&self, slot: u32) -> (&Segment, usize) {
         let segment = &self.segments[(slot >> SEGMENT_BITS) as usize];
         (segment, slot as usize % SEGMENT)
     }
 
-    /// The node of a slot.
     #[inline]
     pub(super) fn node(&self, slot: u32) -> &Node {
         let (segment, at) = self.locate(slot);
         &segment.nodes[at]
     }
 
-    /// The vector of a slot. The slot must be in a list or in the table of ids, since such a slot
-    /// has a vector.
+    /// The vector of a slot that is in a list or in the table of ids.
     #[inline]
     pub(super) fn point(&self, slot: u32) -> &Point {
         self.node(slot)
@@ -228,7 +205,6 @@ impl<'a> View<'a> {
             .expect("a slot gets its vector before any list refers to it")
     }
 
-    /// Copies the neighbours of a slot, and makes their slots readable.
     #[inline]
     pub(super) fn neighbours(&mut self, slot: u32, list: &mut Vec<u32>) {
         let (segment, at) = self.locate(slot);

@@ -1,5 +1,4 @@
-//! The fresh graph, compared with brute force and with a model. Some tests change the graph in some
-//! threads while other threads search.
+//! The fresh graph, compared with brute force and with a model, also while other threads change it.
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -22,7 +21,6 @@ fn floats(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
     values.into_iter().flat_map(f32::to_le_bytes).collect()
 }
 
-/// Pseudorandom bits (SplitMix64).
 fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut bits = *state;
@@ -40,7 +38,7 @@ fn graph(metric: Metric, rows: &Matrix) -> FreshGraph {
     )
 }
 
-/// Inserts rows with their row numbers as ids, from `threads` threads at the same time.
+/// Inserts rows under their row numbers, from `threads` threads.
 fn fill(graph: &FreshGraph, rows: &Matrix, numbers: std::ops::Range<usize>, threads: usize) {
     let next = AtomicUsize::new(numbers.start);
     std::thread::scope(|scope| {
@@ -72,12 +70,10 @@ fn answers(
     found
 }
 
-/// The usual list size in these tests, and a large list size.
 const LIST: usize = 64;
 const WIDE: usize = 200;
 
-/// The recall@10 with each of these list sizes, compared with brute force over the live vectors.
-/// Also checks that results are live, are in order, and have the right distances.
+/// The recall@10 with these list sizes, over the live vectors.
 fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; N]) -> [f64; N] {
     let kernel = graph.kernel;
     let (mut ids, mut bytes) = (Vec::new(), Vec::new());
@@ -103,8 +99,7 @@ fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; 
             for &(id, distance) in &found {
                 let vector = graph.get(id).expect("a result is not live");
                 assert_eq!(kernel.distance(queries.row(query), &vector), distance);
-                // The comparison is by distance, so that it does not matter which of several equal
-                // rows is found.
+                // By distance, so that any of several equal rows counts.
                 hits += usize::from(distance <= farthest[query * 10 + 9]);
             }
         }
@@ -112,7 +107,6 @@ fn recalls<const N: usize>(graph: &FreshGraph, queries: &Matrix, lists: [usize; 
     })
 }
 
-/// The slots that no search can reach.
 fn unreachable(graph: &FreshGraph) -> usize {
     let mut view = View::new(graph);
     let slots = graph.slots();
@@ -133,19 +127,15 @@ fn unreachable(graph: &FreshGraph) -> usize {
     reached.iter().filter(|&&reached| !reached).count()
 }
 
-/// Checks the recall with the usual list size.
 fn check(what: &str, graph: &FreshGraph, queries: &Matrix, least: f64) {
     check_lists(what, graph, queries, [(LIST, least)]);
 }
 
-/// Checks a graph that several threads have built. Such a graph is different in each run, so its
-/// recall is checked with a large list size, too.
+/// Several threads build a different graph in each run, so a large list is checked, too.
 fn check_of_threads(what: &str, graph: &FreshGraph, queries: &Matrix) {
     check_lists(what, graph, queries, [(LIST, 0.95), (WIDE, 0.98)]);
 }
 
-/// Checks that the recall with each list size is at least the given value, and that searches can
-/// reach nearly all slots.
 fn check_lists<const N: usize>(
     what: &str,
     graph: &FreshGraph,
@@ -169,12 +159,9 @@ fn finds_the_nearest_of_photo_sift_by_one_thread_and_after_replacing_some() {
     let rows = fixture("photo-sift-20k.base.u8bin");
     let queries = fixture("photo-sift-20k.query.u8bin");
     let graph = graph(Metric::L2, &rows);
-    // By default, the test uses a quarter of the fixture.
     let all = 20_000 / step(4);
     let first = all / 10 * 7;
     fill(&graph, &rows, 0..first, 1);
-    // Three sevenths of these vectors are deleted, and the same number of other vectors is
-    // inserted.
     let mut state = 1;
     let mut deleted = HashSet::new();
     while deleted.len() < all - first {
@@ -185,7 +172,6 @@ fn finds_the_nearest_of_photo_sift_by_one_thread_and_after_replacing_some() {
     fill(&graph, &rows, first..all, 1);
     assert_eq!((graph.len(), graph.slots()), (first, all));
     check("and replaced by others", &graph, &queries, 0.98);
-    // If a deleted vector were a result, `recalls` would fail.
     assert!(deleted.iter().all(|&id| !graph.contains(id)));
     for &id in &deleted {
         graph.insert(id, rows.row(id as usize), None);
@@ -198,12 +184,11 @@ fn finds_the_nearest_of_photo_sift_by_four_threads_that_also_replace() {
     let rows = fixture("photo-sift-20k.base.u8bin");
     let queries = fixture("photo-sift-20k.query.u8bin");
     let graph = graph(Metric::L2, &rows);
-    // By default, the test uses a quarter of the fixture.
     let all = 20_000 / step(4);
     fill(&graph, &rows, 0..all, 4);
     assert_eq!((graph.len(), graph.slots()), (all, all));
     check_of_threads("four threads", &graph, &queries);
-    // 30 % of the ids get another vector: the vector of the row whose number is larger by `other`.
+    // An id gets the vector of the row whose number is larger by `other`.
     let (replaced, other) = (all / 10 * 3, all / 20 * 7);
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -224,7 +209,6 @@ fn finds_the_nearest_of_photo_sift_by_four_threads_that_also_replace() {
     check_of_threads("30 % replaced", &graph, &queries);
 }
 
-/// The length for a row.
 type Length = fn(usize) -> f32;
 
 #[test]
@@ -239,16 +223,14 @@ fn finds_the_nearest_by_cosine_and_by_product() {
     let lengths: [(&str, f64, Length); 4] = [
         ("equal", 0.98, |_| 1.0),
         ("growing", 0.98, |row| 0.5 + row as f32 / 1_000.0),
-        // The lengths are log-normal, as lengths of learned embeddings often are. A hundredth of
-        // the rows are three times as long as the median.
+        // Log-normal, as lengths of learned embeddings often are.
         ("spread", 0.98, |row| {
             let mut state = row as u64;
             let mut unit = || random(&mut state) as f32 / u64::MAX as f32;
             let normal = (0..12).map(|_| unit()).sum::<f32>() - 6.0;
             (0.5 * normal).exp()
         }),
-        // A few rows are results of nearly every query. For such rows, lists of near directions and
-        // large products are hardly enough.
+        // A few rows are results of nearly every query, but lists hardly have space for them.
         ("with outliers", 0.94, |row| {
             if row % 400 == 399 { 10.0 } else { 1.0 }
         }),
@@ -281,7 +263,6 @@ fn finds_the_nearest_by_cosine_and_by_product() {
 
 #[test]
 fn rows_that_are_equal_hide_nothing() {
-    // 2,000 rows have 10 different values. Each value has far more rows than fit into a list.
     let graph = FreshGraph::new(Metric::L2, Element::U8, 2, FreshParameters::default());
     for id in 0..2_000u64 {
         graph.insert(id, &[(id % 10) as u8 * 20, 7], None);
@@ -292,12 +273,9 @@ fn rows_that_are_equal_hide_nothing() {
         assert!(found.iter().all(|&(_, distance)| distance == 0.0));
         assert_eq!(found.len(), 10);
     }
-    // The first search requests more results than there are equal rows. The second search requests
-    // more results than there are rows.
     assert_eq!(answers(&graph, &[0, 7], 250, 10, &mut scratch).len(), 250);
     let all = answers(&graph, &[0, 7], 3_000, 10, &mut scratch);
     assert_eq!(all.len(), 2_000);
-    // The live rows of this value come after all of its deleted rows.
     for id in (0..2_000u64).filter(|id| id % 10 == 3 && *id < 1_900) {
         assert!(graph.delete(id));
     }
@@ -360,11 +338,10 @@ fn each_is_visited_once_in_the_order_of_insertion() {
     assert_eq!((graph.len(), graph.slots()), (3, 5));
     assert!(graph.contains(10) && !graph.contains(11));
     assert_eq!((graph.get(30), graph.get(11)), (Some(vec![31]), None));
-    // A segment has slots with lists of 42 neighbours.
     assert!(graph.memory_bytes() - empty > SEGMENT * (64 + 44 * 4));
 }
 
-/// The drop of this value lets other threads stop, even after a panic.
+/// Stops other threads when it is dropped, even after a panic.
 struct Stops<'a>(&'a AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -375,8 +352,7 @@ impl Drop for Stops<'_> {
 
 #[test]
 fn a_list_is_read_whole() {
-    // The writer writes lists that repeat one number. The length of a list follows from this
-    // number. The writer continues until the reader has seen enough different lists.
+    // A list repeats one number, from which its length follows.
     let segment = Segment::new(42);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -390,8 +366,7 @@ fn a_list_is_read_whole() {
                 segment.replace(3, &[number; 41][..1 + number as usize % 41], &lock);
                 assert!(segment.append(3, number, &lock));
                 drop(lock);
-                // Without this call, on one processor, the reader would run only once in a time
-                // slice.
+                // On one processor, the reader would otherwise run only once in a time slice.
                 if number % 64 == 0 {
                     std::thread::yield_now();
                 }
@@ -419,12 +394,11 @@ fn a_list_is_read_whole() {
 
 #[test]
 fn searches_see_one_state_while_others_change_it() {
-    // Ids below 1,000 do not change. Ids from 1,000 on are replaced all the time, each by a vector
-    // near the vector of its row. Ids from 2,000 on are inserted and deleted.
+    // Ids below 1,000 do not change. Ids from 1,000 on are replaced all the time. Ids from 2,000 on
+    // are inserted and deleted.
     let rows = fixture("photo-sift-20k.base.u8bin");
     let graph = graph(Metric::L2, &rows);
     fill(&graph, &rows, 0..1_100, 1);
-    // Both writers continue until this number of searches have run beside them.
     const SEARCHES: usize = 200;
     let (stop, searched) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -476,8 +450,7 @@ fn searches_see_one_state_while_others_change_it() {
     assert!((2_000..3_000).all(|id| !graph.contains(id)));
 }
 
-/// A step of the property test. There are few ids and values, so that steps often have equal ids or
-/// equal vectors.
+/// With few ids and values, steps often have equal ids or vectors.
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u64, [u8; 3]),
@@ -556,9 +529,8 @@ proptest! {
     }
 }
 
-/// Prints the number of inserts and searches per second, by wall-clock time and by CPU time.
-/// `STRATANN_FRESH_BASE` names another, larger file of vectors. If the file has too few rows, its
-/// rows are repeated with one bit changed in each element.
+/// `STRATANN_FRESH_BASE` names another file of vectors. If the file has too few rows, the rows are
+/// repeated with one bit changed in each element.
 #[test]
 #[ignore = "measures; run it alone, with --release --nocapture"]
 fn speed() {
@@ -641,13 +613,11 @@ fn a_row_that_took_the_place_of_another_is_counted_alone() {
     );
     graph.set_row(7, RowBytes::from(vec![2; 10]));
     assert_eq!(graph.charged_bytes(), charged - 9_990);
-    // The row of a replaced vector stays in memory, since searches may still need it.
+    // Searches may still need the row of a replaced vector.
     graph.insert(7, rows.row(1), Some(RowBytes::from(vec![1; 10_000])));
     assert!(graph.charged_bytes() > charged);
 }
 
-/// The bytes charged for waiting vectors are at least the memory of the graph, for small and large
-/// numbers of vectors.
 #[test]
 fn what_waits_is_charged_as_much_as_it_takes() {
     for count in [1, 2, 127, 128, 129, 400, 3_000] {

@@ -1,5 +1,5 @@
-//! The strategy in which changes of lists wait in memory until enough of them wait for a page. So
-//! records stay on the same page as their neighbours.
+//! The strategy in which changes of lists wait in memory for their page, so that records stay on
+//! the same page as their neighbours.
 //!
 //! ```text
 //!   insert of p:   for each neighbour n:   pending[page of n] += (n: + p - the node that leaves)
@@ -10,14 +10,13 @@
 //! ```
 //!
 //! OdinANN §3.2 writes changed records together on any page with free slots: about R / (n - m)
-//! pages for each insert. If pages have many records, that strategy scatters records that an order
-//! by locality had put side by side. Then one read no longer serves several hops of a walk.
+//! pages for each insert. This strategy scatters records that an order by locality had put side by
+//! side. Then one read no longer serves several hops of a walk.
 //!
-//! In this strategy, an insert writes one page: the page of the new record, with all pending
-//! changes of this page. Writes begin with the first insert, so searches that run beside inserts
-//! are equally fast from the start. Any other page is written when `threshold` changes wait for it.
-//! The insert that adds the last of these changes writes the page, since its search has the page in
-//! memory. The threshold falls when the memory for changes is full, and rises when it is not.
+//! Here, an insert writes the page of the new record, with all its pending changes. Any other page
+//! is written by the insert that adds the last of `threshold` changes, since its search has the
+//! page in memory. The threshold falls when the memory for changes is full, and rises when it is
+//! not.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,20 +35,17 @@ use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 use crate::stores::{Composable, Composer, PageView};
 use crate::update::health::Concern;
 
-/// The maximum threshold. It is limited even if memory is free, since searches take time to apply
-/// pending changes.
+/// The maximum threshold, since searches take time to apply pending changes.
 const MOST: usize = 64;
 
 /// The number of pending changes at which a page is written.
 pub(super) struct Threshold {
     changes: AtomicUsize,
-    /// The maximum number of bytes of changes that wait.
     budget: u64,
 }
 
 impl Threshold {
-    /// Creates the threshold for a budget. With a budget of 0, the threshold is 1, so that each
-    /// change is written at once.
+    /// With a budget of 0, each change is written at once.
     pub(super) fn new(budget: u64) -> Self {
         Self {
             changes: AtomicUsize::new(if budget == 0 { 1 } else { MOST }),
@@ -57,7 +53,6 @@ impl Threshold {
         }
     }
 
-    /// Adapts the threshold to the bytes of changes that wait at present, and returns it.
     fn at(&self, bytes: u64) -> usize {
         let now = self.changes.load(Ordering::Relaxed);
         let next = if bytes > self.budget {
@@ -74,8 +69,7 @@ impl Threshold {
     }
 }
 
-/// Links a new node and its neighbours. Returns the number of the new node. `None` if no neighbour
-/// was found, or if the memory does not suffice for the node.
+/// Returns the number of the new node. `None` without a neighbour, or without memory for the node.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -93,7 +87,6 @@ pub(super) fn link<N: Composable>(
     };
     let vector: Box<[u8]> = match N::VECTORS {
         true => inserter.walker.traversal.ranking.query[..].into(),
-        // If vectors are stored apart from lists, the record has only the list.
         false => Box::default(),
     };
     let Some((node, home)) = direct.number(new_node, |node| {
@@ -103,8 +96,8 @@ pub(super) fn link<N: Composable>(
             vector,
             list,
         });
-        // If another insert rewrites the page at the same time, the nearest neighbour moves, and
-        // the record must wait for the neighbour's next page.
+        // If another insert rewrites the page, the record must wait for the next page of the
+        // neighbour.
         loop {
             let page = placement.page_of(nearest);
             if page == NOWHERE {
@@ -159,8 +152,8 @@ pub(super) fn link<N: Composable>(
     for &page in &touched {
         let at_once = direct.choices.write_home && page == home;
         if at_once || placement.pending.weight(page) >= threshold {
-            // If a page cannot be read or written, its changes continue to wait. If the page is
-            // damaged, searches that read it report the damage.
+            // After an error, the changes of the page continue to wait. If the page is damaged,
+            // searches report the damage.
             if let Err(error) = write_page(inserter, work, page) {
                 direct.health.trouble(Concern::Pages, &error);
             }
@@ -171,8 +164,7 @@ pub(super) fn link<N: Composable>(
     Ok(Some(node))
 }
 
-/// Decides whether the new node joins the list of a neighbour, with the pending changes of this
-/// list.
+/// Whether the new node joins the list of a neighbour with its pending changes.
 fn decide<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     neighbour: &Neighbour,
@@ -187,10 +179,8 @@ fn decide<N: Composable>(
     }
 }
 
-/// The number of a page to rewrite, and its pending changes.
 type Taken = (u32, Waiting);
 
-/// Rewrites a page with all its pending changes.
 fn write_page<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -210,8 +200,8 @@ fn write_page<N: Composable>(
     written
 }
 
-/// Rewrites the taken pages. If the records of the first page no longer fit onto it, they are
-/// divided over this page and another page in memory.
+/// Rewrites the taken pages. If the records no longer fit onto the first page, they are divided
+/// over this page and another page in memory.
 fn rewrite<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -250,8 +240,8 @@ fn rewrite<N: Composable>(
                 moving.push((*number, nodes.iter().copied().filter(here).collect()));
             }
             let moved = moving.iter().flat_map(|(_, nodes)| nodes).copied();
-            // Records that were added during the rewrite have no page at first. `settle` adds them
-            // to another page.
+            // Records added during the rewrite have no page, until `settle` adds them to another
+            // page.
             let strays = rest.records.iter().map(|record| record.node);
             let leave: Vec<u32> = moved.chain(strays).collect();
             direct
@@ -259,8 +249,8 @@ fn rewrite<N: Composable>(
                 .relocate(placement, &leave, NOWHERE, Use::Empty);
         });
         for (number, nodes) in &moving {
-            // The nodes move to the new page after the changes that were added during the rewrite.
-            // So no search sees a list without these changes.
+            // Changes that were added during the rewrite move before the nodes, so that no search
+            // sees a list without these changes.
             rest.changes.retain(|&change| {
                 let moves = nodes.contains(&change.node);
                 if moves {
@@ -280,11 +270,9 @@ fn rewrite<N: Composable>(
     Ok(())
 }
 
-/// Chooses another page that will share the records of `page`, since these records take `bytes`
-/// bytes and do not fit onto one page. Returns the chosen page with its pending changes. The
-/// candidates are the pages in memory to which the most links of `page` lead. The first candidate
-/// with enough space is chosen. If no candidate has enough space, the first candidate is chosen, so
-/// that two full pages become three pages and not four.
+/// The page that will share the `bytes` bytes of records of `page`, with its pending changes.
+/// Candidates are the pages in memory to which most links lead. If no candidate has enough space,
+/// the first candidate is chosen, so that two full pages become three and not four.
 fn beside<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -321,14 +309,12 @@ fn beside<N: Composable>(
     Ok(first.and_then(|&near| Some((near, placement.pending.take_any(near)?))))
 }
 
-/// The number of candidates of [`beside`].
 const NEAR: usize = 8;
 
-/// The number of bytes that must stay free when records are divided over two pages. The parts
-/// differ in size, and the other page has pending changes too.
+/// Bytes that must stay free in a division over two pages, since the parts differ in size, and the
+/// other page has pending changes too.
 const RESERVE: usize = 700;
 
-/// Collects the records of a page, and applies all pending changes of the page.
 fn collect<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -384,11 +370,10 @@ fn collect<N: Composable>(
     Ok(())
 }
 
-/// Applies the pending changes to a list, and sorts it.
 fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, direct: &Direct) {
     apply(&waiting.changes, node, list);
-    // Two concurrent inserts may make a list too long. In that case, older nodes are removed first.
-    // A node to which no other list links is not removed.
+    // Two concurrent inserts may make a list too long. Then older nodes leave, but no node without
+    // another link.
     let lists = &direct.placement().lists;
     for _ in direct.degree..list.len() {
         let leaves = list.iter().position(|&link| lists.leave(link));
@@ -397,16 +382,13 @@ fn amended(list: &mut Vec<u32>, waiting: &Waiting, node: u32, direct: &Direct) {
     list.sort_unstable();
 }
 
-/// A composed page.
 struct Composed {
     number: u32,
     bytes: PageBytes,
     nodes: Vec<u32>,
-    /// The number of bytes of the records on the page.
     used: usize,
 }
 
-/// Composes pages from all collected records.
 fn compose<N: Composable>(
     inserter: &Inserter<'_, N>,
     work: &mut Work<N>,
@@ -418,7 +400,6 @@ fn compose<N: Composable>(
     let index = &direct.index;
     let (mut element, dim) = (index.element(), index.dim());
     if !N::VECTORS {
-        // The records have no vectors, so the division uses vectors that are decoded from codes.
         let nodes: Vec<u32> = places.iter().map(|&at| work.records.node(at)).collect();
         let quantizer = index.graph_codebook().quantizer();
         quantizer.decode_rows(index.codes(), &nodes, &mut work.vectors);
@@ -457,16 +438,15 @@ fn compose<N: Composable>(
     Ok(composed)
 }
 
-/// Moves the records and changes that were added to a page during its rewrite to the present pages
-/// of their nodes.
+/// Moves the records and changes that came during a rewrite to the present pages of their nodes.
 fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     let direct = inserter.direct;
     let placement = direct.placement();
-    // Records come first, since some of the changes belong to their lists. No change may be lost: a
-    // change may be the only edge to a node.
+    // Some of the changes belong to lists of the records. A change may be the only edge to a node,
+    // so none may be lost.
     for record in rest.records {
-        // The record is added to the present page of its nearest neighbour. The neighbour is an
-        // older node, so no two records wait for each other.
+        // The record joins the page of its nearest neighbour, an older node, so no two records wait
+        // for each other.
         let Some(&nearest) = record.list.first() else {
             continue;
         };
@@ -490,8 +470,8 @@ fn settle<N: Composable>(inserter: &Inserter<'_, N>, rest: Waiting) {
     }
 }
 
-/// Adds a change to the pending changes of the present page of its node. Returns this page. `None`
-/// if the insert of the node was given up.
+/// Adds a change to the present page of its node, and returns this page. `None` if the insert of
+/// the node was given up.
 fn change_soon(placement: &Placement, change: Change) -> Option<u32> {
     loop {
         let page = match placement.page_of(change.node) {

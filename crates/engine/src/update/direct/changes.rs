@@ -1,7 +1,6 @@
-//! The strategies of direct inserts that a layout supports: strategies that move records, or the
-//! strategy that rewrites pages in place.
+//! The strategies of direct inserts that a layout supports.
 //!
-//! The type [`NodePages::Changes`] of a layout selects its strategies. So the code of inserts is
+//! The type [`NodePages::Changes`] of a layout selects its strategies, so the code of inserts is
 //! compiled once for each layout.
 
 use stratann_layout::{FileEntry, FileKind};
@@ -14,36 +13,28 @@ use crate::stores::writing::files::write_stream;
 use crate::stores::{Composable, NodePages, NothingChanges, PagesStay, RecordsMove, Rewritable};
 use crate::{Error, Update};
 
-/// The strategies by which direct inserts change the pages of a layout.
 pub(super) trait Way<N: NodePages> {
-    /// Buffers for composing pages.
     type Work: Default;
 
-    /// Whether the layout supports direct inserts by the strategy `update`.
     fn takes(update: Update) -> bool;
 
-    /// The function by which `update` links a new node and its neighbours.
     fn link(update: Update) -> Link<N, Self::Work>;
 
-    /// Writes the changes that wait for their pages as a file of a checkpoint. Returns the pages to
-    /// be written in place after the commit. No insert may run.
+    /// Writes the waiting changes as a file of a checkpoint, while no insert runs. Returns the
+    /// pages to be written in place after the commit.
     fn write_waiting(
         direct: &Direct,
         pages: &N,
         checkpoint: &Checkpoint<'_>,
     ) -> Result<(FileEntry, Vec<u32>), Error>;
 
-    /// Writes the pages in the journal of the last checkpoint in place, unless they are already
-    /// written.
     fn write_in_place(direct: &Direct, pages: &N) -> Result<(), Error>;
 }
 
-/// Whether the layout of these pages supports direct inserts by the strategy `update`.
 pub(super) fn takes<N: NodePages<Changes: Way<N>>>(_: &N, update: Update) -> bool {
     N::Changes::takes(update)
 }
 
-/// Calls [`Way::write_waiting`] for the layout of these pages.
 pub(super) fn write_waiting<N: NodePages<Changes: Way<N>>>(
     direct: &Direct,
     pages: &N,
@@ -52,7 +43,6 @@ pub(super) fn write_waiting<N: NodePages<Changes: Way<N>>>(
     N::Changes::write_waiting(direct, pages, checkpoint)
 }
 
-/// Calls [`Way::write_in_place`] for the layout of these pages.
 pub(super) fn write_in_place<N: NodePages<Changes: Way<N>>>(
     direct: &Direct,
     pages: &N,
@@ -70,8 +60,8 @@ impl<N: Composable> Way<N> for RecordsMove {
     fn link(update: Update) -> Link<N, Work<N>> {
         match update {
             Update::Relocate => relocate::link,
-            // Here `InPlace` means that no change waits: its threshold is 1. `Merge` and
-            // `Rebalance` never call this function.
+            // Here `InPlace` has a threshold of 1. `Merge` and `Rebalance` never call this
+            // function.
             Update::Accumulate | Update::InPlace | Update::Merge | Update::Rebalance => {
                 accumulate::link
             }
@@ -88,7 +78,7 @@ impl<N: Composable> Way<N> for RecordsMove {
         Ok((entry, Vec::new()))
     }
 
-    /// Does nothing, since this layout has no journal: changed records are written to other pages.
+    /// Changed records are written to other pages, so there is no journal.
     fn write_in_place(_: &Direct, _: &N) -> Result<(), Error> {
         Ok(())
     }
@@ -118,8 +108,7 @@ impl<N: Rewritable> Way<N> for PagesStay {
     }
 }
 
-/// The strategies of a layout without direct inserts. All functions except `takes` are never
-/// called, and would return an error.
+/// Only `takes` is ever called.
 impl<N: NodePages<Changes = NothingChanges>> Way<N> for NothingChanges {
     type Work = ();
 

@@ -1,5 +1,5 @@
-//! The checkpoint of an index with direct inserts. It has the pages of the nodes, and the changes
-//! that wait for these pages.
+//! The checkpoint of an index with direct inserts: the pages of the nodes, and the changes that
+//! wait for these pages.
 //!
 //! ```text
 //!   pages        written to pages that the last checkpoint does not name, and synced
@@ -9,11 +9,10 @@
 //!   MANIFEST     names these files, the files of the build, and the log from which a replay starts
 //! ```
 //!
-//! Checkpoints are frequent, so that a restart replays a short log. A checkpoint writes the whole
-//! table, with 4 bytes for each node. So a checkpoint is due after inserts of a fixed share of the
-//! nodes. Then its cost is a fixed number of bytes for each insert. A checkpoint is also due when
-//! many pages belong only to the last checkpoint. In a graph of some ten thousand nodes, a thousand
-//! inserts rewrite nearly all pages, and no old page is free before the next checkpoint.
+//! A checkpoint writes the whole table, 4 bytes for each node, so it is due after inserts of a
+//! fixed share of the nodes. It is also due when many pages belong only to the last checkpoint,
+//! since these pages are not free before the next checkpoint. In a graph of some ten thousand
+//! nodes, a thousand inserts rewrite nearly all pages.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,24 +32,20 @@ use crate::stores::topology::placement::Placement;
 use crate::stores::vectors::added::Added;
 use crate::stores::writing::files::write_stream;
 
-/// The number of inserts between two checkpoints is the number of nodes divided by `SHARE`, but at
+/// The number of inserts between two checkpoints is the number of nodes divided by `SHARE`, at
 /// least [`LEAST`].
 const SHARE: u64 = 512;
-/// The minimum number of inserts between two checkpoints.
 const LEAST: u64 = 1024;
-/// A checkpoint is due if the number of pages that only the last checkpoint names is at least
-/// `LEAST_HELD`, and at least the number of pages in use divided by `HELD`.
+/// A checkpoint is due if many pages belong only to the last checkpoint: at least `LEAST_HELD`, and
+/// at least the number of pages in use divided by `HELD`.
 const HELD: usize = 4;
 const LEAST_HELD: usize = 512;
 
-/// Whether the number of pages that only the last checkpoint names is large, compared with the
-/// number of pages in use.
 fn holds_many((held, live): (usize, usize)) -> bool {
     held >= (live / HELD).max(LEAST_HELD)
 }
 
 impl Direct {
-    /// Whether a checkpoint is due after `changes` changes since the last checkpoint.
     pub(crate) fn is_due(&self, changes: u64) -> bool {
         let due = match self.choices.checkpoint {
             Some(wanted) => changes >= wanted,
@@ -62,25 +57,20 @@ impl Direct {
         due || self.is_journal_full()
     }
 
-    /// Whether the last checkpoint has a journal with pages. Another checkpoint would have an empty
-    /// journal, so that processes that open the index have less work.
+    /// Whether the last checkpoint has a journal with pages, which each open must read.
     pub(crate) fn leaves_pages(&self) -> bool {
         self.in_place && self.journal.is_named()
     }
 
-    /// Whether the changed pages that are rewritten in place take so much memory that a checkpoint
-    /// is due.
+    /// Whether the changed pages that are rewritten in place fill their memory.
     pub(crate) fn is_journal_full(&self) -> bool {
         let page_bytes = || self.index.graph().pages.file(0).page_bytes;
         self.in_place && self.journal.is_full(page_bytes())
     }
 
-    /// Commits a checkpoint of the present graph. `log_from` is the position in the log behind the
-    /// last change of the checkpoint. No insert or delete may run.
-    ///
-    /// # Errors
-    /// A file cannot be written. Usually, the last checkpoint remains valid. If the error is
-    /// [`Error::Undurable`], the checkpoint is committed but may not be durable.
+    /// Commits a checkpoint of the present graph, without running inserts or deletes. `log_from` is
+    /// the position in the log after the last change of the checkpoint. After [`Error::Undurable`],
+    /// the checkpoint is committed but may not be durable.
     pub(crate) fn checkpoint(&self, log_from: LogFrom, next_id: u64) -> Result<(), Error> {
         if self.failed.load(Ordering::Acquire) {
             return Ok(());
@@ -89,11 +79,9 @@ impl Direct {
         self.store.settle();
         self.check()?;
         let volume = &**self.index.volume();
-        // The manifest in the directory is read before the first sync, since the checkpoint builds
-        // on this manifest.
+        // The checkpoint builds on the manifest in the directory, so the manifest is read first.
         let mut manifest = self.health.standing(volume)?;
-        // If a sync of pages fails, the pages may be lost, and a later sync would not report the
-        // loss. So no checkpoint names such pages.
+        // After a failed sync, pages may be lost, and a later sync would not report the loss.
         let lost = |error: &TierError| self.health.sync_failed(error);
         self.file.lock().sync().inspect_err(lost)?;
         if let (Some(added), Some(segment)) = (self.added(), &self.segment) {
@@ -114,8 +102,7 @@ impl Direct {
             .collect();
         deleted.sort_unstable();
         let mut checkpoint = Checkpoint::begin(volume, true)?;
-        // The files are encoded and written one after the other, so that a checkpoint takes little
-        // memory.
+        // One file after the other, so that a checkpoint takes little memory.
         let payload = PlacementFile {
             built,
             pages: placement.pages(),
@@ -171,16 +158,15 @@ impl Direct {
             self.store.undecided();
         })?;
         drop(checkpoint);
-        // The next checkpoint builds on this checkpoint, even if a crash may revert to the previous
-        // one.
+        // The next checkpoint builds on this checkpoint, even if a crash may restore the previous
+        // checkpoint.
         if let Some(written) = written {
             columns.committed(written);
         }
         self.health.committed(manifest);
         if let Err(error) = committed.durable(volume) {
-            // After a crash, either checkpoint may be valid. So no page of these two checkpoints is
-            // overwritten until a later checkpoint is durable. Pages in the journal are not written
-            // in place either, since the journal may not be durable.
+            // After a crash, either checkpoint may be valid, so no page of the two is overwritten.
+            // Pages are not written in place either, since the journal may not be durable.
             self.store.undecided();
             return Err(error);
         }
@@ -194,7 +180,6 @@ impl Direct {
     }
 }
 
-/// The changes and records that wait for their pages, in the form that a file stores.
 pub(super) fn pending(placement: &Placement) -> PendingFile {
     let (changes, records) = placement.pending.all();
     let record = |(_, record): (u32, Arc<NewRecord>)| PendingRecord {

@@ -6,7 +6,6 @@ use crate::Error;
 use crate::frontier;
 use crate::stores::Composer;
 
-/// A buffer of encoded records, which will be put onto pages.
 #[derive(Default)]
 pub(super) struct Records {
     bytes: Vec<u8>,
@@ -16,7 +15,6 @@ pub(super) struct Records {
 /// The bytes of a record on a page in addition to its list and its vector: node, lengths and id.
 const BESIDE: usize = 9;
 
-/// The position of one record in the buffers.
 #[derive(Clone, Debug)]
 struct RecordSpan {
     node: u32,
@@ -35,12 +33,11 @@ impl Records {
         self.places.len()
     }
 
-    /// The approximate number of bytes that all records take on pages.
+    /// The approximate bytes that all records take on pages.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len() + BESIDE * self.places.len()
     }
 
-    /// The approximate number of bytes that the records at `places` take on pages.
     pub(super) fn bytes_of(&self, places: &[usize]) -> usize {
         let bytes = places.iter().map(|&at| {
             let place = &self.places[at];
@@ -49,13 +46,11 @@ impl Records {
         bytes.sum()
     }
 
-    /// The node of the record at a position.
     pub(super) fn node(&self, at: usize) -> u32 {
         self.places[at].node
     }
 
-    /// Adds a record. `list` and `vector` append the encoded list and the encoded vector of the
-    /// record.
+    /// `list` and `vector` append the encoded list and vector of the record.
     pub(super) fn push(
         &mut self,
         node: u32,
@@ -76,8 +71,7 @@ impl Records {
         Ok(())
     }
 
-    /// Appends record number `at` of this buffer to the page that `composer` fills. Returns `false`
-    /// if the record does not fit.
+    /// Appends record number `at` to the page of `composer`. `false` if the record does not fit.
     pub(super) fn put(&self, at: usize, composer: &mut impl Composer) -> bool {
         let RecordSpan {
             node,
@@ -90,7 +84,6 @@ impl Records {
     }
 }
 
-/// The error for a record that does not fit onto an empty page.
 #[cold]
 pub(super) fn too_large(file: &str, node: u32) -> Error {
     Error::Damaged {
@@ -102,9 +95,9 @@ pub(super) fn too_large(file: &str, node: u32) -> Error {
 }
 
 /// Divides records over pages of `capacity` bytes, so that records with near vectors share a page.
-/// If the records do not fit onto one page, they are split into two groups that take about equally
-/// many pages, and each group is divided in the same way. Calls `page` for each page, with the
-/// positions of its records.
+/// Records that do not fit onto one page are split into two groups that take about equally many
+/// pages. Each group is divided again. Calls `page` for each page, with the positions of its
+/// records.
 pub(super) fn divide<C: Composer>(
     records: &Records,
     vectors: &Vectors<'_>,
@@ -123,7 +116,7 @@ pub(super) fn divide<C: Composer>(
         return Err(too_large(file, records.node(*alone)));
     }
     vectors.lean(places);
-    // If the records take three pages, the left group gets one page and the right group two pages.
+    // Of three pages, the left group gets one, and the right group two.
     let bytes = records.bytes_of(places);
     let pages = bytes.div_ceil(capacity).max(2);
     let share = bytes * (pages / 2) / pages;
@@ -137,13 +130,12 @@ pub(super) fn divide<C: Composer>(
     divide(records, vectors, right, capacity, composer, file, page)
 }
 
-/// The vectors of records as floats, concatenated.
 pub(super) struct Vectors<'a> {
     pub(super) dim: usize,
     pub(super) floats: &'a [f32],
 }
 
-/// The number of rounds of balanced 2-means. More rounds change almost nothing.
+/// The rounds of balanced 2-means. More rounds change almost nothing.
 const ROUNDS: usize = 4;
 
 impl Vectors<'_> {
@@ -151,8 +143,7 @@ impl Vectors<'_> {
         &self.floats[at * self.dim..][..self.dim]
     }
 
-    /// Sorts `places` so that the vectors of each half are near each other, by balanced 2-means.
-    /// The first two centres are two rows that are far apart.
+    /// Sorts `places` by balanced 2-means, from two rows that are far apart.
     fn lean(&self, places: &mut [usize]) {
         let farthest = |from: usize| {
             let from = self.row(from);
@@ -199,7 +190,7 @@ impl Vectors<'_> {
 mod tests {
     use super::*;
 
-    /// A composer for pages with a fixed maximum number of records. The first field is this number.
+    /// The first field is the maximum number of records on a page.
     struct Few(usize, Vec<u32>);
 
     impl Composer for Few {
@@ -253,13 +244,11 @@ mod tests {
         assert_eq!(divided(&[1.0, 9.0, 2.0], 3).unwrap(), [[0, 1, 2]]);
         let far = [1.0, 90.0, 2.0, 91.0, 3.0, 92.0];
         assert_eq!(divided(&far, 5).unwrap(), [[0, 2, 4], [1, 3, 5]]);
-        // Records that fill three pages are put onto three pages and not four.
         let three = [1.0, 50.0, 90.0, 2.0, 51.0, 91.0, 3.0, 52.0, 92.0];
         assert_eq!(
             divided(&three, 4).unwrap(),
             [vec![0, 3, 6], vec![1, 4, 7], vec![2, 5, 8]]
         );
-        // Equal records are divided, too.
         assert_eq!(divided(&[5.0; 7], 2).unwrap().concat().len(), 7);
         assert!(divided(&[1.0], 0).is_err(), "a record fits into no page");
     }

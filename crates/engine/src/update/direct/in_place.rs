@@ -1,5 +1,5 @@
-//! The strategy that rewrites pages in place, through a journal. So an index without codes or
-//! tables in memory can take inserts.
+//! The strategy that rewrites pages in place, through a journal, so that an index without codes or
+//! tables in memory takes inserts.
 //!
 //! ```text
 //!   insert of p:   p gets the next number, which gives its page; the page is composed in memory
@@ -11,20 +11,16 @@
 //! ```
 //!
 //! If records move ([`relocate`](super::relocate), [`accumulate`](super::accumulate)), a table in
-//! memory maps each node to its page, with 4 bytes for each node. AiSAQ (§3.1) has no codes in
-//! memory, and no other data that grows with the index. So in this strategy the page of a node
-//! follows from the number of the node.
+//! memory has 4 bytes for each node. In AiSAQ (§3.1), no data in memory grows with the index. So in
+//! this strategy, the page of a node follows from its number.
 //!
-//! If a crash interrupted a write in place, the page would be lost, and the checkpoint would be
-//! damaged. So each page is written twice, first into a journal ([`stratann_layout::journal`]). A
-//! composed page takes the memory of a page, while a pending change takes some tens of bytes. So
-//! changes wait, and a few pages at a time are composed when they are written. When the changed
-//! pages reach [`JOURNAL`] bytes, a checkpoint is due. After a crash, the process that opens the
-//! index needs this much memory for the pages of the journal.
+//! A crash during a write in place would damage the checkpoint. So a page is first written into a
+//! journal ([`stratann_layout::journal`]). Pending changes take less memory than composed pages, so
+//! pages are composed only when they are written. A checkpoint is due when the changed pages reach
+//! [`JOURNAL`] bytes, since the next open after a crash has this much in memory.
 //!
-//! A search that began before a write may read the page during the write. So the new bytes stay in
-//! memory until all such searches have ended. If memory has new bytes of a page, a search uses them
-//! instead of the bytes that it has read.
+//! A search may read a page during the write. So the new bytes stay in memory until all searches
+//! that began before have ended, and searches prefer bytes in memory.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -46,37 +42,31 @@ use crate::stores::{CodedComposer, PageView, Rewritable, on_pages, too_long};
 use crate::threads::shared;
 use crate::update::health::Concern;
 
-/// When the changed pages have at least this number of bytes, a checkpoint is due.
+/// A checkpoint is due when the changed pages have at least this number of bytes.
 const JOURNAL: usize = 2 << 20;
-/// The number of threads that compose and write pages, if inserts have several threads, and the
-/// number of pages that each of them has in memory at a time.
+/// The number of threads that compose and write pages, and the pages that a thread has in memory.
 pub(super) const JOURNAL_THREADS: usize = 4;
 const PAGES_AT_ONCE: usize = 8;
-/// The maximum time that a write of pages in place waits for searches that began before it. When
-/// these searches have ended, the written pages can be dropped from memory.
+/// The maximum wait of a write in place for earlier searches. When these searches have ended, the
+/// written pages can be dropped from memory.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// The number and the bytes of a composed page.
 type Composed = (u32, PageBytes);
 
-/// The state of the pages that are rewritten in place.
 #[derive(Default)]
 pub(super) struct Journal {
-    /// The pages that changed since the last checkpoint: new bytes or pending changes are in
-    /// memory.
+    /// Pages with new bytes or pending changes since the last checkpoint.
     changed: Mutex<BTreeSet<u32>>,
     /// Pages in the journal of the last checkpoint that are still to be written in place.
     due: Mutex<Vec<u32>>,
     /// Pages that were written in place but are still in memory, with the timestamp after their
     /// write.
     resting: Mutex<Vec<(u64, Vec<Composed>)>>,
-    /// The number of pages in the journal of the last checkpoint.
     named: AtomicUsize,
 }
 
 impl Journal {
-    /// Creates the state when the index is opened. The pages in the journal of the last checkpoint
-    /// are in memory, and are still to be written in place.
+    /// At the open, all pages in the journal are in memory, and are still to be written in place.
     pub(super) fn open(placement: &Placement) -> Self {
         let due: Vec<u32> = placement
             .unwritten
@@ -91,21 +81,19 @@ impl Journal {
         }
     }
 
-    /// Whether the journal of the last checkpoint has pages. A process that opens the index must
-    /// keep these pages in memory.
+    /// Whether the journal of the last checkpoint has pages. Each open keeps these pages in memory.
     pub(super) fn is_named(&self) -> bool {
         self.named.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether enough pages have changed for a checkpoint.
     pub(super) fn is_full(&self, page_bytes: usize) -> bool {
         self.changed.lock().len() * page_bytes >= JOURNAL
     }
 }
 
 impl Direct {
-    /// Writes the pages that changed since the last checkpoint into the journal of the next
-    /// checkpoint. Returns the numbers of these pages. No insert may run.
+    /// Writes the changed pages into the journal of the next checkpoint, and returns their numbers.
+    /// No insert may run.
     pub(super) fn write_journal<N: Rewritable>(
         &self,
         checkpoint: &Checkpoint<'_>,
@@ -128,8 +116,7 @@ impl Direct {
         Ok((entry, numbers))
     }
 
-    /// Writes these pages in place. The caller has committed a checkpoint whose journal has the
-    /// pages.
+    /// Writes pages in place. The journal of a committed checkpoint has these pages.
     pub(super) fn journaled(&self, numbers: Vec<u32>) {
         self.journal.named.store(numbers.len(), Ordering::Relaxed);
         self.journal.changed.lock().clear();
@@ -153,7 +140,6 @@ impl Direct {
         Ok(composed.into_iter().flatten().collect())
     }
 
-    /// Composes a page with all its pending changes.
     fn compose_waiting<N: Rewritable>(
         &self,
         pages: &N,
@@ -171,8 +157,6 @@ impl Direct {
         }
     }
 
-    /// Writes the pages in the journal of the last checkpoint in place, unless they are already
-    /// written.
     pub(super) fn write_in_place(&self) -> Result<(), Error> {
         let pages = &self.index.graph().pages;
         on_pages!(pages, pages => changes::write_in_place(self, pages))
@@ -193,7 +177,6 @@ impl Direct {
                     placement.replace(*page, bytes.clone());
                     placement.pending.settled(*page);
                 }
-                // Each thread writes one page after the other, and mostly waits for the device.
                 let written = shared(composed.chunks(PAGES_AT_ONCE), |pages| {
                     self.write_some(pages)
                 });
@@ -220,9 +203,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Waits until the searches that began before the writes have ended, at most until `until`.
-    /// Then drops each written page from memory if all searches that began before its write have
-    /// ended. Without `until`, the call does not wait.
+    /// Drops pages that were written in place from memory, if all searches that began before the
+    /// write have ended. With `until`, the call waits for these searches, at most until that time.
     fn wake(&self, placement: &Placement, until: Option<Instant>) {
         loop {
             let oldest = placement.pins.oldest();
@@ -230,7 +212,7 @@ impl Direct {
             resting.retain(|(moment, pages)| {
                 let over = *moment < oldest;
                 for (page, bytes) in pages.iter().filter(|_| over) {
-                    // If `resident` has the page, it has the old bytes. So the new bytes stay in
+                    // `resident` may have old bytes of the page. Then the new bytes stay in
                     // `unwritten`, which reads look up first.
                     if self.index.graph().resident.get((*page).into()).is_none() {
                         placement.unwritten.remove(*page, bytes);
@@ -248,14 +230,10 @@ impl Direct {
     }
 }
 
-/// Buffers for composing pages.
 pub(super) struct InPlace<N: Rewritable> {
     composer: Option<N::Composer>,
-    /// The list of the new node, and the codes of the nodes in this list.
     list: Vec<u32>,
     codes: Vec<u8>,
-    /// The list of an old node, and the codes of the nodes in this list if the list has pending
-    /// changes.
     other: Vec<u32>,
     amended: Vec<u8>,
 }
@@ -273,9 +251,8 @@ impl<N: Rewritable> Default for InPlace<N> {
 }
 
 impl<N: Rewritable> InPlace<N> {
-    /// Composes a page from the records in `bytes`. If `waiting` is given, the pending changes of
-    /// lists are applied. `new_node` has the external id and the vector of a new node. Its record
-    /// comes last, with the list in `self`.
+    /// Composes a page from the records in `bytes`, with the changes in `waiting`. The record of
+    /// `new_node` (external id and vector) comes last, with the list in `self`.
     fn compose(
         &mut self,
         direct: &Direct,
@@ -286,8 +263,7 @@ impl<N: Rewritable> InPlace<N> {
         new_node: Option<(u64, &[u8])>,
     ) -> Result<PageBytes, Error> {
         let file = &direct.index.graph().file;
-        // By the number of nodes, the page of the next node has a free slot. If it has none, the
-        // page is damaged.
+        // An undamaged page of the next node has a free slot.
         let too_many = || Error::Damaged {
             file: file.clone(),
             what: format!("page {page} has more records than nodes of the index"),
@@ -321,8 +297,7 @@ impl<N: Rewritable> InPlace<N> {
     }
 }
 
-/// Links a new node and its neighbours. Returns the number of the new node. `None` if no neighbour
-/// was found, or if the index has too many nodes.
+/// Returns the number of the new node. `None` without a neighbour, or with too many nodes.
 pub(super) fn link<N: Rewritable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut InPlace<N>,
@@ -331,7 +306,6 @@ pub(super) fn link<N: Rewritable>(
     let direct = inserter.direct;
     let placement = direct.placement();
     if inserter.chosen.is_empty() {
-        // No list would link to the node, so the vector waits in memory.
         return Ok(None);
     }
     work.list.clear();
@@ -372,8 +346,7 @@ pub(super) fn link<N: Rewritable>(
     Ok(Some(node))
 }
 
-/// Adds a new node to the list of a neighbour, if the pruning allows it. Returns whether the list
-/// links to the new node.
+/// Adds a new node to the list of a neighbour, and returns whether the list then links to the node.
 fn link_back<N: Rewritable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut InPlace<N>,
@@ -402,7 +375,6 @@ fn link_back<N: Rewritable>(
     };
     let remove = match inserter.decide(&neighbour, node, Some(beside)) {
         Decision::Keep if at > 0 || linked => return Ok(false),
-        // At least one list must link to the new node.
         Decision::Keep => match inserter.make_room() {
             None if inserter.list.len() == direct.degree => return Ok(false),
             leaves => leaves.unwrap_or(NONE),

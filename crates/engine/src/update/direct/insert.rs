@@ -7,13 +7,11 @@
 //!   4  the new node joins the present lists of neighbours                     by strategy
 //! ```
 //!
-//! The neighbours are an approximate snapshot: the insert does not consider edges that other
-//! inserts add between steps 1 and 4. If a neighbour is still on a page that the search has in
-//! memory, the insert takes the list from this page. So almost no page is read twice.
+//! The neighbours are an approximate snapshot, without edges that other inserts add between steps 1
+//! and 4. Lists come from the pages of the search, so almost no page is read twice.
 //!
-//! If vectors are stored apart from lists, the vectors of a hundred candidates would take a hundred
-//! reads. So in these layouts, step 2 compares candidates by their codes. In all layouts, codes
-//! decide which node leaves a full list.
+//! If vectors are stored apart from lists, step 2 compares candidates by their codes, since their
+//! vectors would take a hundred reads. In all layouts, codes decide which node leaves a full list.
 
 use stratann_vector::{Element, to_f32};
 
@@ -27,7 +25,6 @@ use crate::search::{Page, Walker, Within};
 use crate::stores::topology::placement::PageBytes;
 use crate::stores::{Composable, NodePages, PageView};
 
-/// A node to which the new node links.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Neighbour {
     pub(super) node: u32,
@@ -39,40 +36,32 @@ pub(super) struct Neighbour {
     row: u32,
 }
 
-/// The data of a new node, without its links.
 pub(super) struct NewNode<'a> {
     pub(super) id: u64,
     pub(super) code: &'a [u8],
-    /// The vector as stored in a segment. It is empty if vectors are stored beside lists.
+    /// The vector as stored in a segment, empty if vectors are stored beside lists.
     pub(super) apart: &'a [u8],
-    /// The attributes and payload, if the insert has any.
     pub(super) row: Option<&'a [u8]>,
 }
 
-/// The number of nearest neighbours of a new node that may link to it, in addition to the diverse
-/// neighbours.
+/// The number of nearest neighbours that may link to a new node, in addition to diverse neighbours.
 const BACK: usize = 16;
 
-/// The maximum number of searches for neighbours that an insert makes.
 const WALKS: usize = 3;
 
-/// The function by which a strategy links a new node and its neighbours. It gives the node a number
-/// and returns this number. It returns `None` if the vector must wait in memory. `W` has the
-/// buffers of the function.
+/// Links a new node and its neighbours by a strategy, and returns the number of the node. `None` if
+/// the vector must wait in memory. `W` is the type of the buffers.
 pub(super) type Link<N, W> =
     fn(&mut Inserter<'_, N>, &mut W, &NewNode<'_>) -> Result<Option<u32>, Error>;
 
-/// Buffers for composing pages.
 pub(super) struct Work<N: Composable> {
     pub(super) records: Records,
     pub(super) vectors: Vec<u8>,
     pub(super) vector: Vec<u8>,
     pub(super) list: Vec<u32>,
-    /// The vectors of the records as floats.
     pub(super) floats: Vec<f32>,
     /// The pages to which the current insert has added changes.
     pub(super) touched: Vec<u32>,
-    /// The pages that the current insert has composed.
     pub(super) composed: Vec<u32>,
     pub(super) composer: Option<N::Composer>,
 }
@@ -92,7 +81,6 @@ impl<N: Composable> Default for Work<N> {
     }
 }
 
-/// A task that inserts vectors one after another.
 pub(super) struct Inserter<'a, N: NodePages> {
     pub(super) direct: &'a Direct,
     pub(super) pages: &'a N,
@@ -102,9 +90,9 @@ pub(super) struct Inserter<'a, N: NodePages> {
     lists: ListPruner<'a>,
     pruner: Pruner,
     space: Space,
-    /// The nodes of the candidates. Row 0 of `rows` is the current vector, and the next rows are
-    /// the vectors of the candidates. If vectors are stored apart from lists, all rows are floats,
-    /// and the vectors of candidates are decoded from codes.
+    /// The nodes of the candidates. Row 0 of `rows` is the current vector, and the next rows belong
+    /// to the candidates. If vectors are stored apart from lists, rows are floats decoded from
+    /// codes.
     nodes: Vec<u32>,
     rows: Vec<u8>,
     row_element: Element,
@@ -115,12 +103,10 @@ pub(super) struct Inserter<'a, N: NodePages> {
     owner: Vec<f32>,
     vector: Vec<u8>,
     code: Vec<u8>,
-    /// The current vector as stored in a segment. It is empty if vectors are stored beside lists.
     apart: Vec<u8>,
 }
 
 impl<'a, N: NodePages> Inserter<'a, N> {
-    /// Creates a task on an index whose pages are `pages`.
     pub(super) fn new(
         direct: &'a Direct,
         pages: &'a N,
@@ -160,8 +146,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         })
     }
 
-    /// Inserts a vector by the strategy `link`. Returns its node. `None` if the vector must wait in
-    /// memory.
+    /// Returns the node, or `None` if the vector must wait in memory.
     pub(super) async fn insert<W>(
         &mut self,
         (id, vector, row): (u64, &[u8], Option<&[u8]>),
@@ -178,12 +163,12 @@ impl<'a, N: NodePages> Inserter<'a, N> {
                 self.walker.reset();
                 return Err(error);
             }
-            // If the earlier searches found no live node, the last search also accepts deleted
-            // nodes as neighbours. Otherwise the vector would wait in memory until a merge.
+            // The last search also accepts deleted nodes as neighbours, so that the vector need not
+            // wait until a merge.
             self.gather(vector, walk == WALKS)?;
             self.choose();
-            // If no neighbour was found, all near nodes are deleted, or other inserts are moving
-            // them to other pages. In that case, the search is repeated.
+            // All near nodes are deleted, or other inserts are moving them. So the search is
+            // repeated.
             if !self.chosen.is_empty() {
                 break;
             }
@@ -208,7 +193,6 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         node
     }
 
-    /// Fills `nodes` and `rows` with the candidates. Their vectors are decoded from codes.
     fn gather_codes(&mut self) {
         self.nodes.clear();
         let frontier = &self.walker.traversal.frontier;
@@ -222,8 +206,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         quantizer.decode_rows(index.codes(), &self.nodes, &mut self.rows);
     }
 
-    /// Fills `nodes` and `rows` with the candidates. Their vectors are taken from the pages in
-    /// memory. Deleted candidates are included only if `with_dead` is set.
+    /// Fills `nodes` and `rows` from the pages in memory. Deleted candidates are included only if
+    /// `with_dead` is set.
     fn gather(&mut self, vector: &[u8], with_dead: bool) -> Result<(), Error> {
         if !N::VECTORS {
             self.gather_codes();
@@ -238,8 +222,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             let node = node_of(key);
             let page = placement.page_of(node);
             let deleted = |id: u64| !with_dead && self.direct.deleted.contains(id, node);
-            // If the node has moved since its page was read, another page in memory has an old
-            // record of the node. The vector in this record is right, since a vector never changes.
+            // If the node has moved since the read, another page in memory has an old record of the
+            // node. The vector in this record is right, since a vector never changes.
             let here = traversal.held(page.into());
             let on = |held: &&Page<'_>| {
                 let view = self.walker.reader.view(held);
@@ -269,7 +253,6 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         Ok(())
     }
 
-    /// Chooses the neighbours of the new node, by pruning the candidates.
     fn choose(&mut self) {
         if self.space.needs_longest() {
             self.space.measure(&self.rows);
@@ -308,8 +291,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .sort_unstable_by(|a, b| a.distance.total_cmp(&b.distance));
     }
 
-    /// Reads the list of a neighbour into `list`, from a page in memory, and applies the pending
-    /// changes of the list. Returns `false` if the page is not in memory.
+    /// Reads the current list of a neighbour into `list`. `false` if its page is not in memory.
     pub(super) fn read_list(&mut self, neighbour: &Neighbour) -> Result<bool, Error> {
         let (node, placement) = (neighbour.node, self.direct.placement());
         let page = placement.page_of(node);
@@ -341,15 +323,13 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         Ok(true)
     }
 
-    /// The positions of the neighbours that may link to the new node, the farthest first. They are
-    /// the diverse neighbours and the nearest [`BACK`] neighbours. The other neighbours only fill
-    /// the list of the new node. Since nearer nodes lead to these neighbours, an edge back to the
-    /// new node would displace a better edge. If all neighbours could link back, twice as many
-    /// lists would change, with equal recall and more reads (photo-sift, 80,000 rows and 20,000
-    /// inserted rows).
+    /// The positions of the neighbours that may link to the new node, the farthest first: diverse
+    /// neighbours, and the nearest [`BACK`]. Nearer nodes lead to the other neighbours. If all
+    /// neighbours could link back, twice as many lists would change, with equal recall and more
+    /// reads (photo-sift, 80,000 rows and 20,000 inserted rows).
     ///
     /// The nearest neighbour comes last. If no other neighbour has linked back, the nearest
-    /// neighbour must link back: otherwise no list would link to the new node.
+    /// neighbour must link back.
     pub(super) fn asked(&self) -> impl Iterator<Item = usize> + use<N> {
         let asked = |(at, neighbour): &(usize, &Neighbour)| neighbour.diverse || *at < BACK;
         let asked = self.chosen.iter().enumerate().filter(asked);
@@ -369,8 +349,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         }
     }
 
-    /// The node that leaves the current list so that the new node can join. `None` if the list has
-    /// a free slot, or if no node may leave.
+    /// The node that leaves a full list for the new node. `None` if the list has a free slot, or no
+    /// node may leave.
     pub(super) fn make_room(&self) -> Option<u32> {
         let lists = &self.direct.placement().lists;
         let full = self.list.len() >= self.direct.degree;
@@ -378,13 +358,11 @@ impl<'a, N: NodePages> Inserter<'a, N> {
         leave.find(|&&node| lists.leave(node)).copied()
     }
 
-    /// Counts a link from the list of a neighbour to the new node.
     pub(super) fn joined(&self, node: u32) {
         self.direct.count(|counts| &counts.changes);
         self.direct.placement().lists.join(node);
     }
 
-    /// Counts the links from the list of the new node to its neighbours.
     pub(super) fn born(&self) {
         let built = self.direct.index.manifest().vectors;
         for neighbour in &self.chosen {
@@ -395,7 +373,7 @@ impl<'a, N: NodePages> Inserter<'a, N> {
     }
 
     /// Appends the code of a neighbour to `out`. The code is computed from the vector, and equals
-    /// the stored code, since equal vectors get equal codes.
+    /// the stored code.
     pub(super) fn code_of(&mut self, neighbour: &Neighbour, out: &mut Vec<u8>) {
         self.own(neighbour);
         let codebook = self.direct.index.graph_codebook();
@@ -406,8 +384,8 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .encode(&self.owner, &mut out[from..], 1);
     }
 
-    /// Decides whether the new node `node` joins the list in `list`, which is the list of
-    /// `neighbour`. `beside` has the codes of this list, if they are stored beside it.
+    /// Whether `node` joins the list of `neighbour` in `list`. `beside` has the codes that are
+    /// stored beside the list.
     pub(super) fn decide(
         &mut self,
         neighbour: &Neighbour,
@@ -431,17 +409,14 @@ impl<'a, N: NodePages> Inserter<'a, N> {
             .lists
             .decide(&self.owner, &self.list, &new, codes, &keeps)
         {
-            // Another insert has just removed the other edges to the node that would leave, so this
-            // node stays.
+            // Another insert has just removed the other edges to the leaving node, so it stays.
             Decision::Replace(leaves) if !lists.leave(leaves) => Decision::Keep,
             decision => decision,
         }
     }
 
-    /// The present bytes of a page without its pending changes. If the bytes that the search has
-    /// read are current, the call returns these. Otherwise it takes the bytes from memory, or from
-    /// storage if memory does not have the page. If pages are rewritten in place, the caller must
-    /// hold the lock of the page.
+    /// The bytes of a page without its pending changes. If pages are rewritten in place, the caller
+    /// holds the lock of the page.
     pub(super) fn page_bytes(&self, page: u32) -> Result<PageBytes, Error> {
         let Walker {
             traversal, reader, ..

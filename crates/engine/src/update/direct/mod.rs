@@ -1,4 +1,6 @@
-//! Direct inserts: new vectors go straight into the graph on storage while searches run (OdinANN).
+//! Direct inserts: new vectors are linked into the graph on storage while searches run (OdinANN).
+//! Searches find inserted nodes through the [`placement`](crate::stores::topology::placement)
+//! table.
 //!
 //! ```text
 //!   insert.rs       one insert: search, prune, link
@@ -11,9 +13,6 @@
 //!   store.rs        the pages: which are in use, which are free, and the threads that write them
 //!   checkpoint.rs   writes tables and waiting changes, so that a restart is fast
 //! ```
-//!
-//! Searches find inserted nodes through the [`placement`](crate::stores::topology::placement)
-//! table.
 
 mod accumulate;
 mod changes;
@@ -63,8 +62,7 @@ pub struct DirectCounts {
     /// Full lists whose old nodes had to be compared with each other
     /// ([`Pruning::Delta`](crate::Pruning::Delta)).
     pub fallbacks: u64,
-    /// Pages that were composed. If a page is composed again before its write, it is written only
-    /// once.
+    /// Pages that were composed, some of them several times before one write.
     pub pages_composed: u64,
     /// Pages that were written.
     pub pages_written: u64,
@@ -94,22 +92,19 @@ struct Counts {
 const BATCH: usize = 64;
 /// The number of candidates of an insert beyond the degree (OdinANN §4.6).
 const BEYOND: usize = 32;
-/// The number of pages that an insert needs in memory for its search and its writes, if the whole
-/// index is on storage. For usual degrees, an insert needs fewer.
+/// The pages that an insert needs in memory, if the whole index is on storage. For usual degrees,
+/// an insert needs fewer.
 const TIGHT_PAGES: u64 = 160;
-/// The number of locks for records. Each lock serves many records.
 const STRIPES: usize = 1 << 12;
 /// The number of threads that write pages. These threads only wait for the device.
 const WRITERS: usize = 4;
 
-/// The bytes of memory that an insert takes beyond the memory of searches, in an index entirely on
-/// storage with pages of this size.
+/// The bytes of memory that an insert takes beyond searches, in an index entirely on storage.
 fn tight_bytes(page_bytes: usize) -> u64 {
     TIGHT_PAGES * page_bytes as u64
 }
 
-/// The bytes of memory that inserts into a graph can use in addition to the memory of searches, for
-/// lists of `degree` nodes.
+/// The bytes of memory that inserts can use beyond searches, for lists of `degree` nodes.
 pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     let threads = crate::threads::processors();
     let page_bytes = graph.pages.file(graph.nodes).page_bytes;
@@ -122,21 +117,16 @@ pub(crate) fn inserting_bytes(graph: &GraphStores, degree: usize) -> u64 {
     }
 }
 
-/// Divides the memory that a budget leaves for inserts, if records can move to other pages. Half of
-/// this memory is for the pages that inserts keep during their searches. The other half is for
-/// dirty pages, and for changes that wait for their pages.
+/// The memory that a budget leaves for inserts, if records move. Half of it is for pages that
+/// inserts keep during searches, and half for dirty pages and waiting changes.
 struct Room {
     threads: usize,
-    /// The number of concurrent inserts on each thread.
     in_flight: usize,
-    /// The maximum number of dirty pages that wait for their write.
     unwritten: usize,
-    /// The maximum number of bytes of changes that wait.
     pending: u64,
 }
 
 impl Room {
-    /// The maximum number of bytes of memory that inserts can use.
     fn wanted(threads: usize, list: usize, page_bytes: usize) -> u64 {
         let DirectOptions {
             in_flight, pending, ..
@@ -146,7 +136,7 @@ impl Room {
         (2 * searches).max(4 * waits)
     }
 
-    /// Divides `bytes` for the given options. `None` means that there is no budget.
+    /// `None` means that there is no budget.
     fn of(
         bytes: Option<u64>,
         threads: usize,
@@ -177,7 +167,7 @@ impl Room {
     }
 }
 
-/// The log records of one call. Each of several tasks takes the next record and inserts its vector.
+/// The log records of one call, which several tasks insert.
 struct Batch<'a> {
     records: &'a [LogRecord<'a>],
     next: AtomicUsize,
@@ -185,7 +175,6 @@ struct Batch<'a> {
     left: Mutex<Vec<usize>>,
 }
 
-/// The writer of direct inserts into one index.
 pub(crate) struct Direct {
     index: Arc<Index>,
     update: Update,
@@ -194,39 +183,32 @@ pub(crate) struct Direct {
     alpha: f32,
     plan: Plan,
     deleted: Arc<Tombstones>,
-    /// The live ids that were inserted since the build.
     inserted: Arc<RwLock<IdRanges>>,
-    /// The threads for inserts. Searches have their own threads.
     worker_pool: WorkerPool,
     threads: usize,
     store: Arc<PageStore>,
     writers: Vec<JoinHandle<()>>,
-    /// The file of pages, for all writes and syncs outside the writer threads.
+    /// For all writes and syncs outside the writer threads.
     file: Mutex<Box<dyn VolumeFile>>,
-    /// The file of the segment for new vectors, if vectors are stored apart from lists.
+    /// The file of new vectors, if vectors are stored apart from lists.
     segment: Option<Mutex<Box<dyn VolumeFile>>>,
-    /// Whether pages are rewritten in place, and the number of threads that rewrite them.
     in_place: bool,
     journal_threads: usize,
-    /// The state of the pages that are rewritten in place.
     journal: Journal,
     threshold: Threshold,
-    /// The lock that an insert takes while its node gets a number.
+    /// Held while a node gets its number.
     numbering: Mutex<()>,
     /// The locks of records that change, chosen by node ([`Update::Relocate`]).
     locks: Box<[Mutex<()>]>,
-    /// The lock that an insert takes while it chooses pages for changed records.
+    /// Held while an insert chooses pages for changed records.
     allocating: Mutex<()>,
-    /// Set if an insert failed after its node got a number. In that case, the graph in memory no
-    /// longer agrees with the log.
+    /// An insert failed after its node got a number, so the graph in memory disagrees with the log.
     failed: AtomicBool,
-    /// The failures, and whether the index still accepts changes.
     health: Arc<Health>,
     counts: Counts,
     home: Home,
 }
 
-/// Whether the layout of an index supports direct inserts by this strategy.
 pub(crate) fn is_taken(index: &Index, update: Update) -> bool {
     if index.has_clusters() {
         return false;
@@ -237,7 +219,7 @@ pub(crate) fn is_taken(index: &Index, update: Update) -> bool {
     takes && !merges && index.code_parts().is_none()
 }
 
-/// The files of an index to which direct inserts write, with the tiers that read these files.
+/// The files to which direct inserts write, with the tiers that read these files.
 fn written_files(index: &Index) -> impl Iterator<Item = (&str, &dyn Tier)> {
     let graph = index.graph();
     let last = graph.segments.as_ref().map(|segments| segments.last());
@@ -247,11 +229,7 @@ fn written_files(index: &Index) -> impl Iterator<Item = (&str, &dyn Tier)> {
         .flatten()
 }
 
-/// Whether other names (hard links) of an index's files are the only obstacle to direct inserts.
-/// While a file has other names, no insert writes to it.
-///
-/// # Errors
-/// The volume fails.
+/// Whether hard links of files are the only obstacle to direct inserts.
 fn is_linked(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, Error> {
     if !is_taken(index, update) {
         return Ok(false);
@@ -264,13 +242,9 @@ fn is_linked(home: &dyn Volume, index: &Index, update: Update) -> Result<bool, E
     Ok(false)
 }
 
-/// Replaces each file to which direct inserts write by a copy, if the file has other names in its
-/// volume (hard links). Searches read the copies after [`Direct::open`]. No thread may write to the
-/// files during the call.
-///
-/// # Errors
-/// The volume fails or has no space for a copy, or `progress` interrupts. The content of the index
-/// is unchanged.
+/// Replaces each file to which direct inserts write by a copy, if the file has other names (hard
+/// links). Searches read the copies after [`Direct::open`]. No thread may write to the files
+/// meanwhile.
 pub(crate) fn own_files(
     home: &dyn Volume,
     index: &Index,
@@ -297,8 +271,7 @@ pub(crate) fn own_files(
     Ok(())
 }
 
-/// Adds the placement table to an index. Searches that begin after this call find nodes through the
-/// table.
+/// Adds the placement table, by which later searches find nodes.
 fn prepare(index: &Index) -> &Placement {
     let graph = index.graph();
     if let Some(segments) = &graph.segments {
@@ -311,12 +284,8 @@ fn prepare(index: &Index) -> &Placement {
 }
 
 impl Direct {
-    /// Opens the writer of direct inserts for an index, with `threads` threads. The result is
-    /// `None` if the layout does not support direct inserts by this strategy, or if files of the
-    /// index have other names in their volume `home`, and must first be [copied](own_files).
-    ///
-    /// # Errors
-    /// The file of pages cannot be opened for writing, or a thread cannot be started.
+    /// Opens the writer of direct inserts. `None` if the layout does not support this strategy, or
+    /// if files have hard links and must first be [copied](own_files).
     pub(crate) fn open(
         home: &dyn Volume,
         index: &Arc<Index>,
@@ -333,8 +302,8 @@ impl Direct {
         if is_linked(home, index, update)? {
             return Ok(None);
         }
-        // After the index was opened for searches, this process or a killed process may have
-        // replaced a file by a copy. Reads and writes must use the same file.
+        // Since the index was opened, this or a killed process may have replaced a file by a copy.
+        // Reads and writes must use the same file.
         for (_, tier) in written_files(index) {
             tier.reopen()?;
         }
@@ -393,7 +362,7 @@ impl Direct {
                 candidates: 0,
                 beam: preset.beam,
                 strategy: preset.strategy,
-                // The search of an insert begins at the same nodes as a search without seeds.
+                // An insert begins at the same nodes as a search without seeds.
                 press: Press {
                     seeds: 0,
                     ..Press::default()
@@ -453,8 +422,7 @@ impl Direct {
         Ok(Some(direct))
     }
 
-    /// Starts the threads that write pages. They are not needed if pages stay in place, since a
-    /// checkpoint writes such pages.
+    /// Not needed if pages stay in place, since a checkpoint writes such pages.
     fn start_writers(&mut self) -> Result<(), Error> {
         for number in 0..WRITERS {
             let (store, index) = (self.store.clone(), self.index.clone());
@@ -477,7 +445,6 @@ impl Direct {
     }
 
     fn placement(&self) -> &Placement {
-        // `open` has set the placement.
         self.index
             .graph()
             .placement
@@ -485,12 +452,9 @@ impl Direct {
             .expect("an index that takes direct inserts has a placement")
     }
 
-    /// Gives a new node its number. Adds its code, its row of attributes and, if vectors are stored
-    /// apart from lists, its vector. `place` chooses its page. `None` if the memory does not
-    /// suffice for the node.
-    ///
-    /// # Errors
-    /// `place` fails. In that case, the node has no number.
+    /// Gives a new node its number, its code, its row, and its vector if vectors are stored apart
+    /// from lists. `place` chooses the page. If `place` fails, the node has no number. `None` if
+    /// memory is short.
     fn number<T>(
         &self,
         new_node: &NewNode<'_>,
@@ -507,8 +471,8 @@ impl Direct {
         if let Some(added) = self.added() {
             added.append(node, new_node.id, new_node.apart);
         }
-        // The row is stored before any search can find the node. If the index has columns, an empty
-        // row is stored for a node without a row.
+        // The row is stored before any search can find the node. In an index with columns, each
+        // node has a row.
         let columns = self.index.columns();
         if new_node.row.is_some() || !columns.is_empty() {
             columns.put(node, new_node.id, new_node.row.unwrap_or_default().into());
@@ -522,12 +486,10 @@ impl Direct {
         }
     }
 
-    /// The vectors inserted after the build, if vectors are stored apart from lists.
     fn added(&self) -> Option<&Added> {
         self.index.graph().segments.as_ref()?.added()
     }
 
-    /// Writes the full pages of added vectors to the file of the segment.
     fn write_vectors(&self) -> Result<(), Error> {
         if let (Some(added), Some(file)) = (self.added(), &self.segment) {
             let written = added.write(file)?;
@@ -538,15 +500,13 @@ impl Direct {
         Ok(())
     }
 
-    /// Marks this writer as failed, because an insert failed after its node had got a number.
-    /// Memory no longer agrees with the log, so the writer makes no more direct inserts until the
-    /// index is opened again. The node is marked as dead.
+    /// Marks a node whose insert failed as dead, and stops direct inserts until the index is opened
+    /// again, since memory no longer agrees with the log.
     fn abandon(&self, node: u32) {
         self.failed.store(true, Ordering::Release);
         self.deleted.mark_dead(node);
     }
 
-    /// The number of the lock that serves the record of a node.
     fn stripe(&self, node: u32) -> usize {
         node as usize % STRIPES
     }
@@ -561,7 +521,7 @@ impl Direct {
             .fetch_add(fallbacks, Ordering::Relaxed);
     }
 
-    /// The present bytes of a page without its pending changes, from memory or else from storage.
+    /// The bytes of a page without its pending changes, from memory or else from storage.
     fn page_bytes<N: NodePages>(&self, pages: &N, page: u32) -> Result<PageBytes, Error> {
         let graph = self.index.graph();
         if let Some(bytes) = graph.in_memory(page.into()) {
@@ -578,9 +538,6 @@ impl Direct {
     }
 
     /// Retries failed writes, and waits while too many pages are dirty.
-    ///
-    /// # Errors
-    /// A write still fails, for example on a full disk. Or the index accepts no more changes.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.health.check()?;
         if self.store.has_failed() {
@@ -592,9 +549,8 @@ impl Direct {
         self.write_vectors()
     }
 
-    /// Inserts the vectors of log records, under new or replaced ids. Returns the positions of the
-    /// records that could not be inserted. An insert fails if the memory does not suffice for its
-    /// code, if no neighbour was found, or if a page cannot be read.
+    /// Inserts the vectors of records, and returns the positions of records that failed: without
+    /// memory for the code, without a neighbour, or with an unreadable page.
     pub(crate) fn insert(&self, records: &[LogRecord<'_>]) -> Vec<usize> {
         let batch = Batch {
             records,
@@ -617,8 +573,8 @@ impl Direct {
         left
     }
 
-    /// The number of concurrent inserts on each thread. It is 1 if pages are rewritten in place, to
-    /// save memory.
+    /// The number of concurrent inserts on each thread: 1 if pages are rewritten in place, to save
+    /// memory.
     fn in_flight(&self) -> usize {
         match self.in_place {
             true => 1,
@@ -626,8 +582,7 @@ impl Direct {
         }
     }
 
-    /// The number of rows that are logged and inserted together. A checkpoint waits for at most one
-    /// such batch.
+    /// Rows that are logged and inserted together. A checkpoint waits for at most one such batch.
     pub(crate) fn batch(&self) -> usize {
         match self.in_place {
             true => BATCH / 16,
@@ -639,7 +594,6 @@ impl Direct {
         on_pages!(&self.index.graph().pages, pages => self.task_on(pages, thread, batch).await);
     }
 
-    /// Inserts the vectors of records until all records of the batch are taken.
     async fn task_on<N: NodePages>(&self, pages: &N, thread: &Thread, batch: &Batch<'_>)
     where
         N::Changes: Way<N>,
@@ -668,8 +622,7 @@ impl Direct {
                 }
                 Err(_) => Ok(None),
             };
-            // The vector is in the log and waits in memory, so it is not lost. The error is
-            // recorded as a trouble of the index.
+            // The vector is in the log and waits in memory, so it is not lost.
             let failed = inserted.as_ref().err().or(inserter.as_ref().err());
             if let Some(error) = failed {
                 self.health.trouble(Concern::Vectors, error);
@@ -690,20 +643,18 @@ impl Direct {
         }
     }
 
-    /// Without background writes ([`DirectOptions::write_behind`]), waits until the pages that an
-    /// insert composed are on storage.
+    /// Without [`DirectOptions::write_behind`], waits until the pages of an insert are on storage.
     fn wait_for(&self, pages: &[u32]) {
         if !self.choices.write_behind {
             self.store.wait_for(self.placement(), pages);
         }
     }
 
-    /// Waits until all composed pages are written. No insert may run.
+    /// No insert may run.
     pub(crate) fn settle(&self) {
         self.store.settle();
     }
 
-    /// The costs of direct inserts since the index was opened.
     pub(crate) fn counts(&self) -> DirectCounts {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
         DirectCounts {
@@ -732,7 +683,7 @@ impl Direct {
 impl Drop for Direct {
     fn drop(&mut self) {
         if !self.home.is_here() {
-            // In a forked process these threads do not exist, so they cannot be joined.
+            // In a forked process these threads do not exist.
             self.writers.drain(..).for_each(std::mem::forget);
             return;
         }

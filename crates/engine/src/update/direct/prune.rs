@@ -1,23 +1,20 @@
 //! Decides which node leaves a full list for a new node (OdinANN §3.3, optimisation 2).
 //!
-//! If a new node joins a full list, one of the nodes leaves. **Delta pruning** compares the new
-//! node with all old nodes, but not the old nodes with each other. So it needs O(R) comparisons
-//! instead of O(R²). The owner is the node that has the list. A node of the list is *shielded* if
+//! **Delta pruning** compares the new node with all old nodes, but not these with each other: O(R)
+//! comparisons instead of O(R²). The owner is the node that has the list. A node is *shielded* if
 //! another node is nearer to the owner, and is also nearer to the shielded node than the owner is.
-//! The margin `alpha` of the build says how much nearer. The paper says that such a node violates
-//! the triangle inequality.
+//! The margin `alpha` says how much nearer. In the paper, such a node violates the triangle
+//! inequality.
 //!
-//! 1. If the comparison with the new node shows shielded nodes, the farthest of them leaves. It may
-//!    be the new node itself, which then does not join.
-//! 2. Otherwise the old nodes are compared with each other, the farthest first. The first shielded
-//!    node leaves.
+//! 1. If the comparison with the new node shows shielded nodes, the farthest of them leaves. If
+//!    this is the new node, it does not join.
+//! 2. Otherwise the old nodes are compared with each other, the farthest first, and the first
+//!    shielded node leaves.
 //! 3. If no node is shielded, the farthest node leaves.
 //!
-//! Distances are computed from the codes in memory, as in the paper (§4.2.1), with one exception.
-//! The owner's vector is known, so its distances are measured from the vector itself to the codes
-//! of the other nodes. Inner products become distances as in the build (see [`Space`]). This
-//! conversion needs an upper bound of the lengths of vectors. The bound here is the maximum length
-//! of the compared vectors.
+//! Distances are computed from codes, as in the paper (§4.2.1). But the owner's vector is known, so
+//! its distances are measured from the vector itself. Inner products become distances as in the
+//! build ([`Space`]), with the maximum length of the compared vectors as the bound.
 
 use stratann_vector::{DistanceTable, Element, Metric, Reduction};
 
@@ -25,19 +22,14 @@ use crate::Pruning;
 use crate::codebook::Codebook;
 use crate::graph::{Candidate, Points, Pruner, Rule, Space};
 
-/// The decision whether a new node joins a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// The new node does not join. Usually, a search reaches the new node through a node of the
-    /// list.
+    /// Usually, a search reaches the new node through a node of the list.
     Keep,
-    /// The new node joins, since the list has a free slot.
     Add,
-    /// The new node joins, and this node leaves the list.
     Replace(u32),
 }
 
-/// The pruning of lists by one task, with its buffers.
 pub(super) struct ListPruner<'a> {
     codebook: &'a Codebook,
     metric: Metric,
@@ -47,30 +39,25 @@ pub(super) struct ListPruner<'a> {
     from_owner: Vec<f32>,
     from_new: Vec<f32>,
     order: Vec<u32>,
-    /// The positions of the codes of the list.
     places: Vec<u32>,
     rows: Vec<u8>,
     lifted: Vec<u8>,
     full: Pruner,
-    /// The number of decisions for which old nodes had to be compared with each other.
+    /// Decisions for which old nodes had to be compared with each other.
     pub(super) fallbacks: u64,
 }
 
-/// The codes of a list's nodes.
 #[derive(Clone, Copy)]
 pub(super) enum Codes<'a> {
-    /// The codes of all nodes, by node.
     All(&'a [u8]),
     /// The codes of the nodes of the list, in the order of the list.
     Beside(&'a [u8]),
 }
 
-/// A new node that may join a list.
 pub(super) struct New<'a> {
     pub(super) node: u32,
-    /// The table of distances from the new node to codes.
     pub(super) table: &'a DistanceTable,
-    /// The vector of the new node as floats, in the space of the codes.
+    /// The vector of the new node, in the space of the codes.
     pub(super) floats: &'a [f32],
     /// The distance from the new node to the owner of the list, computed from codes.
     pub(super) distance: f32,
@@ -101,9 +88,8 @@ impl<'a> ListPruner<'a> {
         }
     }
 
-    /// Decides whether a new node joins a list. `owner` is the vector of the node that has the
-    /// list, as floats in the space of the codes. Nodes for which `keeps` is true stay, except
-    /// under full pruning.
+    /// `owner` is the vector of the list's node, in the space of the codes. Nodes for which `keeps`
+    /// is true stay, except under full pruning.
     pub(super) fn decide(
         &mut self,
         owner: &[f32],
@@ -178,8 +164,6 @@ impl<'a> ListPruner<'a> {
         if let Some(leaves) = leaves {
             return leaves;
         }
-        // The new node shields no old node, and is not shielded. So the old nodes are compared with
-        // each other, the farthest first.
         self.fallbacks += 1;
         let from_owner = &self.from_owner;
         let distance = |row: u32| from_owner[row as usize - 1];
@@ -208,7 +192,6 @@ impl<'a> ListPruner<'a> {
         }
     }
 
-    /// Decides by a robust prune of the whole list.
     fn decide_fully(&mut self, list: &[u32], dim: usize) -> Decision {
         let points = Points::new(&self.rows, Element::F32, dim);
         let joins = list.len() as u32 + 1;
@@ -256,7 +239,6 @@ impl<'a> ListPruner<'a> {
     }
 }
 
-/// Appends a row of floats.
 fn append(rows: &mut Vec<u8>, floats: &[f32]) {
     rows.extend(floats.iter().flat_map(|value| value.to_le_bytes()));
 }
@@ -276,10 +258,8 @@ mod tests {
     use crate::TrainOptions;
     use crate::data::Matrix;
 
-    /// The decision about a list whose vectors are at the points `list` of a line. The owner is at
-    /// 0, and the new vector is at `new`. The codes are exact.
+    /// The vectors are at the points `list` of a line, the owner at 0, and the new vector at `new`.
     fn decide(list: &[f32], new: f32, degree: usize, pruning: Pruning) -> Decision {
-        // A few values, each of which is a centroid.
         let values: Vec<f32> = (-64..64).map(|value| value as f32).collect();
         let bytes = |values: &[f32]| {
             values
@@ -319,10 +299,8 @@ mod tests {
     fn a_list_with_room_takes_everyone_and_a_full_one_gives_up_the_farthest_that_is_shielded() {
         let room = decide(&[10.0, 20.0], 30.0, 3, Pruning::Delta);
         assert_eq!(room, Decision::Add);
-        // The new node at 5 shields the nodes at 10 and 20. The node at 20 is farther.
         let farthest = decide(&[10.0, 20.0, -30.0], 5.0, 3, Pruning::Delta);
         assert_eq!(farthest, Decision::Replace(1));
-        // The node at 10 shields the new node at 40, which is the farthest shielded node.
         assert_eq!(
             decide(&[10.0, -30.0], 40.0, 2, Pruning::Delta),
             Decision::Keep
@@ -331,11 +309,8 @@ mod tests {
 
     #[test]
     fn where_the_new_one_shields_nobody_the_old_ones_are_compared() {
-        // The node at -10 shields the node at -20. The new node at 8 is not shielded, and shields
-        // no node.
         let old = decide(&[-10.0, -20.0], 8.0, 2, Pruning::Delta);
         assert_eq!(old, Decision::Replace(1));
-        // No node shields another, so the farthest leaves.
         assert_eq!(
             decide(&[-30.0], 8.0, 1, Pruning::Delta),
             Decision::Replace(0)

@@ -9,15 +9,13 @@
 //!   (while pages have fewer than m records on average, rule 2 comes before rule 1)
 //! ```
 //!
-//! The path is the set of pages that the search of the insert has read. A page has n slots, and m =
-//! n/2 of them are filled on average (§3.2.3). So the space and the bytes written are both twice
-//! the minimum. Under rule 2, the records that the page keeps are written to a spare page, since
-//! the last checkpoint may name the old page (shadow pages, `store.rs`). The old page becomes the
-//! next spare page.
+//! The path is the set of pages that the search has read. A page has n slots, and m = n/2 are
+//! filled on average (§3.2.3), so space and writes are twice the minimum. Under rule 2, the kept
+//! records go to a spare page, since the last checkpoint may name the old page (shadow pages,
+//! `store.rs`). The old page becomes the next spare page.
 //!
-//! **Concurrency** (§3.3): an insert locks all records that it changes. It reads the lists of these
-//! records again, usually from memory, and changes them. The composed pages go to the write-back
-//! cache, and background threads write them.
+//! **Concurrency** (§3.3): an insert locks all records that it changes, and reads their lists
+//! again. Background threads write the composed pages.
 
 use std::collections::{HashMap, HashSet};
 
@@ -29,8 +27,7 @@ use crate::Error;
 use crate::stores::topology::placement::{NOWHERE, PageBytes};
 use crate::stores::{Composable, Composer, PageView};
 
-/// Links a new node and its neighbours. Returns the number of the new node. `None` if no neighbour
-/// was found, or if the memory does not suffice for the node.
+/// Returns the number of the new node. `None` without a neighbour, or without memory for the node.
 pub(super) fn link<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -70,8 +67,7 @@ pub(super) fn link<N: Composable>(
     linked.map(|()| Some(node))
 }
 
-/// Collects the records that change: the record of the new node, and the records of the neighbours
-/// that will link to it.
+/// Collects the records of the new node, and of the neighbours that will link to it.
 fn change<N: Composable>(
     inserter: &mut Inserter<'_, N>,
     work: &mut Work<N>,
@@ -92,12 +88,11 @@ fn change<N: Composable>(
     )?;
     inserter.born();
     // The nearest neighbour comes last. If no other neighbour links to the new node, the nearest
-    // neighbour must link to it: otherwise no search would find the new node.
+    // neighbour must.
     for at in (0..inserter.chosen.len()).rev() {
         let neighbour = inserter.chosen[at];
         let page = match placement.page_of(neighbour.node) {
-            // Another insert is composing the page of the neighbour, and will soon record the
-            // number of this page.
+            // Another insert is composing the page of the neighbour.
             NOWHERE => placement.page_soon(neighbour.node),
             page => page,
         };
@@ -139,22 +134,19 @@ fn change<N: Composable>(
     Ok(())
 }
 
-/// Composes pages for all changed records, by the three rules of this module.
 fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Result<(), Error> {
     let direct = inserter.direct;
     let (placement, pages) = (direct.placement(), inserter.pages);
     let composer = work.composer.get_or_insert_with(|| pages.composer());
     let records = &work.records;
     let changed: HashSet<u32> = (0..records.len()).map(|at| records.node(at)).collect();
-    // Under rule 2, an insert moves records that it has not locked. This lock prevents two inserts
-    // from moving the same record.
+    // Under rule 2, an insert moves records that it has not locked.
     let _allocating = direct.allocating.lock();
     let mut leave: HashMap<u32, usize> = HashMap::new();
     for &node in &changed {
         *leave.entry(placement.page_of(node)).or_default() += 1;
     }
-    // The pages of the path that keep fewer than m records when the changed records leave. The
-    // emptiest page is the last.
+    // The pages of the path that keep fewer than m records. The emptiest page comes last.
     let m = pages.records_a_page() / 2;
     let mut partial: Vec<(usize, u32)> = inserter
         .walker
@@ -170,8 +162,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
     partial.sort_unstable_by(|a, b| b.cmp(a));
     partial.dedup();
     // Rule 1 comes first only if pages have m records or more on average. Each checkpoint releases
-    // many free pages at once. If free pages always came first, partly empty pages would never be
-    // refilled.
+    // many free pages, so partly empty pages would otherwise never be refilled.
     let ample = placement.pages() as usize * m > placement.nodes() as usize;
     let mut next = 0;
     while next < records.len() {
@@ -195,8 +186,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
                 let file = &direct.index.graph().file;
                 return Err(too_large(file, records.node(next)));
             }
-            // The next record does not fit beside the kept records, so the insert tries the next
-            // page.
+            // The next record does not fit beside the kept records.
             continue;
         }
         let nodes: Vec<u32> = (from..next).map(|at| records.node(at)).collect();
@@ -211,8 +201,7 @@ fn allocate<N: Composable>(inserter: &Inserter<'_, N>, work: &mut Work<N>) -> Re
     Ok(())
 }
 
-/// Takes a partly empty page of the path, and puts the records that this page keeps onto the page
-/// that is being composed. Returns `false` if there is no such page.
+/// Puts the records of a partly empty page of the path onto the composed page, if there is one.
 fn keep<N: Composable>(
     inserter: &Inserter<'_, N>,
     partial: &mut Vec<(usize, u32)>,
@@ -223,7 +212,7 @@ fn keep<N: Composable>(
     let direct = inserter.direct;
     let (placement, pages) = (direct.placement(), inserter.pages);
     while let Some((_, page)) = partial.pop() {
-        // Other inserts may have emptied the page since `partial` was computed.
+        // Other inserts may have emptied the page meanwhile.
         let live = direct.store.live(page);
         if live == 0 {
             continue;

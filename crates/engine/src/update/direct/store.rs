@@ -1,5 +1,4 @@
-//! The pages of a graph with direct inserts: which pages are in use, which may be written, and the
-//! threads that write them.
+//! The pages of a graph with direct inserts: their use, and the threads that write them.
 //!
 //! ```text
 //!   take ──> composed, dirty ──writer──> on storage ──the last record leaves──> without records
@@ -10,10 +9,8 @@
 //! ```
 //!
 //! **Shadow pages.** A page that the last checkpoint names is not overwritten before the next
-//! commit. So after a crash at any time, the last checkpoint is complete. A page may be composed
-//! and lose its last record between two checkpoints. Neither checkpoint names such a page, so it is
-//! free as soon as no search reads it. There is no garbage collection: no record is moved only to
-//! free a page.
+//! commit, so the checkpoint survives a crash. A page that was composed and emptied between two
+//! checkpoints is free as soon as no search reads it. No record is moved only to free a page.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,33 +22,28 @@ use stratann_tier::{TierError, VolumeFile};
 use crate::Error;
 use crate::stores::topology::placement::{NOWHERE, PageBytes, Placement};
 
-/// The preferred use of a free page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// For changed and new records (OdinANN §3.2.2, rule 1). The records of the page have moved
-    /// away one by one.
+    /// For changed and new records (OdinANN §3.2.2, rule 1). Its records have moved away one by
+    /// one.
     Empty,
-    /// For the records of another page that move together (rule 2). The records of the page itself
-    /// have moved in this way, so such moves use no empty pages.
+    /// For records of another page that move together (rule 2). The records of this page have moved
+    /// in the same way, so such moves use no empty pages.
     Spare,
 }
 
-/// The state of a page.
 #[derive(Clone, Copy, Debug, Default)]
 struct Page {
-    /// The number of nodes on the page.
     live: u16,
-    /// The number of bytes of the records on the page. If this number is unknown, the field is
-    /// [`FULL`].
+    /// The bytes of the records on the page, or [`FULL`] if unknown.
     used: u16,
-    /// The number of the interval between two checkpoints in which the page was composed.
+    /// The interval between two checkpoints in which the page was composed.
     born: u32,
 }
 
 /// The value of `used` for a page that was not composed since the index was opened.
 const FULL: u16 = u16::MAX;
 
-/// The state of all pages.
 struct State {
     pages: Vec<Page>,
     empty: Vec<u32>,
@@ -65,54 +57,46 @@ struct State {
     interval: u32,
 }
 
-/// The pages to write, and the pages whose write failed.
 #[derive(Default)]
 struct Queue {
     pages: VecDeque<u32>,
-    /// The number of pages that are being written.
     writing: usize,
-    /// Pages whose write failed.
     failed: Vec<u32>,
     error: Option<TierError>,
     stop: bool,
 }
 
-/// Counts since the index was opened.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) composed: AtomicU64,
     pub(super) written: AtomicU64,
 }
 
-/// The pages of an index that takes direct inserts.
 pub(super) struct PageStore {
     state: Mutex<State>,
     queue: Mutex<Queue>,
-    /// This variable is notified when there is a page to write, or when the writers are to end.
+    /// Signals that there is a page to write, or that the writers are to end.
     work: Condvar,
-    /// This variable is notified when a page was written, or when a write failed.
+    /// Signals that a page was written, or that a write failed.
     done: Condvar,
     page_bytes: usize,
     /// The maximum number of dirty pages that wait for their write.
     most: usize,
-    /// Whether a page is never reused, because a memory budget keeps the page in memory as the
-    /// build wrote it.
+    /// Whether a page is never reused, since a memory budget keeps the page in memory as the build
+    /// wrote it.
     kept: Box<dyn Fn(u32) -> bool + Send + Sync>,
     pub(super) counts: Counts,
 }
 
-/// The approximate number of bytes of a page that belong to no record.
 const PAGE_HEADER: usize = 32;
-/// The maximum number of dirty pages. If there are more, inserts wait. A small memory budget lowers
-/// the maximum, but not below `LEAST_UNWRITTEN`.
+/// The maximum number of dirty pages before inserts wait. A small budget lowers this number, but
+/// not below `LEAST_UNWRITTEN`.
 pub(super) const MOST_UNWRITTEN: usize = 1024;
 pub(super) const LEAST_UNWRITTEN: usize = 16;
 
 impl PageStore {
-    /// Creates the state for the pages of a placement. A checkpoint names all of these pages, and
-    /// each has `page_bytes` bytes. Inserts wait if more than `most` pages are dirty. `kept`
-    /// selects pages that must stay unchanged. If pages are rewritten in place, the returned value
-    /// has no states of pages.
+    /// The state of the pages of a placement. A checkpoint names all of these pages. `kept` selects
+    /// pages that stay unchanged. If pages are rewritten in place, no states are needed.
     pub(super) fn new(
         placement: &Placement,
         page_bytes: usize,
@@ -153,7 +137,6 @@ impl PageStore {
         }
     }
 
-    /// The number of nodes on a page.
     pub(super) fn live(&self, page: u32) -> usize {
         let state = self.state.lock();
         state
@@ -162,7 +145,6 @@ impl PageStore {
             .map_or(0, |page| page.live.into())
     }
 
-    /// The approximate number of bytes that the records of a page take.
     pub(super) fn used(&self, page: u32) -> usize {
         let state = self.state.lock();
         match state.pages.get(page as usize) {
@@ -171,20 +153,17 @@ impl PageStore {
         }
     }
 
-    /// The approximate number of bytes of records that fit onto a page.
     pub(super) fn capacity(&self) -> usize {
         self.page_bytes - PAGE_HEADER
     }
 
-    /// An empty page, if there is one.
     pub(super) fn take_empty(&self, placement: &Placement) -> Option<u32> {
         let mut state = self.state.lock();
         state.wake(placement);
         state.empty.pop()
     }
 
-    /// A page for the records of another page: a spare page, or else an empty page, or else a new
-    /// page.
+    /// A page for the records of another page: spare, or else empty, or else new.
     pub(super) fn take_spare(&self, placement: &Placement) -> u32 {
         let mut state = self.state.lock();
         state.wake(placement);
@@ -193,7 +172,7 @@ impl PageStore {
         spare.unwrap_or_else(|| self.take_new(placement))
     }
 
-    /// Any free page, or else a new page.
+    /// A free page, or else a new page.
     pub(super) fn take_any(&self, placement: &Placement) -> u32 {
         let mut state = self.state.lock();
         state.wake(placement);
@@ -202,7 +181,6 @@ impl PageStore {
         free.unwrap_or_else(|| self.take_new(placement))
     }
 
-    /// A new page at the end of the file.
     pub(super) fn take_new(&self, placement: &Placement) -> u32 {
         let page = placement.add_page();
         let mut state = self.state.lock();
@@ -212,15 +190,14 @@ impl PageStore {
         page
     }
 
-    /// Makes a page free again that was taken but not used.
+    /// Frees a page that was taken but not used.
     pub(super) fn give_back(&self, page: u32) {
         self.state.lock().empty.push(page);
     }
 
-    /// Makes a composed page visible to searches. No node is recorded on the page before
-    /// [`relocate`](PageStore::relocate), but the page counts as in use until
-    /// [`release`](PageStore::release). Otherwise the page would be freed too early if its first
-    /// nodes moved away before its last nodes were recorded.
+    /// Makes a composed page visible to searches. The page counts as in use until
+    /// [`release`](PageStore::release). Otherwise the page would be freed if its first nodes moved
+    /// away before its last nodes were recorded.
     pub(super) fn publish(&self, placement: &Placement, page: u32, bytes: PageBytes, used: usize) {
         {
             let mut state = self.state.lock();
@@ -234,22 +211,22 @@ impl PageStore {
         self.counts.composed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Marks that all nodes of a published page are recorded. After this call, the page is freed
-    /// when its last node leaves.
+    /// All nodes of a published page are recorded. From now on, the page is freed when its last
+    /// node leaves.
     pub(super) fn release(&self, placement: &Placement, page: u32) {
         self.state
             .lock()
             .leave(placement, page, Use::Empty, &self.kept);
     }
 
-    /// Queues a published page for its write. The nodes of the page must be recorded.
+    /// Queues a published page whose nodes are recorded for its write.
     pub(super) fn enqueue(&self, page: u32) {
         self.queue.lock().pages.push_back(page);
         self.work.notify_one();
     }
 
-    /// Records that nodes have moved to a page. If an old page of a node loses its last node, the
-    /// old page becomes free for the use `then`.
+    /// Records that nodes have moved to a page. An old page without nodes becomes free for the use
+    /// `then`.
     pub(super) fn relocate(&self, placement: &Placement, nodes: &[u32], page: u32, then: Use) {
         let mut state = self.state.lock();
         for &node in nodes {
@@ -262,12 +239,10 @@ impl PageStore {
         }
     }
 
-    /// Records a new node on a page in use.
     pub(super) fn join(&self, page: u32) {
         self.state.lock().pages[page as usize].live += 1;
     }
 
-    /// Waits while too many pages are dirty.
     pub(super) fn pace(&self) {
         let mut queue = self.queue.lock();
         while queue.pages.len() + queue.writing > self.most && queue.error.is_none() {
@@ -287,8 +262,7 @@ impl PageStore {
         }
     }
 
-    /// Writes queued pages on this thread until [`stop`](PageStore::stop) is called and the queue
-    /// is empty.
+    /// Writes queued pages on this thread until [`stop`](PageStore::stop).
     pub(super) fn write(&self, placement: &Placement, file: &mut dyn VolumeFile) {
         let mut queue = self.queue.lock();
         loop {
@@ -318,8 +292,7 @@ impl PageStore {
         page: u32,
         file: &mut dyn VolumeFile,
     ) -> Result<(), TierError> {
-        // A page that has lost its last record since it was queued is written as well, since a
-        // search may be about to read it from memory or from storage.
+        // An emptied page is written as well, since a search may be about to read it.
         if let Some(bytes) = placement.unwritten.get(page) {
             let offset = BLOCK as u64 + u64::from(page) * self.page_bytes as u64;
             file.write_at(offset, &bytes)?;
@@ -329,10 +302,6 @@ impl PageStore {
         Ok(())
     }
 
-    /// Retries failed writes.
-    ///
-    /// # Errors
-    /// A write still fails.
     pub(super) fn retry(
         &self,
         placement: &Placement,
@@ -348,7 +317,6 @@ impl PageStore {
         Ok(())
     }
 
-    /// Whether a write has failed.
     pub(super) fn has_failed(&self) -> bool {
         self.queue.lock().error.is_some()
     }
@@ -367,8 +335,8 @@ impl PageStore {
         self.work.notify_all();
     }
 
-    /// Records the durable commit of a checkpoint that names the present pages. The pages that only
-    /// the previous checkpoint named become free.
+    /// After the durable commit of the present pages, pages that only the previous checkpoint named
+    /// become free.
     pub(super) fn committed(&self, placement: &Placement) {
         let mut state = self.state.lock();
         state.interval += 1;
@@ -378,18 +346,17 @@ impl PageStore {
         }
     }
 
-    /// Records a checkpoint of the present pages whose commit is uncertain. The pages that this
-    /// checkpoint or the previous one names are not reused before a durable commit.
+    /// After an uncertain commit of the present pages, pages of either checkpoint are not reused
+    /// before a durable commit.
     pub(super) fn undecided(&self) {
         self.state.lock().interval += 1;
     }
 
-    /// The approximate number of bytes of memory that the state of the pages takes.
     pub(super) fn memory_bytes(&self) -> u64 {
         (self.state.lock().pages.len() * size_of::<Page>()) as u64
     }
 
-    /// The number of pages that only the last checkpoint names, and the number of pages with nodes.
+    /// The pages that only the last checkpoint names, and the pages with nodes.
     pub(super) fn held(&self) -> (usize, usize) {
         let state = self.state.lock();
         let queues = state.resting.len() + state.waiting.len();
@@ -397,8 +364,7 @@ impl PageStore {
         (state.waiting.len(), state.pages.len().saturating_sub(free))
     }
 
-    /// The number of pages without a node, including pages that cannot be reused before a later
-    /// commit or the end of a search.
+    /// The number of pages without a node, including pages that cannot be reused yet.
     pub(super) fn free(&self) -> usize {
         let state = self.state.lock();
         let queues = state.resting.len() + state.waiting.len();
@@ -407,7 +373,6 @@ impl PageStore {
 }
 
 impl State {
-    /// Removes a node from a page.
     fn leave(&mut self, placement: &Placement, page: u32, then: Use, kept: &dyn Fn(u32) -> bool) {
         let Some(left) = self.pages.get_mut(page as usize) else {
             return;
@@ -424,14 +389,13 @@ impl State {
         }
     }
 
-    /// Frees the resting pages that no search can read any more.
     fn wake(&mut self, placement: &Placement) {
         if self.resting.is_empty() {
             return;
         }
         let oldest = placement.pins.oldest();
         while let Some(&(moment, page, then)) = self.resting.front() {
-            // If the page is dirty, a writer may still write the old content of the page.
+            // A writer may still write the old content of a dirty page.
             if moment >= oldest || placement.unwritten.get(page).is_some() {
                 break;
             }
@@ -452,7 +416,7 @@ mod tests {
         PageBytes::from([0; 8])
     }
 
-    /// The state of two pages of the build, each with two nodes.
+    /// Two pages of the build, each with two nodes.
     fn store() -> (Placement, PageStore) {
         let placement = Placement::new([0, 0, 1, 1].into_iter(), 2);
         let store = PageStore::new(&placement, 8, 16, Box::new(|_| false));
@@ -518,7 +482,6 @@ mod tests {
         let written = placement.unwritten.get(page).unwrap();
         placement.unwritten.remove(page, &written);
         store.relocate(&placement, &[0], page, Use::Empty);
-        // Another insert moves node 0 away before node 2 is recorded on the first page.
         let other = store.take_any(&placement);
         store.publish(&placement, other, bytes(), 8);
         store.relocate(&placement, &[0], other, Use::Empty);

@@ -1,5 +1,4 @@
-//! Attributes of vectors in an index that is open for changes. Calls set attributes, together with
-//! vectors or alone, and read attributes by id.
+//! Sets attributes of vectors, together with vectors or alone, and reads them by id.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,29 +21,26 @@ use crate::update::reading::Reading;
 /// The maximum number of vectors that [`LiveIndex::delete_matching`] deletes in one batch.
 const SOME: usize = 1024;
 
-/// The number of look-ups that are tried while changes run. If an id is still not found, one more
-/// look-up runs while changes wait.
+/// The number of look-ups of an id while changes run. Then one more look-up runs while changes
+/// wait.
 const TRIES: usize = 8;
 
-/// The treatment of a vector's old attributes and payload if its new row does not name them.
+/// The treatment of old attributes and payload that a new row does not name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Others {
-    /// The old attributes and payload are removed: the new row replaces the old row as a whole.
     Go,
-    /// The old attributes and payload stay.
     Stay,
 }
 
-/// The nodes of those ids of a call whose vectors are on storage without rows.
+/// The nodes of a call's ids whose vectors are on storage without rows.
 #[derive(Default)]
 struct Places {
-    /// The checkpoint to which these nodes belong. A merge gives ids other nodes.
+    /// The checkpoint of these nodes, since a merge gives ids other nodes.
     of: Option<Arc<Index>>,
     nodes: HashMap<u64, u32>,
 }
 
 impl Places {
-    /// Moves the ids with known nodes in `index` from `unknown` to `nodes`.
     fn add(&self, index: &Arc<Index>, unknown: &mut Vec<u64>, nodes: &mut HashMap<u64, u32>) {
         if self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, index)) {
             unknown.retain(|id| match self.nodes.get(id) {
@@ -55,12 +51,11 @@ impl Places {
     }
 }
 
-/// The approximate bytes of rows that are read, logged and stored together. During this work, the
-/// rows take several times as much memory.
+/// The approximate bytes of rows that are read, logged and stored together, which takes several
+/// times as much memory.
 const READ_AT_ONCE: usize = 1 << 20;
 
-/// Reads the rows of a call, beginning with row `first`: `count` rows, or fewer if rows are long.
-/// Returns an empty list if the call has no rows.
+/// Reads `count` rows of a call from row `first` on, or fewer if rows are long.
 pub(super) fn read_rows(
     attributes: Option<&dyn RowSource>,
     first: usize,
@@ -81,8 +76,7 @@ pub(super) fn read_rows(
     Ok(rows)
 }
 
-/// Encodes rows for the log, and declares their columns. The index has these columns only after
-/// [`Declared::keep`].
+/// Encodes rows for the log. The index has their new columns only after [`Declared::keep`].
 pub(super) fn declared<'a>(
     state: &'a State,
     rows: &mut [Row],
@@ -93,8 +87,6 @@ pub(super) fn declared<'a>(
 }
 
 impl State {
-    /// Sets the row of an id. If the vector of the id is on storage, `node` is the node of the
-    /// vector.
     fn set_row(&self, id: u64, node: Option<u32>, row: RowBytes) {
         let (newest, frozen) = match &self.overlay.fresh[..] {
             [frozen, newest] => (newest, Some(frozen)),
@@ -116,8 +108,7 @@ impl State {
     }
 }
 
-/// Warnings about new columns. Each warning names a new column with a name similar to an existing
-/// column, which the caller may have meant.
+/// Warnings about new columns with names similar to the names of existing columns.
 #[derive(Default)]
 pub(super) struct Misspelt(Vec<String>);
 
@@ -128,7 +119,6 @@ impl Misspelt {
         }
     }
 
-    /// Sends the warnings to `progress` if the call has written rows.
     pub(super) fn warn_after<T>(&self, written: &Result<T, Error>, progress: &dyn Progress) {
         if matches!(written, Ok(_) | Err(Error::Partly { .. })) {
             self.warn(progress);
@@ -142,8 +132,8 @@ impl LiveIndex {
         self.state().index.columns().schema()
     }
 
-    /// Reads a snapshot of the index that is taken while no change runs. So a vector that is about
-    /// to be moved from memory to storage is found in exactly one of them.
+    /// Takes a snapshot while no change runs, so that a vector that moves from memory to storage is
+    /// found exactly once.
     pub(in crate::update) fn reading<T>(
         &self,
         work: impl FnOnce(&Reading<'_>) -> Result<T, Error>,
@@ -152,8 +142,7 @@ impl LiveIndex {
         let state = self.state();
         let inserted = state.overlay.inserted.read().clone();
         let overlay = Overlay {
-            // The other parts of the overlay can be read at an earlier timestamp. The set of
-            // inserted ids cannot, so it is copied.
+            // The set of inserted ids has no read timestamp, so it is copied.
             inserted: Arc::new(RwLock::new(inserted)),
             ..state.overlay.clone()
         };
@@ -162,9 +151,8 @@ impl LiveIndex {
         work(&reading)
     }
 
-    /// Calls `read` for each id, in order. The result of an id is `None` if `read` returns `None`:
-    /// the id is not in the index. The ids are read at the current timestamp, as in a search.
-    /// Usually, this call does not wait for changes.
+    /// Calls `read` for each id at the current timestamp. Usually, the call does not wait for
+    /// changes.
     pub(super) fn by_id<T>(
         &self,
         ids: &[u64],
@@ -187,8 +175,8 @@ impl LiveIndex {
             if look(&Reading::new(&state.index, &state.overlay, moment, ids))? {
                 return Ok(found);
             }
-            // If a change ran during the look-up, it may have moved a vector out of a part of the
-            // index before that part was read.
+            // A change may have moved a vector out of a part of the index before that part was
+            // read.
             let (now, last) = self.at_one_moment();
             if Arc::ptr_eq(&now, &state) && last == moment {
                 return Ok(found);
@@ -199,7 +187,7 @@ impl LiveIndex {
     }
 
     /// Reads the attributes of vectors by id. The result of an id that is not in the index is
-    /// `None`. The call sees every change whose call returned before this call began.
+    /// `None`. The call sees the changes of all calls that have returned.
     ///
     /// # Errors
     /// The columns or the table of ids cannot be read.
@@ -218,7 +206,7 @@ impl LiveIndex {
         filter.check(&self.schema()).map(drop)
     }
 
-    /// Counts the vectors that match a filter, at one read timestamp. The call first waits for
+    /// Counts the vectors that match a filter at one read timestamp. The call first waits for
     /// running changes.
     ///
     /// # Errors
@@ -227,9 +215,9 @@ impl LiveIndex {
         self.reading(|reading| reading.count(filter))
     }
 
-    /// Returns vectors that match a filter, with their attributes, in ascending order of ids. The
-    /// result has the first `limit` matching vectors with ids above `after`, or fewer if fewer
-    /// match. All vectors are read at one timestamp. The call first waits for running changes.
+    /// Returns the first `limit` vectors with ids above `after` that match a filter, with
+    /// attributes, in ascending order of ids. All vectors are read at one timestamp. The call first
+    /// waits for running changes.
     ///
     /// # Errors
     /// Fails as [`count`](LiveIndex::count) does.
@@ -242,9 +230,8 @@ impl LiveIndex {
         self.reading(|reading| reading.scroll(filter, after, limit))
     }
 
-    /// Returns only the ids, not the attributes, of vectors that match a filter. Ids ascend. The
-    /// result has the first `limit` matching ids above `after`, or fewer if fewer match. All ids
-    /// are read at one timestamp.
+    /// Returns the first `limit` ids above `after` that match a filter, in ascending order, at one
+    /// timestamp.
     ///
     /// # Errors
     /// Fails as [`count`](LiveIndex::count) does.
@@ -257,23 +244,23 @@ impl LiveIndex {
         self.reading(|reading| reading.ids(&reading.matched(filter)?, after, limit))
     }
 
-    /// Deletes the vectors that match a filter, in batches, and returns their number. Each vector
-    /// is checked again when it is deleted: if it no longer matches, it stays. The call waits for
-    /// running changes of these vectors. Vectors that begin to match during the call may stay.
+    /// Deletes the vectors that match a filter, in batches, and returns their number. A vector that
+    /// no longer matches when its batch is deleted stays. A vector that begins to match during the
+    /// call may stay.
     ///
     /// # Errors
-    /// Fails as [`count`](LiveIndex::count) does. It also fails if the log cannot be written. If
-    /// some vectors were deleted before the error, the error has their number.
+    /// Fails as [`count`](LiveIndex::count) does, or if the log cannot be written. The error has
+    /// the number of deleted vectors.
     pub fn delete_matching(&self, filter: &Filter) -> Result<u64, Error> {
         self.delete_matching_observed(filter, &Silent)
     }
 
-    /// Deletes vectors like [`delete_matching`](LiveIndex::delete_matching). `progress` is called
-    /// after each batch of deletions, and may interrupt the call between two batches.
+    /// Deletes vectors like [`delete_matching`](LiveIndex::delete_matching). `progress` may
+    /// interrupt the call between two batches.
     ///
     /// # Errors
-    /// Fails as `delete_matching` does. If `progress` interrupts before the first deletion, the
-    /// error is [`Error::Interrupted`]. After a deletion, it is [`Error::PartlyDeleted`].
+    /// Fails as `delete_matching` does. If `progress` interrupts, the error is
+    /// [`Error::Interrupted`] before the first deletion, and later [`Error::PartlyDeleted`].
     pub fn delete_matching_observed(
         &self,
         filter: &Filter,
@@ -286,7 +273,7 @@ impl LiveIndex {
         })?;
         let (matched, mut deleted) = (left.len() as u64, 0);
         let _stage = Stage::begin(progress, "deleting", matched);
-        // The ids that other calls were changing. They are tried again after the other ids.
+        // Ids that other calls were changing are tried last.
         let mut changing = Vec::new();
         while !left.is_empty() || !changing.is_empty() {
             if left.is_empty() {
@@ -317,8 +304,7 @@ impl LiveIndex {
         Ok(deleted)
     }
 
-    /// Deletes those reserved ids whose vectors still match a filter. Returns the number of deleted
-    /// vectors.
+    /// Deletes those reserved ids whose vectors still match.
     fn delete_if(&self, ids: &[u64], filter: &Checked) -> Result<u64, Error> {
         let _gate = self.gate.read();
         self.health.check()?;
@@ -339,8 +325,7 @@ impl LiveIndex {
         Ok(gone.len() as u64)
     }
 
-    /// Checks all rows before the first row is inserted. Returns warnings about new columns with
-    /// names that may be misspelt.
+    /// Checks all rows before the first row is inserted.
     pub(super) fn check_attributes(
         &self,
         attributes: Option<&dyn RowSource>,
@@ -374,18 +359,15 @@ impl LiveIndex {
         ))
     }
 
-    /// Replaces the rows of attributes of vectors in the index. The vectors are unchanged. The rows
-    /// are as durable as inserts. If the index was built without rows, a vector on storage may have
-    /// no row. The call finds the node of such a vector in the file of ids, or reads all records of
-    /// the index once.
+    /// Replaces the rows of attributes of vectors, as durably as inserts. To find a vector on
+    /// storage without a row, the call reads the file of ids, or all records of the index once.
     ///
     /// # Errors
     /// If an id is not in the index, or is twice in `ids`, no row is changed. The call also fails
     /// for rows that [`insert_rows`](LiveIndex::insert_rows) refuses, and if the log cannot be
-    /// written. If some rows were set before the error, the error has their number.
+    /// written. The error has the number of rows set.
     ///
-    /// If the name of a new column differs from the name of an older column by one edit, `progress`
-    /// gets a warning.
+    /// If the name of a new column is one edit from an older name, `progress` gets a warning.
     pub fn set_attributes(
         &self,
         ids: &[u64],
@@ -395,14 +377,13 @@ impl LiveIndex {
         self.set_rows(ids, rows, Others::Go, progress)
     }
 
-    /// Sets rows like [`set_attributes`](LiveIndex::set_attributes), but keeps the attributes that
-    /// the new row of a vector does not name. It keeps the payload if the new row has none. If a
-    /// row names an attribute without a value, this attribute is removed ([`RowSource::cleared`]).
-    /// Calls that change the same vector run one after the other, so no change is lost.
+    /// Sets rows like [`set_attributes`](LiveIndex::set_attributes), but keeps attributes and
+    /// payload that the new row does not name. An attribute that is named without a value is
+    /// removed ([`RowSource::cleared`]). Concurrent calls lose no change.
     ///
     /// # Errors
-    /// Fails as `set_attributes` does. It also fails if a row is too long together with the kept
-    /// attributes and payload. In this case, the rows before that row are set.
+    /// Fails as `set_attributes` does, or if a row is too long together with the kept attributes
+    /// and payload. In this case, the rows before that row are set.
     pub fn update_attributes(
         &self,
         ids: &[u64],
@@ -440,8 +421,7 @@ impl LiveIndex {
                     .checkpoint_if_full(progress)
                     .and_then(|()| self.set_some(ids, first, (rows, others), &mut places)),
             };
-            // The rows of this batch were not set. If waiting rows are moved to storage, the memory
-            // may suffice for the batch.
+            // If waiting rows are moved to storage, the memory may suffice for the batch.
             if matches!(set, Err(Error::Memory { .. })) && self.make_room(progress) {
                 set = self.set_some(ids, first, (rows, others), &mut places);
             }
@@ -464,8 +444,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs and sets rows of a call, beginning with row `first`: [`BATCH`] rows, or fewer if rows
-    /// are long. Sets all of these rows or none, and returns their number.
+    /// Logs and sets up to [`BATCH`] rows from row `first` on, or fewer if rows are long: all of
+    /// them or none. Returns their number.
     fn set_some(
         &self,
         all: &[u64],
@@ -492,8 +472,8 @@ impl LiveIndex {
                     return self.log_and_set(&state, ids, (&mut rows, cleared), &nodes);
                 }
             }
-            // The gate is released here, so calls may change other ids. If a merge or a move of
-            // vectors to storage finishes in this time, the loop tries again.
+            // Without the gate, a merge or a move of vectors to storage may finish. Then the loop
+            // tries again.
             let snapshot = self.at_present();
             places.nodes = snapshot.nodes(&all[first..], &Silent)?;
             places.of = Some(snapshot.index);
@@ -519,8 +499,8 @@ impl LiveIndex {
         self.log_and_set(&state, ids, (&mut rows, cleared), &nodes)
     }
 
-    /// Logs rows, and sets them in the present state. The caller holds the gate. With `cleared`, a
-    /// vector keeps the old attributes and payload that its new row does not name.
+    /// The caller holds the gate. With `cleared`, a vector keeps the attributes and payload that
+    /// its new row does not name.
     fn log_and_set(
         &self,
         state: &State,
@@ -553,12 +533,9 @@ impl LiveIndex {
     }
 }
 
-/// Adds to each new row the old attributes and payload of its vector that the new row does not
-/// name. Stops when the rows take about [`READ_AT_ONCE`] bytes, or before a row that would be too
-/// long. Returns the number of completed rows, at least 1.
-///
-/// # Errors
-/// The first row becomes too long, or a row cannot be read.
+/// Adds to each new row the old attributes and payload that it does not name. Stops at about
+/// [`READ_AT_ONCE`] bytes, or before a row that would be too long. Returns the number of completed
+/// rows, at least 1.
 fn complete(
     state: &State,
     ids: &[u64],
@@ -597,8 +574,7 @@ fn complete(
     Ok(rows.len())
 }
 
-/// The error of a call that was interrupted after it changed some vectors. The text of
-/// [`Error::Interrupted`] says that nothing was changed, so it would be wrong.
+/// [`Error::Interrupted`] would say that nothing was changed.
 fn stopped(error: Error) -> Error {
     match error {
         Error::Interrupted => Error::Stopped,
@@ -606,8 +582,7 @@ fn stopped(error: Error) -> Error {
     }
 }
 
-/// For the ids whose vectors are on storage: the nodes of vectors with rows, and the ids of vectors
-/// without rows.
+/// Of the ids on storage: the nodes of vectors with rows, and the ids of vectors without rows.
 fn stored_nodes(state: &State, ids: &[u64]) -> Result<(HashMap<u64, u32>, Vec<u64>), Error> {
     let mut windows = Windows::default();
     let (mut nodes, mut unknown) = (HashMap::new(), Vec::new());

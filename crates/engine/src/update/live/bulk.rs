@@ -1,5 +1,5 @@
-//! Bulk inserts into an index with direct inserts. Every direct insert makes a search of its own in
-//! the graph. A build shares this work between vectors.
+//! Bulk inserts into an index with direct inserts. Each direct insert makes its own search. A build
+//! shares this work between vectors.
 //!
 //! ```text
 //!   new rows: 1,000 or more, and an eighth of the index    the rows wait in the log and in memory
@@ -7,10 +7,8 @@
 //!                                                          search in memory for each new row
 //! ```
 //!
-//! Waiting vectors are durable, and searches find them. If the merge fails, these vectors continue
-//! to wait, and the remaining rows of the call are inserted one by one. After an interrupted call
-//! or a crash, the vectors wait until the next merge. Until then, each process that opens the index
-//! reads them from the log.
+//! Waiting vectors are durable, and searches find them. After a failed merge, these vectors wait
+//! for the next merge, and the remaining rows of the call are inserted one by one.
 
 use std::sync::atomic::Ordering;
 
@@ -20,23 +18,20 @@ use crate::overlay::logged::vector_charge;
 use crate::progress::Progress;
 use crate::update::health::Concern;
 
-/// A bulk insert has at least `MANY` rows, and at least one row for each `PART` vectors in the
-/// index.
+/// A bulk insert has at least `MANY` rows, and one row for each `PART` vectors of the index.
 const MANY: usize = 1_000;
 const PART: usize = 8;
-/// The maximum number of bytes of vectors that wait for the merge.
 const MOST_BYTES: u64 = 256 << 20;
 
 impl LiveIndex {
-    /// The number of rows, among the next `rows`, that should wait for a merge. The result is 0 if
-    /// direct inserts are better, or if the index has no direct inserts.
+    /// The number of the next `rows` rows that should wait for a merge, 0 if direct inserts are
+    /// better.
     pub(super) fn many_of(&self, rows: usize) -> usize {
         let state = self.state();
         if !self.goes_directly(&state) || !self.options.direct.merge_many {
             return 0;
         }
         let live = self.len();
-        // A merge may take more memory than the budget leaves.
         if state.index.memory().budget.is_some() {
             return 0;
         }
@@ -49,8 +44,7 @@ impl LiveIndex {
         }
     }
 
-    /// Merges the waiting rows. Returns `false` if the merge failed: in that case, the rows
-    /// continue to wait.
+    /// Merges the waiting rows, which continue to wait if the result is `false`.
     pub(super) fn merge_many(&self, progress: &dyn Progress) -> bool {
         match self.compact(progress) {
             Ok(_) => true,
@@ -63,20 +57,18 @@ impl LiveIndex {
         }
     }
 
-    /// Declares that a running call lets rows wait and merges them later. The drop of the returned
-    /// value ends the declaration.
+    /// Until the returned value is dropped, a running call counts as a call that lets rows wait and
+    /// merges them later.
     pub(super) fn fills(&self) -> Filling<'_> {
         self.filling.fetch_add(1, Ordering::Relaxed);
         Filling(self)
     }
 
-    /// Whether a running call lets rows wait and merges them later.
     pub(in crate::update) fn is_filling(&self) -> bool {
         self.filling.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a merge is cheaper than inserting the waiting vectors one by one, and the options
-    /// allow such a merge.
+    /// Whether a merge is cheaper than single inserts of the waiting vectors, and is allowed.
     pub(super) fn many_wait(&self, state: &State) -> bool {
         let waits = state.fresh().len();
         self.options.direct.merge_many
@@ -85,7 +77,6 @@ impl LiveIndex {
     }
 }
 
-/// A running call that lets rows wait.
 pub(super) struct Filling<'a>(&'a LiveIndex);
 
 impl Drop for Filling<'_> {

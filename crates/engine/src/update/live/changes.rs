@@ -1,7 +1,7 @@
 //! Inserts, upserts and deletes. A change is checked as a whole, then logged, then made visible.
 //!
-//! All steps that can fail run before the log record is written. Once a change is logged, it always
-//! becomes visible. If its pages on storage cannot be written at once, the index writes them later.
+//! All steps that can fail come before the log record: a logged change always becomes visible. If
+//! its pages on storage cannot be written at once, the index writes them later.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -25,31 +25,29 @@ use crate::threads;
 /// The maximum number of rows that are logged and inserted together.
 pub(super) const BATCH: usize = 256;
 
-/// The largest id that a vector can have. In results, the next larger number means "no result".
+/// The largest id of a vector. In results, the next number means "no result".
 const LAST_ID: u64 = u64::MAX - 1;
 
-/// How rows are inserted if the index inserts directly into its graph on storage.
+/// How rows are inserted, if the index takes direct inserts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// The row is inserted at once, by its own direct insert.
     Directly,
-    /// A merge inserts the row together with many others.
     Later,
 }
 
 impl LiveIndex {
-    /// Inserts vectors under new ids, and returns the ids. If `ids` is `None`, the vectors get the
-    /// next free ids. Calls that change the same id run in the order in which they began.
+    /// Inserts vectors, and returns their ids: `ids`, or the next free ids. Calls that change the
+    /// same id run in the order in which they began.
     ///
     /// # Errors
-    /// - The vectors have another dimension or element type than the index, or a vector has NaN or
-    ///   infinity, or is zero under cosine.
-    /// - An id is already in the index (to replace its vector, call [`upsert`](LiveIndex::upsert)),
-    ///   is twice in `ids`, or is 2^64 - 1.
+    /// - The dimension or element type differs from the index, or a vector has NaN or infinity, or
+    ///   is zero under cosine.
+    /// - An id is in the index (to replace its vector, call [`upsert`](LiveIndex::upsert)), is
+    ///   twice in `ids`, or is 2^64 - 1.
     /// - No free id remains, or the log cannot be written.
     ///
-    /// All rows are checked before the first row is inserted. If an error occurs after some rows
-    /// were inserted, such as a full disk, the error has the number of inserted rows.
+    /// All rows are checked before the first row is inserted. An error after some rows, such as a
+    /// full disk, has the number of inserted rows.
     pub fn insert(
         &self,
         vectors: &dyn VectorSource,
@@ -60,8 +58,8 @@ impl LiveIndex {
     }
 
     /// Inserts vectors as [`insert`](LiveIndex::insert) does, with one row of attributes for each
-    /// vector. A row is as durable as its vector. If the name of a new column differs from the name
-    /// of an older column by one edit, `progress` gets a warning.
+    /// vector. A row is as durable as its vector. If the name of a new column is one edit from an
+    /// older name, `progress` gets a warning.
     ///
     /// # Errors
     /// Fails as [`insert`](LiveIndex::insert) does. It also fails if the numbers of rows and
@@ -92,8 +90,6 @@ impl LiveIndex {
         Ok(ids)
     }
 
-    /// Returns an error if the index cannot insert the rows. Otherwise returns warnings about new
-    /// columns with names that may be misspelt.
     pub(super) fn check_all(
         &self,
         vectors: &dyn VectorSource,
@@ -104,7 +100,6 @@ impl LiveIndex {
         self.check_attributes(attributes, vectors.rows())
     }
 
-    /// Inserts rows that were [checked](Self::check_all).
     pub(super) fn insert_checked(
         &self,
         vectors: &dyn VectorSource,
@@ -130,8 +125,7 @@ impl LiveIndex {
         }
         self.put(vectors, attributes, &ids, progress)
             .map_err(|error| match error {
-                // The caller does not know the automatic ids, so the error gets the ids of the
-                // inserted rows.
+                // The caller does not know the automatic ids of the inserted rows.
                 Error::Partly {
                     done,
                     total,
@@ -154,8 +148,8 @@ impl LiveIndex {
         Ok(ids)
     }
 
-    /// Inserts vectors. If an id is in the index, the new vector replaces the old one, and the old
-    /// attributes are removed.
+    /// Inserts vectors. If an id is in the index, the new vector replaces the old vector and its
+    /// attributes.
     ///
     /// # Errors
     /// Fails as [`insert`](LiveIndex::insert) does, but not for an id that is in the index.
@@ -169,12 +163,10 @@ impl LiveIndex {
     }
 
     /// Inserts or replaces vectors as [`upsert`](LiveIndex::upsert) does, with one row of
-    /// attributes for each vector. A row replaces the old row of its vector. The call warns as
-    /// `insert_rows` does.
+    /// attributes for each vector. The call warns as `insert_rows` does.
     ///
     /// # Errors
-    /// Fails as [`upsert`](LiveIndex::upsert) does for the vectors, and as
-    /// [`insert_rows`](LiveIndex::insert_rows) does for the rows.
+    /// Fails as [`upsert`](LiveIndex::upsert) and [`insert_rows`](LiveIndex::insert_rows) do.
     pub fn upsert_rows(
         &self,
         vectors: &dyn VectorSource,
@@ -205,8 +197,8 @@ impl LiveIndex {
         rest_of.map_or(Ok(()), |insert| self.end(&insert))
     }
 
-    /// Deletes the vectors with these ids: no search that begins after this call returns them. The
-    /// call waits while another call changes one of these ids.
+    /// Deletes the vectors with these ids, so that no later search returns them. The call waits
+    /// while another call changes one of these ids.
     ///
     /// # Errors
     /// If an id is not in the index, or is twice in `ids`, no vector is deleted. The call also
@@ -219,14 +211,14 @@ impl LiveIndex {
     /// calls.
     ///
     /// # Errors
-    /// Fails as `delete` does. If `progress` interrupted the wait, the error is
-    /// [`Error::Interrupted`], and no vector was deleted.
+    /// Fails as `delete` does. If `progress` interrupts, the error is [`Error::Interrupted`], and
+    /// no vector was deleted.
     pub fn delete_observed(&self, ids: &[u64], progress: &dyn Progress) -> Result<(), Error> {
         check_ids(ids, ids.len())?;
         let _reservation = self.reserved.all(ids, progress)?;
         let _gate = self.gate.read();
-        // The health is checked under the gate, since the commit of a merge may have stopped all
-        // changes.
+        // The commit of a merge may have stopped all changes, so the health is checked under the
+        // gate.
         self.health.check()?;
         let state = self.state();
         let mut built = Vec::with_capacity(ids.len());
@@ -240,8 +232,8 @@ impl LiveIndex {
         self.delete_known(&state, &built)
     }
 
-    /// Logs the deletion of ids, and hides their vectors from searches. Each id comes with a flag
-    /// that is true if the build of the checkpoint has the id. The caller holds the gate.
+    /// Logs the deletion of ids, and hides their vectors. Each flag says whether the build has the
+    /// id. The caller holds the gate.
     pub(super) fn delete_known(&self, state: &State, ids: &[(u64, bool)]) -> Result<(), Error> {
         let records: Vec<_> = ids
             .iter()
@@ -255,8 +247,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs all records or none. If a sync of the log fails now or has failed before, the next log
-    /// is started. The next log gets the acknowledged records, and revokes all other records.
+    /// Logs all records or none. After a failed sync, the next log gets the acknowledged records,
+    /// and revokes all other records.
     pub(super) fn append(&self, records: &[LogRecord<'_>]) -> Result<(), Error> {
         let rotate = |log: &Log| log.rotate().map(drop);
         self.append_by(records, rotate, Log::append_all)
@@ -280,7 +272,7 @@ impl LiveIndex {
         appended.map(drop)
     }
 
-    /// Reserves the next `count` consecutive ids that no vector has ever had.
+    /// The next `count` consecutive ids, which no vector has ever had.
     pub(super) fn reserve_next(&self, count: u64) -> Result<(Vec<u64>, Reservation<'_>), Error> {
         let reserved = self.reserved.next(count, &self.next_id, LAST_ID);
         reserved.map_err(|first| {
@@ -293,7 +285,6 @@ impl LiveIndex {
         })
     }
 
-    /// Reserves ids as a change does, for tests.
     #[cfg(test)]
     pub(in crate::update) fn reserve<'a>(&'a self, ids: &'a [u64]) -> Reservation<'a> {
         self.reserved.all(ids, &crate::progress::Silent).unwrap()
@@ -312,8 +303,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Returns an error if [`insert`](LiveIndex::insert) would refuse all vectors of `dim` elements
-    /// of this type. If rows are expensive to make, a caller can check their shape first.
+    /// Fails if [`insert`](LiveIndex::insert) would refuse all vectors of this shape, so that a
+    /// caller can check the shape before it makes rows.
     ///
     /// # Errors
     /// The dimension or the element type differs from the index, or the index takes no more
@@ -323,8 +314,7 @@ impl LiveIndex {
         self.check(&NoRows::new(element, dim))
     }
 
-    /// Prepares the insert of `rows` rows. If these rows go straight into the graph on storage,
-    /// files that have other names (hard links) are copied. If the call fails, no row is inserted.
+    /// Before an insert of `rows` rows into the graph on storage, copies files with hard links.
     pub(super) fn own_files_for(&self, rows: usize, progress: &dyn Progress) -> Result<(), Error> {
         match self.many_of(rows) {
             0 => self.own_files(progress),
@@ -332,8 +322,7 @@ impl LiveIndex {
         }
     }
 
-    /// Logs and inserts rows whose ids are reserved. If some rows were inserted before an error,
-    /// the error has the number of inserted rows.
+    /// Logs and inserts rows whose ids are reserved. The error has the number of inserted rows.
     fn put(
         &self,
         vectors: &dyn VectorSource,
@@ -355,8 +344,7 @@ impl LiveIndex {
                 0 => Way::Directly,
                 _ => Way::Later,
             };
-            // If a merge of waiting rows has failed, no new files were written. Then files with
-            // other names (hard links) must be copied here.
+            // A failed merge of waiting rows has not replaced files with hard links.
             let owned = match way == Way::Directly && self.has_to_own(&self.state()) {
                 false => Ok(()),
                 true => {
@@ -377,8 +365,7 @@ impl LiveIndex {
                     .and_then(|()| self.checkpoint_if_full(progress))
                     .and_then(|()| self.put_some(vectors, attributes, first, ids, way, &mut rows)),
             };
-            // The rows of this batch were not inserted. If waiting vectors are moved to storage,
-            // the memory may suffice for the batch.
+            // If waiting vectors are moved to storage, the memory may suffice for the batch.
             if matches!(put, Err(Error::Memory { .. })) && self.make_room(progress) {
                 put = self.put_some(vectors, attributes, first, ids, way, &mut rows);
             }
@@ -389,7 +376,6 @@ impl LiveIndex {
                     total,
                     given: None,
                     source: match error {
-                        // Some rows were inserted before the interruption.
                         Error::Interrupted => Box::new(Error::Stopped),
                         error => Box::new(error),
                     },
@@ -402,8 +388,7 @@ impl LiveIndex {
                 Way::Later => {
                     many = many.saturating_sub(put);
                     if many == 0 {
-                        // The merge reports its own stages to `progress`, so this stage ends before
-                        // the merge.
+                        // The merge reports its own stages to `progress`.
                         drop(stage.take());
                         let (merged, left) = (self.merge_many(progress), total - first);
                         if merged {
@@ -421,8 +406,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Logs and inserts rows, beginning with row `first`: one row for each id, or fewer rows if
-    /// their attributes are long. Inserts all of these rows or none, and returns their number.
+    /// Logs and inserts the rows of `ids` from row `first` on, or fewer if attributes are long: all
+    /// or none. Returns their number.
     fn put_some(
         &self,
         vectors: &dyn VectorSource,
@@ -440,11 +425,9 @@ impl LiveIndex {
         };
         rows.resize(ids.len() * row_bytes, 0);
         vectors.read(first, rows)?;
-        // The caller may have changed the vectors since all rows were checked. So the bytes to be
-        // logged are checked again.
+        // The caller may have changed the vectors since all rows were checked.
         check_rows(vectors, self.index().metric(), first, rows)?;
-        // The gate is held while rows are logged and applied to the state, so that no merge begins
-        // between the two steps.
+        // No merge may begin between the log and the state.
         let _gate = self.gate.read();
         self.health.check()?;
         let state = self.state();
@@ -488,27 +471,23 @@ impl LiveIndex {
     }
 }
 
-/// Makes a logged vector visible in memory. `built` has the ids that are in the build of the
-/// checkpoint.
+/// Makes a logged vector visible in memory. `built` has the ids in the build of the checkpoint.
 fn place(state: &State, record: &LogRecord<'_>, built: &HashSet<u64>) {
     let id = record.id();
     let row = record.row().map(RowBytes::from);
     match *record {
         LogRecord::Replace { vector, .. } => state.replace(id, vector, row, built.contains(&id)),
         LogRecord::Insert { vector, .. } => _ = state.fresh().insert(id, vector, row),
-        // The module `attributes` sets rows without vectors.
         LogRecord::Row { .. } => {}
         LogRecord::Delete { .. } => state.remove(id, built.contains(&id)),
     }
 }
 
-/// The error of an id that the index does not have.
 pub(super) fn no_such_id(id: u64) -> Error {
     let reason = "the index has no vector with this id";
     Error::call("id", id, reason, "Give an id in the index")
 }
 
-/// Returns an error if the number of ids is not `rows`, or if an id is invalid or occurs twice.
 pub(super) fn check_ids(ids: &[u64], rows: usize) -> Result<(), Error> {
     if ids.len() != rows {
         let reason = format!("there are {rows} rows, and each has one id");

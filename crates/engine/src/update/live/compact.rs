@@ -8,11 +8,9 @@
 //!   swap      searches start from the next checkpoint               cannot fail
 //! ```
 //!
-//! If a merge fails, is interrupted or panics before the commit, the freeze is undone: changes that
-//! came after the freeze join the frozen graph. After the commit, a merge cannot be undone. If the
-//! sync of the commit fails, the manifest in the directory is valid, but may not be durable. So the
-//! files of both checkpoints stay until a later commit is durable. If it is unknown which of the
-//! two manifests is valid, the index accepts no more changes.
+//! If a merge fails before the commit, the changes after the freeze join the frozen graph. If the
+//! sync of the commit fails, the files of both checkpoints stay until a later commit is durable. If
+//! it is unknown which manifest is valid, the index accepts no more changes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -35,19 +33,16 @@ use crate::update::merge;
 use crate::update::rebalance;
 use crate::{Error, plan};
 
-/// The freeze of a running merge. While this value exists, new vectors go to another fresh graph,
-/// which the merge does not read. The commit of the next checkpoint ends the freeze. If there is no
-/// commit, the drop of this value undoes the freeze.
+/// While this value exists, new vectors go to another fresh graph, which the merge does not read.
+/// Its drop without a commit undoes the freeze.
 struct Frozen<'a> {
     live: &'a LiveIndex,
     state: Arc<State>,
     /// The position in the log where the changes begin that are not merged.
     log_from: LogPosition,
-    /// The ids of dead records on storage, each with a bound. The records of an id on nodes below
-    /// the bound are dead, and the merge leaves them out.
+    /// The ids of dead records, each with a bound: records of the id on lower nodes are dead.
     removed: HashMap<u64, u32>,
-    /// The epoch of the frozen fresh graph: the read timestamp at which its live vectors are
-    /// merged.
+    /// The read timestamp at which vectors of the frozen graph are merged.
     epoch: u64,
     /// The number of dead records on storage, and the live ids that were inserted since the build.
     dead: u64,
@@ -55,18 +50,13 @@ struct Frozen<'a> {
     merged: bool,
 }
 
-/// The kind of checkpoint that a merge makes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NextCheckpoint {
-    /// A rebuild of the whole index.
     NewBuild,
-    /// The present clusters, rebalanced.
     Rebalanced,
 }
 
 impl Drop for Frozen<'_> {
-    /// Undoes the freeze unless the merge was committed: vectors that were inserted after the
-    /// freeze join the frozen graph.
     fn drop(&mut self) {
         if self.merged {
             return;
@@ -92,14 +82,14 @@ impl Drop for Frozen<'_> {
 }
 
 impl LiveIndex {
-    /// Merges all changes into a new checkpoint. Inserts, deletes and searches continue during the
-    /// merge. If the last checkpoint of a build or merge has all changes, the call does nothing.
+    /// Merges all changes into a new checkpoint, while inserts, deletes and searches continue. If
+    /// the checkpoint of the last build or merge has all changes, the call does nothing.
     ///
     /// # Errors
     /// The merged index would exceed the memory budget, the disk is full, or `progress` interrupts.
-    /// After an error, the index is unchanged. If the merge is committed but may not be durable,
-    /// the call succeeds, and searches use the merged index. Both checkpoints are kept until a
-    /// later checkpoint is durable, and [`trouble`](crate::Stats::trouble) reports the failure.
+    /// The index is then unchanged. A commit that may not be durable is no error:
+    /// [`trouble`](crate::Stats::trouble) reports the failure, and both checkpoints are kept until
+    /// a later checkpoint is durable.
     pub fn compact(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.without_checkpoints(progress)?;
         self.health.check()?;
@@ -117,22 +107,19 @@ impl LiveIndex {
             }
             Err(error) => tracing::info!(index = %self.path.display(), "no merge: {error}"),
         }
-        // After an interruption, the caller should not wait any longer, so waiting vectors stay in
-        // memory and in the log.
+        // After an interruption, the caller should not wait any longer.
         if self.health.is_halted() || matches!(compacted, Err(Error::Interrupted)) {
             return compacted;
         }
         match self.drain_few(progress) {
-            // If `progress` interrupts here, the remaining vectors continue to wait.
             Ok(()) | Err(Error::Interrupted) => {}
-            // The vectors that this call could not move stay in memory and in the log.
+            // These vectors stay in memory and in the log.
             Err(error) => self.health.trouble(Concern::Vectors, &error),
         }
         compacted
     }
 
-    /// Freezes the present live rows for a merge, and directs later changes to a new graph. Returns
-    /// `None` if there is nothing to merge.
+    /// Freezes the live rows for a merge. `None` if there is nothing to merge.
     fn freeze(&self, into: NextCheckpoint) -> Result<Option<Frozen<'_>>, Error> {
         let _gate = self.gate.write();
         let state = self.state();
@@ -150,12 +137,10 @@ impl LiveIndex {
         if into == NextCheckpoint::Rebalanced {
             self.check_rebalance(&state)?;
         }
-        // If another program has replaced the manifest in the directory, this check fails before
-        // the first write.
+        // If another program has replaced the manifest, this check fails before the first write.
         self.health.standing(&*self.volume)?;
         let log_from = self.log.rotate()?;
         if let Some(direct) = &state.direct {
-            // The merge reads the graph from storage.
             direct.check()?;
             direct.settle();
             direct.check()?;
@@ -176,8 +161,7 @@ impl LiveIndex {
         Ok(Some(Frozen {
             live: self,
             log_from,
-            // The merge includes exactly the ids that are live at this point. A later delete
-            // becomes a tombstone in the overlay of the new checkpoint.
+            // A later delete becomes a tombstone in the overlay of the new checkpoint.
             removed: state.overlay.deleted.all(),
             epoch: state.overlay.fresh[0].epoch(),
             dead: state.overlay.deleted.len() as u64,
@@ -188,22 +172,20 @@ impl LiveIndex {
     }
 
     /// Moves waiting vectors into the clusters on storage, and rebalances these clusters (SPFresh).
-    /// Clusters that are too large are split. In layouts that store a vector in each of its
-    /// clusters, clusters that are too small are dissolved. Vectors around split and dissolved
-    /// clusters are reassigned. Unchanged clusters are not written. If no change waits, or the
-    /// index has no clusters, the call does nothing. Inserts, deletes and searches continue during
-    /// the call.
+    /// Large clusters are split. In replicated layouts, small clusters are dissolved. Vectors
+    /// around split and dissolved clusters are reassigned. Unchanged clusters are not written.
+    /// Inserts, deletes and searches continue.
     ///
     /// # Errors
-    /// Fails as [`compact`](LiveIndex::compact) does. It also fails if the waiting vectors and the
-    /// heads of the clusters exceed the memory budget.
+    /// Fails as [`compact`](LiveIndex::compact) does, or if the waiting vectors and the heads of
+    /// the clusters exceed the memory budget.
     pub fn rebalance(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let _one = self.merging.lock();
         self.health.check()?;
         self.rebalance_now(progress)
     }
 
-    /// Does the work of [`rebalance`](Self::rebalance). The caller holds the lock `merging`.
+    /// The caller holds the lock `merging`.
     pub(super) fn rebalance_now(&self, progress: &dyn Progress) -> Result<CompactReport, Error> {
         let state = self.state();
         let waits = state.fresh().slots() > 0 || state.index.columns().has_new();
@@ -245,9 +227,8 @@ impl LiveIndex {
         };
         let state = frozen.state.clone();
         let mut next = None;
-        // The closure `ready` locks the gate. This lock stops all changes from the commit of the
-        // new checkpoint until the swap of the state. The drop of `frozen` locks the gate, too. So
-        // the guard `gate` is declared after `frozen` and is dropped first.
+        // `ready` locks the gate from the commit until the swap of the state. The drop of `frozen`
+        // locks the gate, too, so `gate` must be dropped first.
         let mut gate = None;
         let mut ready = |manifest: &stratann_layout::Manifest| {
             let index = Arc::new(Index::open_next(
@@ -299,7 +280,6 @@ impl LiveIndex {
             }
         };
         let Some(next) = next else {
-            // `rebuild` calls `ready` before it commits.
             self.health
                 .halt("a merge was committed before its index was opened");
             return Ok(report);
@@ -313,17 +293,14 @@ impl LiveIndex {
         }
         *self.state.write() = Arc::new(next);
         self.replaced.fetch_add(1, Ordering::Release);
-        // After a successful merge, an earlier failed rebalance no longer delays the next
-        // rebalance.
+        // An earlier failed rebalance no longer delays the next rebalance.
         self.rebalance_after.store(0, Ordering::Relaxed);
         match committed.durable(&*self.volume) {
             Ok(()) => self.health.recovered(Concern::Commit),
-            // The manifest in the directory is valid, but may not be durable. The files of both
-            // checkpoints stay until a later commit is durable.
+            // The files of both checkpoints stay until a later commit is durable.
             Err(error) => self.health.no_checkpoint(&error),
         }
-        // The merged index has the vectors that waited before the freeze. If later vectors cannot
-        // be moved, a new failure is reported.
+        // The merged index has the vectors that waited before the freeze.
         for concern in [Concern::Checkpoint, Concern::Vectors, Concern::Pages] {
             self.health.recovered(concern);
         }
@@ -339,17 +316,14 @@ impl LiveIndex {
         Ok(report)
     }
 
-    /// Creates the state from which searches start after the commit of a merged index. The caller
-    /// holds the gate, so that no call changes the index.
+    /// The state after the commit of a merged index. The caller holds the gate.
     fn next_state(&self, state: &State, index: Arc<Index>, ids: StoredIds) -> Result<State, Error> {
         let since = state.since.as_ref().map(|since| since.all());
-        // The bound of a tombstone covers all present nodes, but no later node, since a later node
-        // of the same id may be live.
+        // The bound of a tombstone covers no later node, which may be live under the same id.
         let nodes = index.nodes() as u32;
         let gone = since.unwrap_or_default().into_keys();
         let gone: Vec<_> = gone.map(|id| (id, nodes)).collect();
-        // The dead records that are still on storage after the merge. After a merge that rebuilt
-        // the index, the only such record can be a placeholder.
+        // Dead records on storage. After a rebuild, this can only be a placeholder.
         let carried = index.carried();
         let deleted = Tombstones::restore(&carried.deleted, carried.dead);
         let mut inserted = IdRanges::of(&carried.ids);
@@ -357,8 +331,7 @@ impl LiveIndex {
             inserted.remove(id);
             deleted.insert_below(id, bound);
         }
-        // The rows that vectors received during the merge. The rows of vectors that were deleted
-        // since are dropped.
+        // The rows that vectors received during the merge. Rows of deleted vectors are dropped.
         let gone_ids: HashSet<u64> = gone.iter().map(|&(id, _)| id).collect();
         let mut rows = std::mem::take(&mut *state.rows_since.lock());
         rows.retain(|id, _| !gone_ids.contains(id));
@@ -388,8 +361,7 @@ impl LiveIndex {
         })
     }
 
-    /// Checks before a merge whether the memory budget suffices for the merged index, as far as
-    /// this is known.
+    /// Checks before a merge whether the memory budget suffices, as far as this is known.
     fn check_budget(&self, state: &State, vectors: usize) -> Result<(), Error> {
         let Some(budget) = self.open.memory else {
             return Ok(());
@@ -399,8 +371,7 @@ impl LiveIndex {
             CodesAt::Records | CodesAt::Nowhere => 0,
             CodesAt::Memory => vectors as u64 * u64::from(manifest.code_bytes),
         };
-        // During the swap, memory has the copies of two indexes: the old index and the merged
-        // index.
+        // During the swap, memory has the copies of the old and of the merged index.
         let copies = (self.open.places).memory_bytes(&*self.volume, manifest);
         let needs = plan::least(state.index.dim(), codes).saturating_add(copies.saturating_mul(2));
         let budget = budget.saturating_add(state.index.lent().map_or(0, Lent::more));

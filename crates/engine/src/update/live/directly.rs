@@ -1,11 +1,9 @@
-//! Direct inserts of a live index. This module inserts vectors straight into the graph on storage,
-//! moves waiting vectors from memory into the graph, and makes checkpoints without a merge.
+//! Inserts vectors into the graph on storage, moves waiting vectors there, and makes checkpoints
+//! without a merge.
 //!
-//! A file to which direct inserts write may have other names (hard links). While such a file has
-//! other names, deletes and rows of attributes are only logged, and logged vectors wait in memory.
-//! The first insert that must write to the file copies it. The copy replaces the file under the
-//! index's name, and searches read the copy. A merge writes new files, so it need not copy this
-//! file.
+//! While a file to which direct inserts write has other names (hard links), deletes and rows are
+//! only logged, and logged vectors wait in memory. The first insert that must write to the file
+//! copies it, and searches read the copy. A merge writes new files instead.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,15 +23,13 @@ use crate::update::health::{Concern, Health};
 use crate::{Error, ErrorKind, Update};
 
 impl LiveIndex {
-    /// If the index inserts directly, moves the vectors replayed from the log into the graph on
-    /// storage. If `progress` interrupts the move, the remaining vectors continue to wait until the
-    /// next change.
+    /// Moves vectors replayed from the log into the graph on storage. If `progress` interrupts, the
+    /// remaining vectors wait until the next change.
     pub(super) fn with_fresh_drained(self, progress: &dyn Progress) -> Result<Self, Error> {
         if self.state().direct.is_some() && self.state().fresh().slots() > 0 {
             match self.drain_few(progress).and_then(|()| self.checkpoint()) {
                 Err(Error::Interrupted) => self.hurries.store(true, Ordering::Relaxed),
-                // On a full disk, the open succeeds, so that deletes are possible. The vectors are
-                // in the log, and searches find them.
+                // On a full disk, the open succeeds, so that deletes are possible.
                 Err(error) if error.kind() == ErrorKind::NoSpace => {
                     self.health.no_checkpoint(&error);
                 }
@@ -43,20 +39,16 @@ impl LiveIndex {
         Ok(self)
     }
 
-    /// Whether new vectors go straight into the graph on storage, either at once or after files of
-    /// the graph are [copied](Self::own_files).
+    /// Whether new vectors go into the graph on storage, at once or after files are
+    /// [copied](Self::own_files).
     pub(super) fn goes_directly(&self, state: &State) -> bool {
         let way = self.options.update.unwrap_or(state.index.preset().update);
         state.direct.is_some() || is_taken(&state.index, way)
     }
 
-    /// Starts direct inserts if only other names of files (hard links) prevent them. The call
-    /// copies these files, and inserts the waiting vectors into the graph. During a merge, the call
-    /// copies no file, since a merge writes new files. Vectors wait until the merge ends.
-    ///
-    /// # Errors
-    /// The volume fails or has no space for a copy, or `progress` interrupts. The index is
-    /// unchanged.
+    /// Copies files if only hard links prevent direct inserts, and inserts the waiting vectors into
+    /// the graph. A merge writes new files, so the call copies no file during a merge. After an
+    /// error, the index is unchanged.
     pub(super) fn own_files(&self, progress: &dyn Progress) -> Result<(), Error> {
         let one = loop {
             if !self.has_to_own(&self.state()) {
@@ -69,7 +61,6 @@ impl LiveIndex {
                 return Err(Error::Interrupted);
             }
         };
-        // While this call waited for the lock, another call may have copied the files.
         let state = self.state();
         if !self.has_to_own(&state) {
             return Ok(());
@@ -102,23 +93,21 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Whether only other names of files (hard links) prevent direct inserts, and no merge runs.
+    /// Whether only hard links prevent direct inserts, and no merge runs.
     pub(super) fn has_to_own(&self, state: &State) -> bool {
         state.direct.is_none() && state.since.is_none() && self.goes_directly(state)
     }
 
     /// Calls [`own_files`](Self::own_files) because rows wait for a checkpoint. Without direct
-    /// inserts, a checkpoint would need a merge. The caller's stage of `progress` is not ended.
+    /// inserts, a checkpoint would need a merge. The caller's stage of `progress` does not end.
     pub(super) fn own_files_for_rows(&self, progress: &dyn Progress) {
         match self.own_files(&WithinStage(progress)) {
-            // After an interruption, the next change tries again.
             Ok(()) | Err(Error::Interrupted) => {}
             Err(error) => self.health.no_checkpoint(&error),
         }
     }
 
-    /// Moves waiting vectors like [`drain_fresh`](Self::drain_fresh). If so many vectors wait that
-    /// a merge is cheaper, the call does nothing.
+    /// Moves waiting vectors like [`drain_fresh`](Self::drain_fresh), unless a merge is cheaper.
     pub(super) fn drain_few(&self, progress: &dyn Progress) -> Result<(), Error> {
         match self.many_wait(&self.state()) {
             true => Ok(()),
@@ -126,11 +115,8 @@ impl LiveIndex {
         }
     }
 
-    /// Moves vectors from memory into the graph on storage, in batches.
-    ///
-    /// # Errors
-    /// The volume fails, or `progress` interrupts before a batch. The remaining vectors continue to
-    /// wait in memory and in the log, and searches find them.
+    /// Moves vectors from memory into the graph on storage, in batches. After an error or an
+    /// interruption, the remaining vectors continue to wait in memory and in the log.
     pub(super) fn drain_fresh(&self, progress: &dyn Progress) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = &state.direct else {
@@ -144,8 +130,7 @@ impl LiveIndex {
             if progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // The gate stops all other changes while vectors are moved. If a search finds a vector
-            // in memory and on storage, it returns the vector once.
+            // If a search finds a vector in memory and on storage, it returns the vector once.
             let _gate = self.gate.write();
             direct.check()?;
             let vector = |&id: &u64| fresh.vector(id).map(|(vector, row)| (id, vector, row));
@@ -185,11 +170,10 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. If vectors wait
-    /// in memory, no checkpoint is made, and the result is `false`.
+    /// Makes a checkpoint without a merge, so that a restart has nothing to replay. While vectors
+    /// wait in memory, the result is `false`.
     pub(super) fn checkpoint(&self) -> Result<bool, Error> {
-        // Inserts continue while a sample of the new vectors is checked for drift. Later vectors
-        // are assumed to drift as often as the sampled vectors.
+        // Inserts continue while a sample of the new vectors is checked for drift.
         self.look_if_many_came();
         let _gate = self.gate.write();
         let state = self.state();
@@ -211,8 +195,8 @@ impl LiveIndex {
         Ok(true)
     }
 
-    /// If the last checkpoint left pages in the journal, writes these pages in place, and makes
-    /// another checkpoint. Then a process that opens the index need not keep these pages in memory.
+    /// Writes pages of the journal in place, and makes another checkpoint, so that the next open
+    /// need not keep these pages in memory.
     pub(super) fn leave_nothing(&self) -> Result<(), Error> {
         let state = self.state();
         let Some(direct) = state.direct.as_ref().filter(|direct| direct.leaves_pages()) else {
@@ -220,19 +204,14 @@ impl LiveIndex {
         };
         let _gate = self.gate.write();
         let log_from = self.health.standing(&*self.volume)?.log_from;
-        // If the log has changes that the last durable checkpoint lacks, no checkpoint is made
-        // here. The next process replays these changes.
+        // The next process replays later changes of the log.
         if log_from.sequence != self.log.next_sequence() {
             return Ok(());
         }
         direct.checkpoint(log_from, self.next_id.load(Ordering::Relaxed))
     }
 
-    /// If a due checkpoint has failed, and the pages that wait for a checkpoint fill the memory,
-    /// tries the checkpoint again.
-    ///
-    /// # Errors
-    /// The checkpoint fails again: the disk is full, or `progress` interrupts.
+    /// Retries a failed checkpoint when pages that wait for a checkpoint fill the memory.
     pub(super) fn checkpoint_if_full(&self, progress: &dyn Progress) -> Result<(), Error> {
         let direct = self.state().direct.clone();
         if direct.is_some_and(|direct| direct.is_journal_full())
@@ -244,7 +223,6 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Makes a checkpoint if enough vectors were inserted since the last one.
     pub(super) fn checkpoint_if_due(&self, progress: &dyn Progress) {
         let state = self.state();
         let Some(direct) = &state.direct else {
@@ -255,27 +233,22 @@ impl LiveIndex {
         if (direct.is_due(since) || self.are_rows_due(&state))
             && let Some(_one) = self.merging.try_lock()
         {
-            // If the disk has no space for a checkpoint, no insert is lost, since the inserts are
-            // in the log.
+            // If the disk has no space for a checkpoint, the log has the inserts.
             let made = self.drain_few(progress).and_then(|()| self.checkpoint());
             match made {
                 Ok(true) => self.health.recovered(Concern::Checkpoint),
-                // Vectors wait in memory, and `Concern::Vectors` reports them. After an
-                // interruption, the next call tries again.
+                // Vectors wait in memory, and `Concern::Vectors` reports them.
                 Ok(false) | Err(Error::Interrupted) => {}
                 Err(error) => self.health.no_checkpoint(&error),
             }
         }
     }
 
-    /// Whether rebalances move waiting vectors into the clusters on storage.
     pub(super) fn rebalances(&self, state: &State) -> bool {
         let way = self.options.update.unwrap_or(state.index.preset().update);
         state.index.has_clusters() && way == Update::Rebalance
     }
 
-    /// If the index rebalances and enough vectors wait, moves these vectors into the clusters on
-    /// storage.
     fn rebalance_if_due(&self, state: &State) {
         if !self.rebalances(state) {
             return;
@@ -289,9 +262,8 @@ impl LiveIndex {
         }
     }
 
-    /// Moves waiting vectors into the clusters on storage, because memory for waiting vectors is
-    /// full. An earlier failure does not prevent this attempt. Returns `false` if nothing waits, if
-    /// the index does not rebalance, or if the move failed.
+    /// Rebalances because memory for waiting vectors is full, even after an earlier failure.
+    /// Returns `false` if no vector was moved.
     pub(super) fn rebalance_for_room(&self, state: &State) -> bool {
         let waits = self.waiting(state);
         let some = waits > 0 || state.index.columns().has_new();
@@ -302,8 +274,6 @@ impl LiveIndex {
         let Some(_one) = self.merging.try_lock() else {
             return false;
         };
-        // If the disk has no space for a checkpoint, no insert is lost: the vectors are in the log,
-        // and searches find them.
         match self.rebalance_now(&Silent) {
             Ok(_) => {
                 self.health.recovered(Concern::Checkpoint);
@@ -320,8 +290,6 @@ impl LiveIndex {
     }
 }
 
-/// Opens the writer of direct inserts for an index whose files are in `storage`. Returns `None` if
-/// the index with these options has no direct inserts.
 pub(super) fn direct_of(
     storage: &dyn Volume,
     index: &Arc<Index>,
@@ -334,13 +302,13 @@ pub(super) fn direct_of(
     Direct::open(storage, index, overlay, update, choices, threads, health)
 }
 
-/// Inserts logged vectors into the graph on storage, and removes their records from `records`. The
-/// remaining records have the vectors that must wait in memory.
+/// Inserts logged vectors into the graph on storage. `records` keeps the vectors that must wait in
+/// memory.
 pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<LogRecord<'_>>) {
     let fresh = state.fresh();
     let waits = |record: &LogRecord<'_>| fresh.slots() > 0 && fresh.contains(record.id());
     // If the old vector of an id waits in memory, the graph on storage has no live vector of this
-    // id. So the record needs no tombstone in the graph.
+    // id, and needs no tombstone.
     let replaced = records.iter().filter(|record| waits(record));
     let replaced: Vec<u64> = replaced.map(|record| record.id()).collect();
     for record in records.iter_mut() {
@@ -353,8 +321,7 @@ pub(super) fn place_directly(state: &State, direct: &Direct, records: &mut Vec<L
     let left = direct.insert(records);
     let placed = |at: &usize| left.binary_search(at).is_err();
     for at in (0..records.len()).filter(placed) {
-        // The new vector is in the graph, so the old vector is deleted from memory. A new vector
-        // that waits in memory replaces the old vector later.
+        // The new vector is in the graph, so the old vector is deleted from memory.
         let id = records[at].id();
         if replaced.contains(&id) {
             fresh.delete(id);

@@ -6,13 +6,11 @@
 //!   upsert [3]          waits behind [2, 3] ─────────────────> has 3 ──> done
 //! ```
 //!
-//! A call reserves all of its ids or none, so no two calls wait for each other. If several calls
-//! wait for the same id, they get it in the order of their arrival.
+//! A call reserves all of its ids or none, so no two calls wait for each other. Calls get an id in
+//! the order of their arrival.
 //!
-//! A thread that changes the index may call a callback, and the callback may begin another change
-//! on the same thread. If this inner change waited, it could wait for its own thread, or for a call
-//! that waits for this thread. So an inner change never waits. If it cannot reserve its ids at
-//! once, it returns an error.
+//! A callback of a change may begin an inner change on the same thread. If the inner change waited,
+//! it could wait for its own thread. So an inner change fails instead.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -25,22 +23,19 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::Error;
 use crate::progress::Progress;
 
-/// The interval at which a waiting call checks for an interruption.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The ids that calls are changing, and the calls that wait for some of them.
 #[derive(Debug, Default)]
 pub(super) struct Reserved {
     state: Mutex<State>,
-    /// This variable is notified when ids are released, or when a call stops waiting.
+    /// Signals that ids were released, or that a call has stopped waiting.
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     held: HashSet<u64>,
-    /// The threads of the calls that have ids, or that are asking their `progress` whether to stop
-    /// waiting.
+    /// The threads of calls that have ids, or that are asking their `progress`.
     threads: Vec<ThreadId>,
     /// The waiting calls, in the order of their arrival.
     waiting: Vec<Waiting>,
@@ -53,7 +48,6 @@ struct Waiting {
     ids: HashSet<u64>,
 }
 
-/// The ids that a call has reserved. The drop of this value releases them.
 pub(in crate::update) struct Reservation<'a> {
     reserved: &'a Reserved,
     ids: Cow<'a, [u64]>,
@@ -79,7 +73,8 @@ impl Drop for Reservation<'_> {
 }
 
 impl State {
-    /// Whether no call has any of the ids, and no call with a lower ticket waits for any of them.
+    /// Whether no call has any of the ids, and no call with a lower ticket waits for any of the
+    /// ids.
     fn are_free(&self, ids: &[u64], ticket: u64) -> bool {
         let before = |waiting: &&Waiting| waiting.ticket < ticket;
         let waits = |id: &u64| {
@@ -89,7 +84,6 @@ impl State {
         !ids.iter().any(|id| self.held.contains(id) || waits(id))
     }
 
-    /// Removes the entry of a thread.
     fn leaves(&mut self, thread: ThreadId) {
         if let Some(at) = self.threads.iter().position(|it| *it == thread) {
             self.threads.swap_remove(at);
@@ -98,12 +92,8 @@ impl State {
 }
 
 impl Reserved {
-    /// Waits until no other call has any of the ids, and then reserves them. No id may occur twice
-    /// in `ids`.
-    ///
-    /// # Errors
-    /// `progress` interrupts the wait. Or another call has one of the ids, and this call comes from
-    /// a callback of a change on the same thread.
+    /// Waits until no other call has any of these ids, which are distinct, and reserves all of
+    /// them. An inner change fails instead of waiting.
     pub(super) fn all<'a>(
         &'a self,
         ids: &'a [u64],
@@ -142,12 +132,9 @@ impl Reserved {
         }
     }
 
-    /// Reserves `count` consecutive ids from `next` on, and sets `next` to the id after them. One
-    /// lock covers both steps, since another call may ask for one of these ids. If another call has
-    /// or waits for an id of this range, the range begins after that id instead.
-    ///
-    /// # Errors
-    /// The ids would exceed `last`. The error is the first id that the call would have reserved.
+    /// Reserves `count` consecutive ids from `next` on, or after any id that another call has or
+    /// waits for, and advances `next` under the same lock. If the ids would exceed `last`, the
+    /// error is the first id of the range.
     pub(super) fn next(
         &self,
         count: u64,
@@ -173,12 +160,8 @@ impl Reserved {
         Ok((ids, reservation))
     }
 
-    /// Waits until at least one of the ids is reserved by no other call, and then reserves all such
-    /// ids. No id may occur twice in `ids`.
-    ///
-    /// # Errors
-    /// `progress` interrupts the wait. Or other calls have all of the ids, and this call comes from
-    /// a callback of a change on the same thread.
+    /// Waits until at least one of these ids, which are distinct, is free, and reserves all free
+    /// ids. An inner change fails instead of waiting.
     pub(super) fn free(
         &self,
         ids: &[u64],
@@ -220,8 +203,7 @@ impl Reserved {
     }
 }
 
-/// Whether `progress` interrupts a wait. The lock is released while `progress` is called, since the
-/// callback may begin another change. That inner change never waits.
+/// The lock is released while `progress` is called, since the callback may begin another change.
 fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool {
     let thread = std::thread::current().id();
     state.threads.push(thread);
@@ -230,7 +212,6 @@ fn is_ended(state: &mut MutexGuard<'_, State>, progress: &dyn Progress) -> bool 
     ended
 }
 
-/// The error of an inner change that would have to wait.
 fn refused_within(id: u64) -> Error {
     let reason = "another call is changing this id, and the callback of a change cannot wait for another change";
     let remedy = "Make this call after the other call has returned";
@@ -245,7 +226,6 @@ mod tests {
     use super::*;
     use crate::progress::Silent;
 
-    /// Interrupts a wait at the first check.
     #[derive(Default)]
     struct Ends(AtomicBool);
 
@@ -261,7 +241,6 @@ mod tests {
     }
 
     impl Reserved {
-        /// Waits until the number of waiting calls is `waiting`.
         fn wait_for(&self, waiting: usize) {
             while self.state.lock().waiting.len() != waiting {
                 std::thread::yield_now();
@@ -284,7 +263,6 @@ mod tests {
                 });
                 reserved.wait_for(at + 1);
             }
-            // A call for other ids does not wait.
             drop(reserved.all(&[4], &Silent));
             assert!(heard.try_recv().is_err());
             drop(first);
@@ -307,13 +285,11 @@ mod tests {
             };
             assert!(scope.spawn(waits).join().unwrap());
         });
-        // The interrupted calls have left the queue.
         assert!(reserved.state.lock().waiting.is_empty());
         drop(held);
         drop(reserved.all(&[1, 2], &Silent).unwrap());
     }
 
-    /// Begins inner changes whenever a waiting call checks for an interruption.
     struct Changes<'a>(&'a Reserved);
 
     impl Progress for Changes<'_> {

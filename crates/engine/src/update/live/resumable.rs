@@ -1,23 +1,18 @@
 //! Inserts that can be resumed after an interruption. A resumed insert inserts each missing row,
 //! and no row twice.
 //!
-//! - **Given ids**: the index keeps no record of the insert. All rows up to the last row whose id
-//!   is in the index count as inserted.
-//! - **Automatic ids**: before the first row is logged, the insert and its first id are durably
-//!   recorded in the file INSERTS. Row n has the id first + n, even if a resume inserts the row.
-//!   When all rows are durable, INSERTS records that the insert is done. This record stays until
-//!   the next insert begins.
+//! - **Given ids**: the index keeps no record. All rows up to the last row whose id is in the index
+//!   count as inserted.
+//! - **Automatic ids**: before the first row is logged, the file INSERTS durably records the insert
+//!   and its first id. Row n has the id first + n, also after a resume. The record is marked as
+//!   done when all rows are durable, and stays until the next insert begins.
 //!
-//! Rows are logged in order, and after a crash the log ends with a whole record. So the inserted
-//! rows are always the first rows of the insert. Automatic ids stay reserved for the insert until
-//! it is done: other automatic ids begin after them, and no other call can insert the id of a
-//! missing row. So the ids of all rows are known in both cases, and a resume inserts the rows after
-//! the last inserted row.
+//! Rows are logged in order, so the inserted rows are always the first rows. Automatic ids stay
+//! reserved until the insert is done, and no other call can insert the id of a missing row.
 //!
-//! If other calls deleted rows of an insert with automatic ids before the resume, these rows stay
-//! deleted. The exception is a deletion of the last inserted rows: the index does not show that
-//! these rows were ever inserted, so the resume inserts them again. With given ids, a resume fails
-//! if a row before the last inserted row is missing.
+//! Rows of automatic ids that other calls deleted before the resume stay deleted, except the last
+//! inserted rows, which the resume inserts again. With given ids, a resume fails if a row before
+//! the last inserted row is missing.
 
 use stratann_layout::inserts::BegunInsert;
 use stratann_vector::Element;
@@ -30,11 +25,10 @@ use crate::progress::{Progress, Silent};
 use crate::stores::columns::encoded;
 use crate::{Error, ErrorKind};
 
-/// The maximum number of rows that identify an insert: the first row, the last row, and evenly
-/// spaced rows between them. If an insert has fewer rows, all of its rows identify it.
+/// The maximum number of evenly spaced rows that identify an insert.
 const TOLD_BY: usize = 1_024;
 
-/// The maximum number of rows of an insert that a resume compares with vectors of the index.
+/// The maximum number of rows that a resume compares with vectors of the index.
 const COMPARED: usize = 64;
 
 /// The number of ids that are looked up between two checks for an interruption.
@@ -46,17 +40,16 @@ pub enum CutOff {
     /// With automatic ids, the call fails, since some rows would be inserted twice. With given ids,
     /// the call inserts all rows, and fails if an id is in the index.
     Refuse,
-    /// Resumes the interrupted insert: only the missing rows are inserted.
+    /// Only the missing rows are inserted.
     Resume,
-    /// Inserts all rows, and forgets the interrupted insert.
+    /// All rows are inserted, and the interrupted insert is forgotten.
     Forget,
 }
 
 /// An insert with automatic ids that was interrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CutOffInsert {
-    /// The name of the source of the vectors: the absolute path of a file, or another name if the
-    /// vectors are not from a file.
+    /// The name of the source of the vectors: the absolute path of a file, or another name.
     pub file: String,
     /// The number of rows of the insert, including missing rows.
     pub rows: u64,
@@ -77,7 +70,6 @@ pub struct Resumed {
     pub first_id: Option<u64>,
 }
 
-/// The rows of `source`, from row `first` on.
 struct Rest<S> {
     source: S,
     first: usize,
@@ -123,7 +115,6 @@ impl RowSource for Rest<&dyn RowSource> {
     }
 }
 
-/// One more than the largest id of unfinished inserts, or 0 if there is none.
 pub(super) fn behind(inserts: &[BegunInsert]) -> u64 {
     let open = inserts.iter().filter(|insert| !insert.done);
     let ends = open.map(|insert| insert.first_id + insert.rows);
@@ -131,14 +122,14 @@ pub(super) fn behind(inserts: &[BegunInsert]) -> u64 {
 }
 
 impl LiveIndex {
-    /// Inserts vectors, with attributes if given, like [`insert_rows`](LiveIndex::insert_rows). If
-    /// the insert is interrupted at any time, the same call with [`CutOff::Resume`] resumes the
-    /// insert. When the call returns, all rows are durable.
+    /// Inserts vectors like [`insert_rows`](LiveIndex::insert_rows), durably, and with attributes
+    /// if given. After an interruption at any time, the same call with [`CutOff::Resume`] inserts
+    /// the missing rows.
     ///
     /// # Errors
-    /// Fails as [`insert_rows`](LiveIndex::insert_rows) does. If an earlier insert of the same rows
-    /// was interrupted, the error is [`Error::CutOff`]. A resume fails if the index knows no insert
-    /// of these rows, or if it has other vectors under their ids.
+    /// Fails as [`insert_rows`](LiveIndex::insert_rows) does, and with [`Error::CutOff`] if an
+    /// earlier insert of the same rows was interrupted. A resume fails if the index knows no insert
+    /// of these rows, or has other vectors under their ids.
     pub fn insert_resumable(
         &self,
         vectors: &dyn VectorSource,
@@ -153,7 +144,6 @@ impl LiveIndex {
         put
     }
 
-    /// Inserts rows that the caller has checked, or resumes an insert of these rows.
     fn insert_or_resume(
         &self,
         source: (&dyn VectorSource, Option<&dyn RowSource>),
@@ -187,7 +177,7 @@ impl LiveIndex {
         })
     }
 
-    /// The inserts with automatic ids that were interrupted, or that another thread is running.
+    /// The inserts with automatic ids that were interrupted or are running.
     pub fn cut_off_inserts(&self) -> Vec<CutOffInsert> {
         let begun = self.begun.lock();
         let open = begun.iter().filter(|insert| !insert.done);
@@ -200,15 +190,13 @@ impl LiveIndex {
         open.map(named).collect()
     }
 
-    /// Forgets the interrupted inserts of a file, and returns them. `file` is the name that
-    /// [`cut_off_inserts`](LiveIndex::cut_off_inserts) returns. A forgotten insert can no longer be
-    /// resumed, and the ids of its missing rows become free. Its inserted rows stay. No insert of
-    /// this file may be running.
+    /// Forgets the interrupted inserts of a `file` of
+    /// [`cut_off_inserts`](LiveIndex::cut_off_inserts), and returns them. The ids of missing rows
+    /// become free, and inserted rows stay. No insert of this file may be running.
     ///
     /// # Errors
-    /// No insert with that name was interrupted. If the file INSERTS could not be written, the
-    /// error is a [`TierError`](stratann_tier::TierError). After a `TierError`, the inserts may be
-    /// forgotten or still be known.
+    /// No insert with that name was interrupted. After a [`TierError`](stratann_tier::TierError),
+    /// the file INSERTS may or may not have the inserts.
     pub fn forget_cut_off(&self, file: &str) -> Result<Vec<CutOffInsert>, Error> {
         let mut cut = self.cut_off_inserts();
         let names: Vec<&str> = cut.iter().map(|insert| &*insert.file).collect();
@@ -235,11 +223,9 @@ impl LiveIndex {
         Ok(cut)
     }
 
-    /// Returns an error if `ids` has the id of a missing row of an unfinished insert. If another
-    /// vector got this id, it would be unknown which rows of the insert are inserted. There is one
-    /// exception: a call with all missing rows under their ids, in order, resumes the insert.
-    /// Either both the call and the unfinished insert have attributes, or neither has. In this case
-    /// the unfinished insert is returned.
+    /// Fails if `ids` has the id of a missing row of an unfinished insert, since it would be
+    /// unknown which rows are inserted. A call with all missing rows under their ids resumes the
+    /// insert, which is then returned.
     pub(super) fn check_unclaimed(
         &self,
         ids: &[u64],
@@ -285,9 +271,7 @@ impl LiveIndex {
         Ok(None)
     }
 
-    /// Whether `ids` and `vectors` are the last rows of an insert, in order, and include all
-    /// missing rows. Some of these rows may already be in the index, if an earlier call of this
-    /// kind was interrupted.
+    /// Whether `ids` and `vectors` are the last rows of an insert, in order, with all missing rows.
     fn are_the_rest(
         &self,
         ids: &[u64],
@@ -322,16 +306,12 @@ impl LiveIndex {
     }
 
     /// Syncs the log, and records that all rows of an insert are inserted.
-    ///
-    /// # Errors
-    /// The rows could not be made durable. The index still knows the insert as interrupted.
     pub(super) fn end(&self, insert: &BegunInsert) -> Result<(), Error> {
         self.flush()?;
         self.note_end(insert, true);
         Ok(())
     }
 
-    /// Inserts rows with automatic ids.
     fn insert_counted(
         &self,
         (vectors, attributes): (&dyn VectorSource, Option<&dyn RowSource>),
@@ -372,8 +352,7 @@ impl LiveIndex {
         }
         let known = known.filter(|known| known.beside == beside);
         let (insert, before) = match (known, cut_off) {
-            // All rows were inserted. If some ids are no longer in the index, other calls have
-            // deleted them.
+            // All rows were inserted, so other calls have deleted missing ids.
             (Some(known), CutOff::Resume) if known.done => {
                 self.check_same(vectors, &ids_of(&known), progress)?;
                 return Ok(Resumed {
@@ -396,7 +375,6 @@ impl LiveIndex {
             }
             (Some(known), CutOff::Refuse) if !known.done => {
                 match self.in_before(vectors, &ids_of(&known), progress)? {
-                    // No row was inserted, so this call inserts all rows.
                     0 => (known, 0),
                     done => {
                         return Err(Error::CutOff {
@@ -409,8 +387,7 @@ impl LiveIndex {
                 }
             }
             _ => {
-                // This call comes before the insert is recorded. So if it fails, no insert is
-                // recorded as interrupted.
+                // This call comes first: if it fails, no insert is recorded as interrupted.
                 self.own_files_for(rows, progress)?;
                 (self.begin(vectors, content, beside)?, 0)
             }
@@ -433,8 +410,8 @@ impl LiveIndex {
                 source,
             },
             error => {
-                // After these errors, no row was inserted. After other errors, it is unknown
-                // whether the log has some of the rows.
+                // After these errors, no row was inserted. After other errors, the log may have
+                // some rows.
                 if matches!(
                     error.kind(),
                     ErrorKind::Call | ErrorKind::Data | ErrorKind::Memory | ErrorKind::Interrupted
@@ -452,8 +429,8 @@ impl LiveIndex {
         })
     }
 
-    /// Whether a call must resume `known`, or fails because of `known`. Otherwise the call inserts
-    /// all rows.
+    /// Whether the call must resume `known`, or fails because of `known`. Otherwise the call
+    /// inserts all rows.
     fn goes_on(
         &self,
         known: &BegunInsert,
@@ -468,8 +445,7 @@ impl LiveIndex {
         })
     }
 
-    /// Reserves the next ids for an insert, and records the insert durably. Finished inserts are
-    /// removed from the record.
+    /// Reserves ids for an insert, and records the insert durably, without finished inserts.
     fn begin(
         &self,
         vectors: &dyn VectorSource,
@@ -477,9 +453,8 @@ impl LiveIndex {
         beside: Option<String>,
     ) -> Result<BegunInsert, Error> {
         let rows = vectors.rows() as u64;
-        // The reservation can end here, because later automatic ids are larger. Another call may
-        // still give one of these ids to its own vector before this insert is recorded. In that
-        // case, this insert fails.
+        // Later automatic ids are larger, so the reservation can end here. If another call takes
+        // one of these ids before the insert is recorded, this insert fails.
         let (ids, reservation) = self.reserve_next(rows)?;
         drop(reservation);
         let insert = BegunInsert {
@@ -500,9 +475,8 @@ impl LiveIndex {
         Ok(insert)
     }
 
-    /// Records that an insert is done. If `done` is false, no row was inserted, and the record of
-    /// the insert is removed. If the file cannot be written, it still has the insert as
-    /// interrupted, and a resume finds the inserted rows.
+    /// Records that an insert is done. If `done` is false, removes the record of the insert. If the
+    /// file cannot be written, a resume finds the inserted rows.
     fn note_end(&self, insert: &BegunInsert, done: bool) {
         let mut begun = self.begun.lock();
         let mut now = begun.clone();
@@ -524,7 +498,6 @@ impl LiveIndex {
         *begun = now;
     }
 
-    /// Inserts all rows except the first `before` rows, which are already in the index.
     fn insert_behind(
         &self,
         (vectors, attributes): (&dyn VectorSource, Option<&dyn RowSource>),
@@ -564,8 +537,7 @@ impl LiveIndex {
                 total,
                 given: None,
                 source: Box::new(match error {
-                    // [`Error::Interrupted`] would say that nothing was changed, but an earlier
-                    // call has inserted rows.
+                    // [`Error::Interrupted`] would say that nothing was changed.
                     Error::Interrupted => Error::Stopped,
                     error => error,
                 }),
@@ -573,8 +545,6 @@ impl LiveIndex {
         })
     }
 
-    /// The number of rows that count as inserted: all rows up to the last row whose id is in the
-    /// index.
     fn in_before(
         &self,
         vectors: &dyn VectorSource,
@@ -597,8 +567,7 @@ impl LiveIndex {
         Ok(before)
     }
 
-    /// Returns an error if some ids are not in the index. In that case, either their rows were
-    /// deleted, or the last ids belong to other vectors.
+    /// If an id is missing, its row was deleted, or the last ids belong to other vectors.
     fn check_all_in(
         &self,
         vectors: &dyn VectorSource,
@@ -625,9 +594,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Compares some rows with the vectors that the index has under their ids. Returns an error if
-    /// rows were compared and all of them differ. Some rows may differ, since other calls may have
-    /// replaced their vectors.
+    /// Compares some rows with the vectors of their ids, and fails if all differ. Other calls may
+    /// have replaced some vectors.
     fn check_same(
         &self,
         vectors: &dyn VectorSource,
@@ -662,13 +630,11 @@ impl LiveIndex {
     }
 }
 
-/// The ids of an insert.
 fn ids_of(insert: &BegunInsert) -> Vec<u64> {
     (insert.first_id..insert.first_id + insert.rows).collect()
 }
 
-/// Up to `most` evenly spaced numbers below `count`, in ascending order. The smallest number is 0,
-/// and the largest is `count` - 1.
+/// Up to `most` evenly spaced numbers from 0 to `count` - 1.
 fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     let number = count.min(most);
     (0..number).map(move |n| match number {
@@ -677,8 +643,7 @@ fn spread(count: usize, most: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// A hash that identifies the vectors of an insert. The hash is made of their number, dimension and
-/// element type, and of a sample of the vectors.
+/// A hash of the number, dimension and element type of the vectors, and of a sample of the vectors.
 fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     let mut row = |at: usize, row: &mut [u8]| {
         vectors.read(at, row)?;
@@ -688,11 +653,10 @@ fn content(vectors: &dyn VectorSource) -> Result<String, Error> {
     Ok(content.unwrap_or_default())
 }
 
-/// Reads the vector of a row. Returns `false` if the row has no vector.
+/// Reads the vector of a row, or returns `false` if there is none.
 type ReadRow<'a> = dyn FnMut(usize, &mut [u8]) -> Result<bool, Error> + 'a;
 
-/// The hash of `rows` vectors with the element type and dimension of `like`. `None` if a sampled
-/// vector is missing.
+/// `None` if a sampled vector is missing.
 fn content_of(
     rows: usize,
     like: &dyn VectorSource,
@@ -711,7 +675,6 @@ fn content_of(
     Ok(Some(hasher.finalize().to_hex().to_string()))
 }
 
-/// A hash of the attributes and payloads of the sampled rows.
 fn beside(attributes: &dyn RowSource) -> Result<String, Error> {
     let mut hasher = blake3::Hasher::new();
     for at in spread(attributes.rows(), TOLD_BY) {

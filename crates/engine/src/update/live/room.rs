@@ -1,11 +1,8 @@
-//! Limits of memory and storage for changes. Under a memory budget, this module limits three
-//! things: the new vectors and rows that wait for a merge, the copies of pages, and the vectors
-//! that a rebalance moves. This module also reserves blocks on storage, so that deletes are
-//! possible on a full disk.
+//! Limits of memory for changes under a budget: for waiting vectors and rows, copies of pages, and
+//! rebalances. This module also reserves blocks, so that deletes are possible on a full disk.
 //!
-//! The charge for an accepted change is the memory that its log record takes when the index is
-//! opened again ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that is
-//! available at that time.
+//! The charge for a change is the memory of its log record at the next open
+//! ([`logged_bytes`](crate::update::logged_bytes)). The limit is the memory that is available then.
 
 use std::sync::atomic::Ordering;
 
@@ -20,17 +17,15 @@ use crate::stores::reading;
 use crate::update::merge::BEYOND_SEARCH;
 use crate::update::rebalance::Needs;
 
-/// Without a memory budget, a checkpoint is due if more than this number of bytes of rows wait for
-/// it.
+/// Without a budget, a checkpoint is due if more than this number of bytes of rows wait.
 const MOST_ROWS: u64 = 64 << 20;
 
-/// The number of bytes of the rows that wait for a checkpoint.
 fn waiting_rows(state: &State) -> u64 {
     state.index.columns().new_bytes() + state.overlay.charged_rows()
 }
 
-/// Leases memory from the catalog for one of its indexes. If the catalog has too little memory,
-/// returns the present budget and a sufficient budget, in bytes.
+/// Leases memory from the catalog of the index. If the catalog has too little memory, returns the
+/// present budget and a sufficient budget, in bytes.
 pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64)> {
     match state.index.lent() {
         Some(lent) => {
@@ -42,25 +37,19 @@ pub(super) fn lend(state: &State, budget: u64, missing: u64) -> Option<(u64, u64
 }
 
 impl LiveIndex {
-    /// Reserves blocks on storage for deletes on a full disk: enough for the deletion of all
-    /// present vectors.
+    /// Reserves blocks for the deletion of all present vectors on a full disk.
     pub(super) fn keep_room(&self) {
         self.log.keep_room(room_for_deletes(self.len() as u64));
         if let Err(error) = keep_small_room(&*self.volume) {
-            // This handle does not need the blocks. A process that opens the index later on a full
-            // disk needs them.
+            // Only a process that opens the index later, on a full disk, needs these blocks.
             tracing::debug!(index = %self.path.display(), "no space is reserved for the next manifest: {error}");
         }
     }
 
-    /// Checks whether `rows` more vectors of `row_bytes` bytes may wait in memory, together with
-    /// their attributes. `attributes` is the sum of the charges for the attributes
-    /// ([`row_charge`](crate::stores::columns::row_charge)). In an index with direct inserts, only
-    /// the attributes wait, for a checkpoint. The vectors must fit into the copies of pages in
-    /// memory ([`Places`](crate::Places)).
-    ///
-    /// # Errors
-    /// The memory budget is too small for the new vectors or attributes.
+    /// Checks whether the budget has memory for `rows` vectors of `row_bytes` bytes and the charges
+    /// of their `attributes` ([`row_charge`](crate::stores::columns::row_charge)). With direct
+    /// inserts, only attributes wait, but vectors must fit into the copies of pages
+    /// ([`Places`](crate::Places)).
     pub(super) fn check_room(
         &self,
         state: &State,
@@ -75,7 +64,6 @@ impl LiveIndex {
             return Ok(());
         };
         if state.direct.is_some() {
-            // Vectors go straight to storage.
             self.check_copies(state, rows, budget)?;
             return self.check_rows(state, attributes, budget);
         }
@@ -101,7 +89,6 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// Checks whether `more` bytes of attributes may wait for a checkpoint.
     fn check_rows(&self, state: &State, more: u64, budget: u64) -> Result<(), Error> {
         let room = state.index.memory().for_rows() + state.index.lent_since();
         let wanted = waiting_rows(state) + more;
@@ -119,8 +106,7 @@ impl LiveIndex {
         })
     }
 
-    /// Whether a checkpoint is due: many rows wait for one, or a replay of the log would take much
-    /// memory.
+    /// A checkpoint is due if many rows wait, or a replay of the log would take much memory.
     pub(super) fn are_rows_due(&self, state: &State) -> bool {
         let memory = state.index.memory();
         let logged = self.charged.load(Ordering::Relaxed);
@@ -134,23 +120,22 @@ impl LiveIndex {
         }
     }
 
-    /// The changes that wait in memory and in the log for a merge or a rebalance, as a number of
-    /// vectors. A row that was set without a vector counts by its charge. Replaced vectors count
-    /// too, since the log has them.
+    /// The waiting changes, as a number of vectors. A row without a vector counts by its charge.
+    /// Replaced vectors count too, since the log has them.
     pub(super) fn waiting(&self, state: &State) -> u64 {
         let each = vector_charge(state.index.dim() * state.index.element().size());
         let logged = self.charged.load(Ordering::Relaxed) / each;
         logged.max(state.fresh().len() as u64)
     }
 
-    /// Adds the charge for changes. The charge lasts until a checkpoint has the changes.
+    /// The charge lasts until a checkpoint has the changes.
     pub(super) fn charge(&self, vectors: usize, row_bytes: usize, attributes: u64) {
         let more = vectors as u64 * vector_charge(row_bytes) + attributes;
         self.charged.fetch_add(more, Ordering::Relaxed);
     }
 
-    /// Moves waiting changes to storage, because memory for waiting changes is full. Returns
-    /// `false` if only a merge can move them, if nothing waits, or if the move failed.
+    /// Moves waiting changes to storage, because memory is full. `false` if only a merge can move
+    /// the changes, if nothing waits, or if the move failed.
     pub(super) fn make_room(&self, progress: &dyn Progress) -> bool {
         self.own_files_for_rows(progress);
         let state = self.state();
@@ -170,11 +155,9 @@ impl LiveIndex {
         }
     }
 
-    /// Checks whether the copies in memory may grow by `rows` rows. The budget was charged for the
-    /// copies when the index was opened. Later growth must fit into the memory that the plan left
-    /// unused. Each new row is charged the average size of a row in the copies. The pages that an
-    /// insert writes are known only after the insert. So the copies may exceed the limit by the
-    /// writes of one batch.
+    /// Checks whether the copies in memory may grow by `rows` rows of average size, within the
+    /// memory that the plan left unused. The pages that an insert writes are known only after the
+    /// insert, so the writes of one batch may exceed the limit.
     fn check_copies(&self, state: &State, rows: usize, budget: u64) -> Result<(), Error> {
         let memory = state.index.memory();
         if memory.places == 0 {
@@ -196,11 +179,8 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// The number of waiting vectors at which a rebalance is due. This number is `wanted`, or the
-    /// default. It is smaller if the budget is too small to keep or move so many vectors.
-    ///
-    /// # Errors
-    /// The manifest has no facts about clusters.
+    /// The number of waiting vectors at which a rebalance is due: `wanted` or the default, or fewer
+    /// if the budget is small.
     pub(super) fn rebalance_due_after(
         &self,
         state: &State,
@@ -218,15 +198,13 @@ impl LiveIndex {
         let on_their_way = needs.most(room.saturating_sub(beside), each);
         let memory = state.index.memory();
         let waiting = memory.for_waiting().saturating_sub(beside) / each;
-        // This number is checked only between two batches of inserts, so one batch must fit, too.
+        // The number is checked only between two batches of inserts, so one batch must fit, too.
         let most = on_their_way.min(waiting).saturating_sub(BATCH as u64);
         Ok(wanted.min(most.max(1)))
     }
 
-    /// Checks whether the memory suffices for moving the waiting vectors into clusters.
-    ///
-    /// # Errors
-    /// The memory does not suffice. The error has the number of bytes that suffice.
+    /// Checks whether the memory suffices for a rebalance. The error has the number of bytes that
+    /// suffice.
     pub(super) fn check_rebalance(&self, state: &State) -> Result<(), Error> {
         let (Some(room), Some(needs)) =
             (self.room_for_changes(state), self.rebalance_needs(state)?)
@@ -252,15 +230,13 @@ impl LiveIndex {
         Ok(())
     }
 
-    /// The memory for changes and for the checkpoint that stores these changes, in bytes. `None`
-    /// without a memory budget.
+    /// The bytes for changes and for their checkpoint. `None` without a memory budget.
     fn room_for_changes(&self, state: &State) -> Option<u64> {
         let memory = state.index.memory();
         memory.budget.filter(|_| memory.for_changes)?;
         Some(memory.for_waiting() + state.index.lent_since() + BEYOND_SEARCH)
     }
 
-    /// The memory that a rebalance needs. `None` if the index has no clusters.
     fn rebalance_needs(&self, state: &State) -> Result<Option<Needs>, Error> {
         let Some(stores) = state.index.clusters() else {
             return Ok(None);

@@ -1,6 +1,6 @@
-//! Submitted searches of an index that is open for changes. Each search reads the snapshot of the
-//! time when it was submitted, even after later checkpoints and merges. No other process changes
-//! the index's files while a search runs.
+//! Submitted searches of an index that is open for changes. A search reads the snapshot of the time
+//! of its submission, even after later checkpoints. No other process changes the files during the
+//! search.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,11 +18,9 @@ use crate::update::due::Reads;
 use crate::{Error, SearchOptions, SearchResults, SubmittedSearch};
 
 impl LiveIndex {
-    /// Searches a batch of queries like [`search`](LiveIndex::search), but returns immediately. The
-    /// search sees every change whose call returned before this call began. For errors and
-    /// deadlines, see [`Index::submit`].
-    ///
-    /// Dropping the index waits for the submitted searches, unless a search thread drops it.
+    /// Searches like [`search`](LiveIndex::search), but returns immediately. The search sees the
+    /// changes of all calls that have returned. Dropping the index waits for submitted searches,
+    /// unless a search thread drops it.
     ///
     /// # Errors
     /// Fails as [`Index::submit`] does.
@@ -38,10 +36,8 @@ impl LiveIndex {
         submitted(self.now(), queries, options, None, deadline)
     }
 
-    /// Searches a batch of queries like [`search_filtered`](LiveIndex::search_filtered), but
-    /// returns immediately, like [`submit`](LiveIndex::submit). The search sees every change whose
-    /// call returned before this call began. For errors and deadlines, see
-    /// [`Index::submit_filtered`].
+    /// Searches like [`search_filtered`](LiveIndex::search_filtered), but returns immediately, like
+    /// [`submit`](LiveIndex::submit).
     ///
     /// # Errors
     /// Fails as [`Index::submit_filtered`] does.
@@ -58,12 +54,10 @@ impl LiveIndex {
         submitted(self.now(), queries, options, Some(filter), deadline)
     }
 
-    /// The current snapshot, for a search that is about to be submitted.
     fn now(&self) -> Box<AtMoment> {
         let (state, moment) = self.at_one_moment();
         Box::new(AtMoment {
-            // The snapshot leaves out the writer of direct inserts, since the writer is closed with
-            // the index.
+            // The writer of direct inserts is closed with the index, so the snapshot leaves it out.
             index: state.index.clone(),
             overlay: state.overlay.clone(),
             moment,
@@ -73,7 +67,6 @@ impl LiveIndex {
     }
 }
 
-/// A snapshot of an index.
 struct AtMoment {
     index: Arc<Index>,
     overlay: Overlay,
@@ -99,12 +92,10 @@ impl Searched for AtMoment {
         options: &SearchOptions,
         outcome: Result<SearchResults, Error>,
     ) -> Result<SearchResults, Error> {
-        // If a search thread dropped the last handle of the index, another process may have changed
-        // the index during this search.
+        // If a search thread dropped the last handle, another process may have changed the index.
         let outcome = outcome.map_err(|error| self.index.outdated(error));
         outcome.inspect(|results| {
             if results.explained.is_some() {
-                // The reads of a filtered search do not show the state of the graph.
                 return;
             }
             let seen = (&*self.index, &self.overlay);
@@ -113,19 +104,16 @@ impl Searched for AtMoment {
     }
 }
 
-/// The share of the vectors on storage that were deleted or replaced.
 pub(super) fn deleted((index, overlay): (&Index, &Overlay)) -> f64 {
     overlay.deleted.len() as f64 / index.nodes() as f64
 }
 
-/// The number of submitted searches that have not ended.
 #[derive(Default)]
 pub(super) struct Submitted {
     count: Mutex<usize>,
     none: Condvar,
 }
 
-/// One submitted search in the count. The drop of this value removes the search from the count.
 struct Counted(Arc<Submitted>);
 
 impl Submitted {
@@ -134,8 +122,7 @@ impl Submitted {
         Counted(this.clone())
     }
 
-    /// Waits until all submitted searches have ended. A search thread does not wait, since it would
-    /// wait for a search that it has to complete itself.
+    /// A search thread does not wait, since it may have to complete such a search itself.
     pub(super) fn wait(&self) {
         let mut count = self.count.lock();
         while *count > 0 && !is_worker() {

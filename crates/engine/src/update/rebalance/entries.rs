@@ -10,21 +10,17 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::Vectors;
 use crate::stores::clusters::reader::ClusterReader;
 
-/// The approximate bytes of vectors that stay in memory, because a neighbouring cluster may be
-/// split next.
+/// The approximate bytes of vectors that stay in memory, since a neighbouring cluster may be split
+/// next.
 const KEPT: usize = 8 << 20;
 
-/// A vector in a cluster.
 #[derive(Clone)]
 pub(super) struct Entry {
-    /// The number of the vector.
     pub(super) node: u32,
-    /// The external id. If `vector` is empty, the id is meaningless.
+    /// The external id, meaningless if `vector` is empty.
     pub(super) id: u64,
-    /// Whether this cluster is the own cluster of the vector.
     pub(super) own: bool,
-    /// The bytes of the vector. They are empty if vectors are stored once and this vector has not
-    /// been read.
+    /// Empty if vectors are stored once and this vector has not been read.
     pub(super) vector: Arc<[u8]>,
 }
 
@@ -38,12 +34,10 @@ impl Entry {
     }
 }
 
-/// Vectors that are contiguous in memory, with their numbers and ids.
 #[derive(Default)]
 pub(super) struct Rows {
     pub(super) nodes: Vec<u32>,
     pub(super) ids: Vec<u64>,
-    /// The vectors, concatenated.
     pub(super) vectors: Vec<u8>,
 }
 
@@ -55,36 +49,26 @@ impl Rows {
     }
 }
 
-/// The number of members of a cluster.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Size {
-    /// The number of members for which the cluster is the own cluster. 0 if own clusters are not
-    /// stored.
+    /// Members for which the cluster is the own cluster. 0 if own clusters are not stored.
     pub(super) own: usize,
-    /// The number of all members of the cluster.
     pub(super) all: usize,
 }
 
-/// The clusters on storage.
 pub(super) struct Stored<'a> {
     stores: &'a ClusterStores,
     reader: ClusterReader<'a>,
-    /// The ids of dead records, each with a bound. The records of an id on nodes below the bound
-    /// are dead.
+    /// The ids of dead records, each with a bound: records of the id on lower nodes are dead.
     removed: &'a HashMap<u64, u32>,
-    /// The own vectors of some clusters, by cluster. These rows take about [`KEPT`] bytes.
+    /// The own vectors of some clusters, about [`KEPT`] bytes.
     kept: HashMap<u32, Arc<Rows>>,
     kept_bytes: usize,
     numbers: Vec<u32>,
-    /// An empty vector.
     none: Arc<[u8]>,
 }
 
 impl<'a> Stored<'a> {
-    /// Opens the files of an index. `removed` has the ids of dead records.
-    ///
-    /// # Errors
-    /// A file cannot be opened.
     pub(super) fn open(
         volume: &dyn Volume,
         stores: &'a ClusterStores,
@@ -101,16 +85,11 @@ impl<'a> Stored<'a> {
         })
     }
 
-    /// Whether vectors are stored in all of their clusters.
     pub(super) fn is_replicated(&self) -> bool {
         matches!(self.stores.vectors, Vectors::Replicated)
     }
 
-    /// The number of members of a cluster on storage. If vectors are stored once, dead members
-    /// count too.
-    ///
-    /// # Errors
-    /// The cluster cannot be read, or is damaged.
+    /// The members of a cluster on storage. If vectors are stored once, dead members count too.
     pub(super) fn size(&mut self, cluster: u32) -> Result<Size, Error> {
         if !self.is_replicated() {
             self.members_of(cluster)?;
@@ -135,11 +114,8 @@ impl<'a> Stored<'a> {
         Ok(size)
     }
 
-    /// The members of a cluster on storage. If vectors are stored once, the entries have no
-    /// vectors, and dead members are included.
-    ///
-    /// # Errors
-    /// The cluster cannot be read, or is damaged.
+    /// The members of a cluster on storage. If vectors are stored once, entries have no vectors,
+    /// and dead members are included.
     pub(super) fn entries(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         if !self.is_replicated() {
             self.members_of(cluster)?;
@@ -170,8 +146,7 @@ impl<'a> Stored<'a> {
         Ok(entries)
     }
 
-    /// For an index that stores vectors once: reads the numbers of the members of a cluster into
-    /// `numbers`.
+    /// If vectors are stored once: reads the members of a cluster into `numbers`.
     fn members_of(&mut self, cluster: u32) -> Result<(), Error> {
         let stores = self.stores;
         let view = self.reader.extent(cluster)?;
@@ -183,9 +158,6 @@ impl<'a> Stored<'a> {
     }
 
     /// Reads the missing vectors of entries, and removes dead entries.
-    ///
-    /// # Errors
-    /// The vectors cannot be read, or are damaged.
     pub(super) fn with_vectors(&mut self, mut entries: Vec<Entry>) -> Result<Vec<Entry>, Error> {
         let without = entries.iter().filter(|entry| entry.vector.is_empty());
         self.numbers.clear();
@@ -209,20 +181,15 @@ impl<'a> Stored<'a> {
         Ok(entries)
     }
 
-    /// Drops the bytes of the vector of an entry, if vectors are stored once and this vector is on
-    /// storage. The vector can be read again.
+    /// If vectors are stored once, drops a vector that can be read again from storage.
     pub(super) fn forget_vector(&self, entry: &mut Entry) {
         if !self.is_replicated() && self.stores.member_place(entry.node).is_some() {
             entry.vector = self.none.clone();
         }
     }
 
-    /// The vectors on storage for which this cluster is the own cluster, as far as this is known
-    /// without a read of every vector. If vectors are replicated, these are the own vectors of the
-    /// cluster. Otherwise these are the group that the build gave the cluster.
-    ///
-    /// # Errors
-    /// The vectors cannot be read, or are damaged.
+    /// The vectors on storage that have this own cluster. If vectors are not replicated: the group
+    /// that the build gave the cluster.
     pub(super) fn own(&mut self, cluster: u32) -> Result<Arc<Rows>, Error> {
         if let Some(rows) = self.kept.get(&cluster) {
             return Ok(rows.clone());
@@ -254,7 +221,6 @@ impl<'a> Stored<'a> {
     }
 }
 
-/// Whether the record of an id on a node is dead.
 fn is_removed(removed: &HashMap<u64, u32>, id: u64, node: u32) -> bool {
     removed.get(&id).is_some_and(|&bound| node < bound)
 }

@@ -2,38 +2,30 @@
 //! of SPFresh, SOSP 2023).
 //!
 //! - **Insert**: a new vector joins the clusters into which a build would put it.
-//! - **Split**: if the head of a cluster is the nearest head of too many vectors, the cluster is
-//!   split into two. The limit is the maximum number of vectors that a build leaves in a cluster:
-//!   1.5 times the target. Balanced 2-means of these vectors gives two heads, and each member goes
-//!   to the nearer head. If all members are equally near to both heads, each cluster gets half of
-//!   them. The split is not made if one half would be almost empty. If one half is almost empty
-//!   only because of the other heads around, the large half is not split again.
-//! - **Merge**: if a cluster that new vectors join has fewer vectors than an eighth of that limit,
-//!   the cluster is dissolved. Its vectors join the clusters into which a build would put them. A
-//!   merge needs the own clusters of vectors, and only replicated indexes store these.
-//! - **Reassign**: after a split, vectors are reassigned by the conditions that SPFresh shows to be
-//!   necessary. A vector of the split cluster moves to a third cluster if the head of that cluster
-//!   is nearer than both new heads. A vector of a neighbouring cluster moves to a new head if the
-//!   new head is nearer than the old head and all other heads.
-//! - **Trim**: if a cluster is split, or has more members than a build leaves in a cluster, copies
-//!   are removed from it, as in a build. These are copies beyond the maximum number of members, and
-//!   copies that would begin another block. The first copies to be removed are those for which
-//!   another head is much nearer than the head of this cluster.
+//! - **Split**: a cluster is split if its head is the nearest head of too many vectors: more than
+//!   1.5 times the target, as in a build. Balanced 2-means of these vectors gives two heads, and
+//!   each member goes to the nearer head. If all members are equally near to both heads, each
+//!   cluster gets half of them. The split is not made if one half would be almost empty. If one
+//!   half is almost empty because of the other heads around, the large half is not split again.
+//! - **Merge**: a cluster that new vectors join is dissolved if it has fewer vectors than an eighth
+//!   of that limit. Its vectors join the clusters into which a build would put them. A merge needs
+//!   the own clusters of vectors, and only replicated indexes store these.
+//! - **Reassign**: after a split, a vector moves by the conditions that SPFresh shows to be
+//!   necessary. A vector of the split cluster moves to a third cluster whose head is nearer than
+//!   both new heads. A vector of a neighbouring cluster moves to a new head that is nearer than the
+//!   old head and all other heads.
+//! - **Trim**: if a cluster is split, or has more members than a build leaves, copies are removed
+//!   as in a build. These are copies beyond the maximum number, and copies that would begin another
+//!   block. Copies that are much nearer to another head are removed first.
 //!
-//! All of these steps are local. A vector of a split cluster, or of a cluster near it, finds its
-//! clusters among the heads around the split cluster ([`VICINITY`]). A search finds these heads
-//! once for each split, not once for each vector.
+//! All of these steps are local: the heads around a split cluster ([`VICINITY`]) are found once for
+//! each split.
 //!
-//! SPFresh appends a reassigned vector to its new cluster, and raises its version number, so that
-//! old copies are stale. In StratANN no copy is stale: a copy in a cluster that is no longer the
-//! nearest is a copy like any other. A copy is removed if its cluster is split and a build would
-//! not put it there, or if its cluster is rewritten after the vector was deleted. If vectors are
-//! stored in all of their clusters, the nearest of them is the *own* cluster of the vector: scans
-//! and merges count the vector there. If the vector is reassigned to a nearer cluster, the nearer
-//! cluster becomes its own.
+//! In SPFresh, a version number makes the old copies of a reassigned vector stale. In StratANN no
+//! copy is stale. A copy is removed if its cluster is split and a build would not put the copy
+//! there. A copy of a deleted vector is removed when its cluster is rewritten. Scans and merges
+//! count a replicated vector in its nearest, *own* cluster.
 //!
-//! Clusters that only get new members are not read into memory. Their new members wait in
-//! [`Changes::joined`] until the clusters are written.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -49,27 +41,23 @@ use crate::progress::Progress;
 use crate::stores::ClusterStores;
 use crate::stores::reading;
 
-/// The number of heads around a split cluster. The vectors of the clusters of these heads are
-/// examined, and find their clusters among these heads. SPFresh uses 64, with many more vectors in
-/// each cluster.
+/// The number of heads around a split cluster. The vectors of their clusters find new clusters
+/// among these heads. SPFresh uses 64, with many more vectors in each cluster.
 const VICINITY: usize = 128;
 /// The list size of a search for the single nearest head.
 const NEAREST: usize = 16;
-/// For indexes that do not store the own clusters of vectors: the number of members at which a
-/// cluster is examined, as a percentage of the mean number of members.
+/// The size at which a cluster is examined if own clusters are not stored, in percent of the mean.
 const LOOK_AT: u64 = 150;
-/// A cluster is merged if its size is below the limit divided by `SMALL_PART`. A half of a split
-/// counts as almost empty if it has less than one in `SMALL_PART` of the cluster's members.
+/// A cluster is merged below the limit divided by `SMALL_PART`. A half of a split is almost empty
+/// below this share of the members.
 const SMALL_PART: usize = 8;
 
-/// A new vector.
 pub(super) struct New {
     pub(super) node: u32,
     pub(super) id: u64,
     pub(super) vector: Arc<[u8]>,
 }
 
-/// The numbers of splits, merges and reassignments.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) split: u64,
@@ -77,22 +65,19 @@ pub(super) struct Counts {
     pub(super) reassigned: u64,
 }
 
-/// The distances of a member of a cluster to the heads around.
 #[derive(Clone, Copy)]
 struct Standing {
     /// The squared distance to the head of the cluster.
     here: f32,
     /// The squared distance to the nearest of the heads around, and the cluster of this head.
     nearest: (f32, u32),
-    /// The weight of the member in the size of the cluster. It is 1 if the cluster is the own
-    /// cluster of the member. If own clusters are not stored, it is 1 if no head is nearer, and is
-    /// divided between equally near heads. Otherwise it is 0.
+    /// The weight in the size of the cluster: 1 in the own cluster. If own clusters are not stored,
+    /// the weight is 1 without a nearer head, and is divided between equally near heads. Otherwise
+    /// the weight is 0.
     weight: f32,
 }
 
 impl Standing {
-    /// The squared distance to the head of the cluster, as a multiple of the squared distance to
-    /// the nearest head.
     fn ratio(self) -> f32 {
         match self.here <= self.nearest.0 {
             true => 1.0,
@@ -101,26 +86,22 @@ impl Standing {
     }
 }
 
-/// The clusters that change.
 pub(super) struct Changes<'a> {
     index: &'a Index,
     stored: Stored<'a>,
     pub(super) heads: AmendedHeads,
     closure: Closure,
-    /// The maximum weight of a cluster. A cluster with a larger weight is split.
+    /// A cluster with a larger weight is split.
     most: usize,
-    /// The maximum counted size of a cluster. A cluster with more members is examined.
+    /// A cluster with more members is examined.
     look_at: usize,
-    /// The vectors that join each cluster, in addition to the members of the cluster on storage or
-    /// in `whole`.
+    /// The vectors that join each cluster. Its other members are on storage or in `whole`.
     joined: BTreeMap<u32, Vec<Entry>>,
     /// All members of clusters that were split or trimmed, or that have a new number.
     whole: BTreeMap<u32, Vec<Entry>>,
-    /// If vectors are stored in all of their clusters: the new own cluster of each vector whose own
-    /// cluster has changed.
+    /// If vectors are replicated: the new own clusters of vectors.
     owner: HashMap<u32, u32>,
     pub(super) counts: Counts,
-    /// Buffers.
     at: HeadsAt,
     near: Vec<(f32, u32)>,
     chosen: Vec<u32>,
@@ -128,8 +109,7 @@ pub(super) struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Creates an empty set of changes to an index with these heads. `removed` has the ids of dead
-    /// records. New files have this `shape`.
+    /// `removed` has the ids of dead records. New files have this `shape`.
     pub(super) fn new(
         index: &'a Index,
         stores: &'a ClusterStores,
@@ -173,9 +153,8 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// Puts new vectors into clusters. The vectors are numbered from `first` on, cluster by
-    /// cluster, so that vectors of one cluster have consecutive numbers. Returns the vectors in
-    /// this order.
+    /// Puts new vectors into clusters. Vectors of one cluster get consecutive numbers, from `first`
+    /// on.
     pub(super) fn insert(
         &mut self,
         rows: Vec<(u64, Box<[u8]>)>,
@@ -208,7 +187,6 @@ impl<'a> Changes<'a> {
         Ok(new)
     }
 
-    /// Splits, trims and merges clusters where necessary.
     pub(super) fn settle(&mut self, progress: &dyn Progress) -> Result<(), Error> {
         let (mut large, mut small) = (Vec::new(), BTreeSet::new());
         for cluster in self.joined.keys().copied().collect::<Vec<_>>() {
@@ -225,8 +203,8 @@ impl<'a> Changes<'a> {
             // Each half of a split cluster may still be too large.
             large.extend(self.divide(cluster, progress)?);
         }
-        // Grouped and addressed indexes do not store own clusters. To dissolve a small cluster, all
-        // of its vectors would have to be read, so the cluster stays.
+        // Grouped and addressed indexes do not store own clusters, so a merge would read all
+        // vectors.
         while self.stored.is_replicated()
             && let Some(cluster) = small.pop_first()
         {
@@ -243,7 +221,6 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// The present number of members of a cluster.
     fn size(&mut self, cluster: u32) -> Result<Size, Error> {
         let own = |entries: &[Entry]| entries.iter().filter(|entry| entry.own).count();
         let mut size = match self.whole.get(&cluster) {
@@ -260,8 +237,6 @@ impl<'a> Changes<'a> {
         Ok(size)
     }
 
-    /// The number of members that counts as the size of a cluster: own members, if own clusters are
-    /// stored.
     fn counted(&self, size: Size) -> usize {
         match self.stored.is_replicated() {
             true => size.own,
@@ -269,22 +244,21 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// The clusters to be written, in ascending order.
     pub(super) fn changed(&self) -> BTreeSet<u32> {
         let all = self.joined.keys().chain(self.whole.keys());
         all.copied().collect()
     }
 
-    /// All present members of a cluster: first own vectors, and then copies, each ordered by
-    /// number. Members that are known to be dead are left out.
+    /// All present members of a cluster that are not known to be dead: first own vectors, then
+    /// copies, each ordered by number.
     pub(super) fn members(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let mut all = match self.whole.get(&cluster) {
             Some(entries) => entries.clone(),
             None => self.stored.entries(cluster)?,
         };
         all.extend(self.joined.get(&cluster).into_iter().flatten().cloned());
-        // If a vector has two entries, one entry remains. This entry is own if one of the two is
-        // own, and has the bytes of the vector if one of the two has them.
+        // If a vector has two entries, one entry remains. This entry is own if either entry is own,
+        // and has the bytes of the vector if either entry has them.
         all.sort_by_key(|entry| (entry.node, !entry.own, entry.vector.is_empty()));
         all.dedup_by(|again, first| {
             let same = again.node == first.node;
@@ -300,33 +274,28 @@ impl<'a> Changes<'a> {
         Ok(all)
     }
 
-    /// Whether a cluster is still the own cluster of a vector. It is false only if another cluster
-    /// has become the own cluster.
     fn is_own(&self, node: u32, cluster: u32) -> bool {
         self.owner.get(&node).is_none_or(|&own| own == cluster)
     }
 
-    /// Adds a vector to the cluster `to`, which is the nearest cluster now. If own clusters are
-    /// stored, `to` becomes the own cluster of the vector.
+    /// Adds a vector to its nearest cluster `to`, which becomes its own cluster.
     fn reassign_to(&mut self, to: u32, from: u32, entry: Entry) {
         self.counts.reassigned += 1;
         let own = self.stored.is_replicated();
         if own {
             self.owner.insert(entry.node, to);
-            // The old cluster must be written too, since the old cluster on storage still has the
-            // vector as an own vector.
+            // The old cluster must be written, since on storage it still has the vector as an own
+            // vector.
             self.joined.entry(from).or_default();
         }
         self.join(to, Entry { own, ..entry });
     }
 
-    /// The live members of a cluster, with their vectors.
     fn members_with_vectors(&mut self, cluster: u32) -> Result<Vec<Entry>, Error> {
         let members = self.members(cluster)?;
         self.stored.with_vectors(members)
     }
 
-    /// Replaces all members of a cluster.
     fn put(&mut self, cluster: u32, mut members: Vec<Entry>) {
         self.joined.remove(&cluster);
         let stored = &self.stored;
@@ -336,35 +305,30 @@ impl<'a> Changes<'a> {
         self.whole.insert(cluster, members);
     }
 
-    /// Adds a vector to a cluster. If vectors are stored once, a vector on storage is not kept in
-    /// memory.
+    /// If vectors are stored once, a vector on storage is not kept in memory.
     fn join(&mut self, cluster: u32, mut entry: Entry) {
         self.stored.forget_vector(&mut entry);
         self.joined.entry(cluster).or_default().push(entry);
     }
 
-    /// Searches for the heads near a vector, and puts them into `near`.
     fn look_from(&mut self, vector: &[u8]) {
         let list = cluster::looked_at(self.closure.replicas);
         self.heads.stand_at(vector, &mut self.at);
         self.heads.nearest(&mut self.at, list, &mut self.near);
     }
 
-    /// Puts the given heads into `near`, with their distances to a vector.
     fn look_among(&mut self, clusters: &[u32], vector: &[u8]) {
         self.heads.stand_at(vector, &mut self.at);
         self.heads.among(clusters, &mut self.at, &mut self.near);
     }
 
-    /// Chooses clusters for the current vector, after [`look_among`](Self::look_among).
     fn choose_among(&mut self) {
         self.near
             .sort_unstable_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         self.choose();
     }
 
-    /// Chooses the clusters for the current vector by the heads in `near`, and puts them into
-    /// `chosen`, the nearest first.
+    /// Chooses the clusters for the current vector by `near`, the nearest first.
     fn choose(&mut self) {
         let heads = &self.heads;
         let apart = |cluster, others: &[u32], out: &mut Vec<f32>| {
@@ -384,8 +348,8 @@ impl<'a> Changes<'a> {
         std::iter::once(cluster).chain(others).collect()
     }
 
-    /// The [`Standing`] of the current vector in some clusters, by the heads in `near`. The heads
-    /// may be in any order. `own` is true if the vector is in its own cluster.
+    /// The [`Standing`] of the current vector in some clusters, by the heads in `near`, in any
+    /// order.
     fn standing<const N: usize>(&self, clusters: [u32; N], own: bool) -> [Standing; N] {
         let (mut nearest, mut alike) = ((f32::INFINITY, u32::MAX), 0);
         let mut here = [f32::INFINITY; N];
@@ -414,9 +378,8 @@ impl<'a> Changes<'a> {
         })
     }
 
-    /// If the head of a cluster is the nearest head of too many vectors, splits the cluster, and
-    /// returns the halves that still have too many. Otherwise, if the cluster has too many members,
-    /// trims it.
+    /// Splits a cluster with too many vectors, and returns the halves that still have too many
+    /// vectors. Otherwise trims a cluster with too many members.
     fn divide(&mut self, cluster: u32, progress: &dyn Progress) -> Result<Vec<u32>, Error> {
         let members = self.members_with_vectors(cluster)?;
         let around = self.around(cluster);
@@ -426,8 +389,7 @@ impl<'a> Changes<'a> {
             self.look_among(&around, &entry.vector);
             let [mut standing] = self.standing([cluster], entry.own);
             if standing.weight > 0.0 && !self.stored.is_replicated() {
-                // The nearest head of all may not be among the heads around this cluster, so it is
-                // searched for.
+                // The nearest head of all may not be among the heads around this cluster.
                 self.heads.nearest(&mut self.at, NEAREST, &mut self.near);
                 if let Some(&nearest) = self.near.first()
                     && nearest.0 < standing.here
@@ -447,9 +409,8 @@ impl<'a> Changes<'a> {
         {
             let members = members.into_iter().zip(standings).collect();
             let (halves, weights) = self.split(cluster, around, members, heads)?;
-            // If one half has almost no members, the other half is almost as large as before. The
-            // next rebalance may split it again. This rebalance does not, since the splits might
-            // never end.
+            // If one half is almost empty, the other half is not split again in this rebalance,
+            // since the splits might never end.
             let least = weight / SMALL_PART as f32;
             if weights.iter().any(|&half| half < least) {
                 return Ok(Vec::new());
@@ -469,9 +430,8 @@ impl<'a> Changes<'a> {
         Ok(Vec::new())
     }
 
-    /// Chooses two of the members as the heads of the two halves. `None` if one half would have
-    /// almost no members. This happens in many dimensions, where a central member may be nearer to
-    /// almost all members than any other member is.
+    /// Chooses two members as heads of the halves. `None` if one half would be almost empty: in
+    /// many dimensions, a central member may be the nearest to almost all members.
     fn halves(
         &mut self,
         members: &[&Entry],
@@ -496,14 +456,12 @@ impl<'a> Changes<'a> {
             self.heads.stand_at(head, &mut self.at);
             self.heads.distances_of(self.at.point(), &points, distances);
         }
-        // A member that is equally near to both heads may go to either half.
         let nearer = |a: &[f32], b: &[f32]| a.iter().zip(b).filter(|(a, b)| a <= b).count();
         let smaller = nearer(&to_first, &to_second).min(nearer(&to_second, &to_first));
         Ok((smaller >= least.max(1)).then_some(heads))
     }
 
-    /// Splits a cluster with these members into two clusters with these heads. Returns both
-    /// clusters, and the weight of each.
+    /// Returns both clusters, and the weight of each.
     fn split(
         &mut self,
         cluster: u32,
@@ -526,7 +484,6 @@ impl<'a> Changes<'a> {
             let stands = self.standing(halves, entry.own);
             let side = match stands[0].here == stands[1].here {
                 false => usize::from(stands[1].here < stands[0].here),
-                // Members that are equally near to both heads alternate.
                 true => {
                     alike += 1;
                     alike % 2
@@ -549,7 +506,7 @@ impl<'a> Changes<'a> {
             if counts && self.chosen.contains(&beside) && stands[0].here != stands[1].here {
                 sides[1 - side].push((entry.copy(), stands[1 - side]));
             }
-            // A copy stays only if a build would put it into this half, by the heads around.
+            // A copy stays only if a build would put it into this half.
             if entry.own || is_here || self.chosen.contains(&halves[side]) {
                 weights[side] += if counts { here.weight } else { 0.0 };
                 sides[side].push((entry, here));
@@ -566,12 +523,10 @@ impl<'a> Changes<'a> {
         Ok((halves, weights))
     }
 
-    /// Removes the copies that a build would not put into a cluster: members beyond the maximum
-    /// number, and members that would begin another block. A member is removed only if another head
-    /// is nearer. The cluster of this head has the vector, or gets it.
+    /// Removes copies as a build does. The cluster of a nearer head has each removed copy, or gets
+    /// the copy.
     fn trim(&mut self, cluster: u32, members: &mut Vec<(Entry, Standing)>) {
         let kept = self.closure.kept(members.len());
-        // Own members, and members without a nearer head, are never removed.
         let rank = |(entry, standing): &(Entry, Standing)| match entry.own {
             true => 0.0,
             false => standing.ratio(),
@@ -586,9 +541,8 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Reassigns vectors of the clusters around a split cluster. A vector joins a half if the head
-    /// of this half is nearer than `old`, the former head, and than all other heads. Vectors that
-    /// were `inside` the split cluster are skipped, since `split` has placed them.
+    /// Moves vectors of the clusters around to a half if its head is nearer than the former head
+    /// `old` and all other heads. `split` has placed the vectors `inside`.
     fn reassign(
         &mut self,
         around: &[u32],
@@ -644,7 +598,6 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// Whether a vector is nearer to the head of one of the halves than to the head `old`.
     fn is_nearer_than(&mut self, old: &[u8], halves: [u32; 2], vector: &[u8]) -> bool {
         self.heads.stand_at(vector, &mut self.at);
         let point = self.at.point();
@@ -654,9 +607,8 @@ impl<'a> Changes<'a> {
         self.near.iter().any(|near| near.0 < to_old)
     }
 
-    /// Dissolves a cluster with too few members. The last cluster gets the number of the dissolved
-    /// cluster. Returns the former number of the last cluster, or `None` if no cluster was
-    /// dissolved.
+    /// Dissolves a cluster with too few members, and gives its number to the last cluster. Returns
+    /// the former number of the last cluster.
     fn merge(&mut self, cluster: u32) -> Result<Option<u32>, Error> {
         let size = self.size(cluster)?;
         if self.heads.count() < 2 || self.counted(size) >= self.most / SMALL_PART {
@@ -693,7 +645,6 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// Returns an error if `progress` interrupts.
 pub(super) fn go_on(progress: &dyn Progress) -> Result<(), Error> {
     match progress.interrupted() {
         true => Err(Error::Interrupted),

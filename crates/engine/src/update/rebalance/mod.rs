@@ -1,5 +1,5 @@
-//! Moves new vectors into their clusters on storage, and keeps the clusters balanced. This is the
-//! in-place update of SPFresh (SOSP 2023), in the form of a checkpoint: the *rebalance*.
+//! The *rebalance*: a checkpoint that moves new vectors into their clusters on storage, and keeps
+//! the clusters balanced (SPFresh, SOSP 2023).
 //!
 //! ```text
 //!   entries.rs reads the members of clusters from storage
@@ -16,24 +16,19 @@
 //!   placement-…              ids that were inserted and deleted since the build
 //! ```
 //!
-//! SPFresh rewrites the last block of a posting list with each append, and swaps its entry in a
-//! table in memory. In StratANN, the vectors of many inserts wait in the log and in the fresh
-//! graph, where searches find them. Then a rebalance writes each changed cluster once, as a whole,
-//! into a new file. *In place* means only that the index is not rebuilt. No file is ever
-//! overwritten. So after a crash at any time, the previous checkpoint is complete. Other processes
-//! can continue to search the files that they have open, and `verify` can check lengths and
-//! checksums.
+//! SPFresh rewrites the last block of a posting list with each append. In StratANN, vectors wait in
+//! the log and in the fresh graph, and a rebalance writes each changed cluster once, into a new
+//! file. No file is overwritten, so the previous checkpoint survives a crash, and other processes
+//! can continue to search its files.
 //!
 //! A rewritten cluster leaves garbage in an earlier segment. A rebalance drops a segment if at most
-//! half of the segment's bytes are live, or if its live bytes are at most as many as the rebalance
-//! writes. The rebalance rewrites the live posting lists of a dropped segment. So the number of
-//! segments is logarithmic in the number of vectors inserted since the build. The files of the
-//! build stay until a merge rebuilds the index. The merge is due when two fifths of the bytes in
-//! files of clusters and vectors are dead ([`Due::Garbage`](crate::Due::Garbage)).
+//! half of its bytes are live, or if its live bytes are no more than the rebalance writes. The live
+//! posting lists of a dropped segment are rewritten. So the number of segments is logarithmic in
+//! the number of inserted vectors. Files of the build stay until a merge, which is due when two
+//! fifths of the bytes are dead ([`Due::Garbage`](crate::Due::Garbage)).
 //!
-//! A deleted vector stays in clusters that are not rewritten, and its id stays a dead id, as after
-//! direct inserts. A merge removes such vectors. This merge is due when a tenth of the vectors is
-//! deleted.
+//! A deleted vector stays in clusters that are not rewritten, until a merge. Such a merge is due
+//! when a tenth of the vectors is deleted.
 
 mod entries;
 mod local;
@@ -62,21 +57,16 @@ use crate::index::Index;
 use crate::progress::{Progress, Stage};
 use crate::stores::ClusterStores;
 
-/// The approximate number of bytes of memory that a rebalance takes in addition to the open index
-/// and the waiting vectors.
+/// The approximate bytes that a rebalance takes beyond the open index and the waiting vectors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Needs {
-    /// Bytes that do not depend on the number of waiting vectors.
     fixed: u64,
-    /// Additional bytes for each waiting vector.
     each: u64,
 }
 
-/// A factor on the memory of members, for splits. The number of splits depends on the vectors, so
-/// it is unknown beforehand.
+/// A factor on the memory of members, since the number of splits is unknown beforehand.
 const SPLIT: u64 = 2;
-/// Bytes for each head if the graph over the heads is rebuilt. The lists of this graph are in
-/// memory twice, with spare slots during the build.
+/// Bytes for each head if the graph over the heads is rebuilt, with its lists in memory twice.
 const GRAPH: u64 = 512;
 /// Bytes of an allocation beyond its size, with its reference counts.
 const ALLOCATION: u64 = 32;
@@ -84,7 +74,6 @@ const ALLOCATION: u64 = 32;
 const BESIDE: u64 = 12 << 20;
 
 impl Needs {
-    /// The memory for a rebalance of an index with `dead` dead records.
     pub(super) fn of(
         index: &Index,
         stores: &ClusterStores,
@@ -94,19 +83,18 @@ impl Needs {
         let space = Space::new(index.metric(), index.element(), index.dim());
         let row = (index.dim() * index.element().size()) as u64;
         let entry = size_of::<Entry>() as u64;
-        // If vectors are stored once, entries of clusters have no vectors in memory.
+        // If vectors are stored once, entries have no vectors in memory.
         let held = match stores.kind() {
             ExtentKind::Replicated => entry + row + ALLOCATION,
             ExtentKind::Grouped | ExtentKind::Postings => entry,
         };
         let copies = facts.members.div_ceil(index.manifest().vectors.max(1));
         let replicas = u64::from(facts.replicas);
-        // The graph over the heads may be rebuilt while the old graph is in memory. Each graph has
-        // its own points.
+        // The old graph over the heads stays in memory while another graph is built.
         let head = row + 2 * space.point_bytes() as u64 + GRAPH + 2 * ALLOCATION;
         let heads = u64::from(stores.clusters()) * head;
-        // The tables of clusters are in memory three times: in the present index, in the written
-        // file, and in the next index.
+        // Tables are in memory three times: in the present index, in the file, and in the next
+        // index.
         let tables = 3 * stores.metadata_bytes();
         Self {
             fixed: BESIDE
@@ -115,32 +103,27 @@ impl Needs {
                 + 4 * stores.nodes()
                 + 64 * dead
                 + 4 * stores.largest_read() as u64,
-            // Each new row is in memory twice: as it waits, and with its clusters. The last term is
-            // for splits and new heads.
+            // A new row is in memory twice: as a waiting row, and with its clusters. The last term
+            // is for splits and new heads.
             each: 2 * (row + ALLOCATION + entry)
                 + 2 * replicas * entry
                 + SPLIT * (copies + 1) * held,
         }
     }
 
-    /// The memory for a rebalance with `waiting` waiting vectors.
     pub(super) fn bytes(self, waiting: u64) -> u64 {
         self.fixed.saturating_add(self.each.saturating_mul(waiting))
     }
 
-    /// The maximum number of vectors that may wait, if the waiting vectors and the rebalance must
-    /// fit into `room` bytes. Each waiting vector takes `waits` bytes.
+    /// The maximum number of waiting vectors of `waits` bytes that fit into `room` bytes with the
+    /// rebalance.
     pub(super) fn most(self, room: u64, waits: u64) -> u64 {
         room.saturating_sub(self.fixed) / (self.each + waits)
     }
 }
 
-/// Writes the next checkpoint of a cluster index, and commits it after `ready` has accepted it. No
-/// step after the commit can fail.
-///
-/// # Errors
-/// The index would have too many vectors, a file cannot be read or is damaged, the disk is full,
-/// `ready` fails, or the call is interrupted. After an error, the index is unchanged.
+/// Writes the next checkpoint of a cluster index, and commits it after `ready` succeeds. No step
+/// after the commit can fail, and after an error, the index is unchanged.
 pub(super) fn rebalance(
     volume: &Arc<dyn Volume>,
     index: &Index,
@@ -218,7 +201,7 @@ pub(super) fn rebalance(
         reassigned: counts.reassigned,
         clusters_written: written.map_or(0, |last| last.extents.len() as u64),
         bytes_before,
-        // The checkpoint is committed, so an error while the files are measured is ignored.
+        // The checkpoint is committed, so an error of this measurement is ignored.
         bytes_after: bytes_in(&**volume).unwrap_or(bytes_before),
         seconds: start.elapsed().as_secs_f64(),
         ..CompactReport::default()
@@ -226,7 +209,6 @@ pub(super) fn rebalance(
     Ok((report, committed))
 }
 
-/// The heads of an index, with the space in which they are compared with the new rows.
 fn heads_of(index: &Index, stores: &ClusterStores, rows: &[(u64, Box<[u8]>)]) -> AmendedHeads {
     let mut space = Space::new(index.metric(), index.element(), index.dim());
     if space.needs_longest() {

@@ -1,4 +1,4 @@
-//! Rebalances. The tests check the members of the clusters after each rebalance, vector by vector.
+//! Tests of rebalances, which check the members of the clusters vector by vector.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,7 +21,6 @@ const DIM: usize = 128;
 const SIZE: usize = 8;
 const REPLICAS: usize = 4;
 
-/// A range of rows of a fixture.
 fn photos(rows: std::ops::Range<usize>) -> Matrix {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/photo-sift-20k.base.u8bin");
@@ -31,8 +30,7 @@ fn photos(rows: std::ops::Range<usize>) -> Matrix {
     Matrix::new(bytes, rows.len(), DIM, Element::U8).unwrap()
 }
 
-/// The rows of a fixture with the brighter rows last. So the later rows have another distribution
-/// than the earlier rows.
+/// The brighter rows come last, so later rows have another distribution.
 fn drifting(count: usize) -> Vec<Box<[u8]>> {
     let rows = photos(0..count);
     let rows = rows.in_memory().unwrap().chunks_exact(DIM);
@@ -56,7 +54,6 @@ fn built(path: &Path, rows: &dyn VectorSource, layout: Layout) {
     build_index(rows, path, &options, &Silent).unwrap();
 }
 
-/// Opens an index in which a rebalance is due when `at` vectors wait.
 fn open(path: &Path, open: &OpenOptions, at: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         direct: DirectOptions {
@@ -70,7 +67,6 @@ fn open(path: &Path, open: &OpenOptions, at: Option<u64>) -> LiveIndex {
     LiveIndex::open(path, open, &options).unwrap()
 }
 
-/// The clusters of each vector on storage.
 fn clusters_of(index: &Index) -> HashMap<u32, Vec<u32>> {
     let (stores, none) = (index.clusters().unwrap(), HashMap::new());
     let mut stored = Stored::open(&**index.volume(), stores, &none).unwrap();
@@ -83,7 +79,6 @@ fn clusters_of(index: &Index) -> HashMap<u32, Vec<u32>> {
     of
 }
 
-/// The number of members of each cluster.
 fn sizes(index: &Index) -> Vec<usize> {
     let mut sizes = vec![0; index.clusters().unwrap().clusters() as usize];
     for clusters in clusters_of(index).values() {
@@ -94,8 +89,7 @@ fn sizes(index: &Index) -> Vec<usize> {
     sizes
 }
 
-/// The share of all vectors that are not members of the cluster with their nearest head. A
-/// comparison with all heads determines the nearest head.
+/// The share of vectors that are not in the cluster of their nearest head, by brute force.
 fn astray(index: &Index) -> f64 {
     let of = clusters_of(index);
     let heads = index.clusters().unwrap().heads.vectors();
@@ -120,8 +114,8 @@ fn astray(index: &Index) -> f64 {
 fn vectors_are_in_the_cluster_whose_head_is_nearest_though_what_comes_drifts() {
     let folder = tempfile::tempdir().unwrap();
     let rows = drifting(4_000);
-    // Without reassignment, the shares are .225, .164 and .186. In layouts that do not store own
-    // clusters, few vectors around a split cluster are examined.
+    // Without reassignment, the shares are .225, .164 and .186. If own clusters are not stored, few
+    // vectors around a split cluster are examined.
     let most = [0.1, 0.15, 0.155];
     for (layout, most) in LAYOUTS.into_iter().zip(most) {
         let path = folder.path().join(layout.name());
@@ -144,7 +138,6 @@ fn equal_rows_make_clusters_of_the_usual_size() {
     let folder = tempfile::tempdir().unwrap();
     let base = photos(0..400);
     let one = photos(500..501);
-    // One of the otherwise equal vectors differs a little.
     let mut bytes = one.in_memory().unwrap().repeat(600);
     bytes[DIM * 300] ^= 1;
     let alike = MatrixRef::new(&bytes, 600, DIM, Element::U8).unwrap();
@@ -195,7 +188,6 @@ fn clusters_change_where_their_roles_are_on_another_tier() {
             let mapped = folder.path().join(format!("mapped-{layout}"));
             std::fs::create_dir_all(&mapped).unwrap();
             let text = tiers.replace("MAPPED", &mapped.display().to_string());
-            // If clusters store the vectors of their members, the index has no other role to place.
             let text = match (layout, text.split_once(',')) {
                 (Layout::Replicated | Layout::Grouped, Some((_, vectors))) => vectors.to_owned(),
                 _ => text,
@@ -216,7 +208,6 @@ fn clusters_change_where_their_roles_are_on_another_tier() {
             };
             let found = live.search(&queries, &probing).unwrap();
             drop(live);
-            // The index without copies must give the same results.
             let index = Index::open(&path, &OpenOptions::default()).unwrap();
             let alone = index.search(&queries, &probing).unwrap();
             assert_eq!(
@@ -243,7 +234,6 @@ fn a_merge_is_due_when_much_of_the_files_does_not_count() {
         let none = live.index().clusters().unwrap().garbage();
         assert!(none < 0.05, "{layout}: {none}");
         live.insert(&photos(600..850), None, &Silent).unwrap();
-        // Waiting vectors are no reason for a merge if rebalances move them.
         assert_eq!(live.due(&when), None, "{layout}");
         live.insert(&photos(850..900), None, &Silent).unwrap();
         let garbage = live.index().clusters().unwrap().garbage();
@@ -258,8 +248,7 @@ fn a_merge_is_due_when_much_of_the_files_does_not_count() {
     }
 }
 
-/// A rebalance dissolves the group of each cluster that it rewrites, and stores the new vectors of
-/// the cluster elsewhere. The files stay small, but searches make more and more reads.
+/// A rebalance dissolves the groups of clusters that it rewrites, so searches make more reads.
 #[test]
 fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
     let folder = tempfile::tempdir().unwrap();
@@ -305,7 +294,6 @@ fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
                 assert!(times >= 1.3 && nights > 1, "{said}: {times}");
                 assert!(before <= 1.3 * after, "{said}");
             }
-            // In the other layouts, the number of reads does not grow in this way.
             _ => assert_eq!((due, times), (None, None), "{said}"),
         }
         eprintln!("{said}");
@@ -315,7 +303,6 @@ fn a_merge_is_due_when_a_cluster_reads_far_more_than_it_did_as_it_was_built() {
 #[test]
 fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_under_a_budget() {
     let folder = tempfile::tempdir().unwrap();
-    // The vectors are so long that some hundreds of them take much of the budget.
     const WIDE: usize = 96 * DIM;
     let wide = |rows: std::ops::Range<usize>| {
         let (count, rows) = (rows.len(), photos(rows.start * 8..rows.end * 8));
@@ -339,7 +326,6 @@ fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_un
         memory: Some(80 << 20),
         ..OpenOptions::default()
     };
-    // More vectors wait than the budget allows.
     let free = open(&path("late"), &OpenOptions::default(), Some(100_000));
     free.insert(&wide(300..1_300), None, &Silent).unwrap();
     drop(free);
@@ -361,8 +347,6 @@ fn a_checkpoint_that_has_no_room_is_refused_before_the_work_and_comes_earlier_un
     drop(live);
     let free = open(&path("late"), &OpenOptions::default(), None);
     assert_eq!(free.rebalance(&Silent).unwrap().merged, 1_000);
-    // Without calls of `rebalance`, the budget makes a rebalance due before the default number of
-    // vectors waits.
     let live = open(&path("early"), &budget, None);
     live.insert(&wide(300..1_300), None, &Silent).unwrap();
     assert!(live.index().len() > 300, "{:?}", live.stats().trouble);
@@ -392,8 +376,6 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
     let Err(Error::Memory { needs, .. }) = open_with(1, None) else {
         panic!("a byte is enough");
     };
-    // The budget has memory for some hundred waiting vectors. The default number and the requested
-    // number are larger.
     let mut came = 1_000;
     for wanted in [None, Some(100_000)] {
         let live = open_with(needs + 700 * (DIM as u64 + 300), wanted).unwrap();
@@ -406,9 +388,8 @@ fn under_a_small_budget_vectors_go_into_clusters_before_there_is_no_room_for_mor
     }
 }
 
-/// Normally distributed vectors of many dimensions. A central member is nearer to all other members
-/// than these are to each other. Formerly such a member became a head, so each split made a cluster
-/// of one vector and a cluster of all other vectors, and inserts never ended.
+/// A central member is nearer to all other members than these are to each other. With such a member
+/// as a head, each split would make a cluster of one vector, without end.
 #[test]
 fn clusters_around_hubs_come_to_an_end_of_being_split() {
     let mut state = 1_u64;
@@ -447,9 +428,8 @@ fn clusters_around_hubs_come_to_an_end_of_being_split() {
     }
 }
 
-/// The build has only a small dense region, and inserts come all around it. Formerly every walk
-/// over the heads that began in this region ended in it, since its candidate list was full of heads
-/// that link only to each other.
+/// Inserts come all around a small dense region. A candidate list full of heads that link only to
+/// each other would keep every walk in this region.
 #[test]
 fn vectors_around_what_was_built_are_found_in_their_clusters() {
     const WIDE: usize = 24;
@@ -460,7 +440,6 @@ fn vectors_around_what_was_built_are_found_in_their_clusters() {
             .wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1 << 24) as f32
     };
-    // The sum of twelve uniform numbers minus six has nearly a normal distribution.
     let mut rows = |count: usize, spread: f32| {
         let mut bytes = Vec::new();
         for _ in 0..count * WIDE {
@@ -486,8 +465,7 @@ fn vectors_around_what_was_built_are_found_in_their_clusters() {
     live.rebalance(&Silent).unwrap();
     let asked = many.in_memory().unwrap().chunks(row).step_by(4);
     let asked = Matrix::new(asked.flatten().copied().collect(), 750, WIDE, Element::F32).unwrap();
-    // With the former walks, the shares are .941 and .993. A build of all vectors has .980 and 1.
-    // One of the 750 vectors may be missed.
+    // Walks that end in the region find .941 and .993. A build of all vectors finds .980 and 1.
     for (probes, least) in [(4, 0.97), (64, 0.998)] {
         let options = SearchOptions {
             k: 1,

@@ -1,5 +1,5 @@
-//! Writes the files of a rebalance: the changed clusters, the new vectors, and the tables that
-//! record which posting lists are current.
+//! Writes the files of a rebalance: changed clusters, new vectors, and the tables of current
+//! posting lists.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -24,12 +24,10 @@ use crate::stores::composition::Made;
 use crate::stores::writing::files::{Aligned, write_stream};
 use crate::update::merge::Inputs;
 
-/// The writer of the files of one rebalance.
 pub(super) struct Writing<'a> {
     pub(super) volume: &'a dyn Volume,
     pub(super) index: &'a Index,
     pub(super) stores: &'a ClusterStores,
-    /// The shape of the new files.
     pub(super) shape: ClusterShape,
     pub(super) checkpoint: &'a Checkpoint<'a>,
     pub(super) progress: &'a dyn Progress,
@@ -38,9 +36,6 @@ pub(super) struct Writing<'a> {
 impl Writing<'_> {
     /// Writes all files except the columns. Returns the table of current posting lists, and the new
     /// files.
-    ///
-    /// # Errors
-    /// A file cannot be read or is damaged, the disk is full, or the call is interrupted.
     pub(super) fn all(
         &self,
         mut changes: Changes<'_>,
@@ -82,8 +77,8 @@ impl Writing<'_> {
         Ok((amended, files))
     }
 
-    /// Writes the attributes of new vectors, and the attributes that other vectors have received
-    /// since the last checkpoint. Returns `None` if there are none.
+    /// Writes the attributes of new vectors, and attributes that other vectors have received since
+    /// the last checkpoint.
     pub(super) fn columns(
         &self,
         new: &[New],
@@ -112,7 +107,6 @@ impl Writing<'_> {
         )
     }
 
-    /// Creates the manifest, which names the new files and the old files that stay.
     pub(super) fn manifest(
         &self,
         amended: &AmendedFile,
@@ -126,8 +120,8 @@ impl Writing<'_> {
                     let mut members = amended.members.iter();
                     !members.any(|segment| segment.number == number)
                 }
-                // Segments of columns have their own numbers. `Written::name_in` removes the
-                // segments that a new segment replaces.
+                // Segments of columns have their own numbers, and `Written::name_in` removes
+                // replaced segments.
                 Some((FileKind::Rows | FileKind::Columns, _)) => false,
                 Some((_, Some(number))) => {
                     let mut extents = amended.extents.iter();
@@ -154,8 +148,8 @@ impl Writing<'_> {
         manifest
     }
 
-    /// Writes a segment with the posting lists of the changed clusters, and with the live posting
-    /// lists of dropped segments.
+    /// Writes a segment with the posting lists of changed clusters, and the live posting lists of
+    /// dropped segments.
     fn extents(&self, changes: &mut Changes<'_>) -> Result<(AmendedFile, Vec<FileEntry>), Error> {
         let mut segments = match self.stores.amended() {
             Some(amended) => amended.extents.clone(),
@@ -229,17 +223,15 @@ impl Writing<'_> {
         Ok((amended, vec![file]))
     }
 
-    /// Removes each segment whose live bytes are at most half of all its bytes, or at most as many
-    /// as the rebalance writes. Adds the clusters of the live posting lists in removed segments to
-    /// `wanted`.
+    /// Drops each segment whose live bytes are at most half of all its bytes, or at most as many as
+    /// the rebalance writes. The clusters of their live posting lists join `wanted`.
     fn absorb(&self, segments: &mut Vec<ExtentSegment>, wanted: &mut BTreeSet<u32>) {
         let bytes_of = |cluster: u32| match cluster < self.stores.clusters() {
             true => self.stores.place(cluster).bytes as u64,
             false => 0,
         };
         let mut bytes: u64 = wanted.iter().map(|&cluster| bytes_of(cluster)).sum();
-        // Files of posting lists are numbered in this order: first the files of the build, and then
-        // the segments.
+        // Files of posting lists are numbered: first the files of the build, and then the segments.
         let before = self.stores.files_built();
         for n in (0..segments.len()).rev() {
             let counts = |extent: &AmendedExtent, wanted: &BTreeSet<u32>| {
@@ -266,7 +258,7 @@ impl Writing<'_> {
     }
 
     /// Writes a file of new vectors. If the last earlier files have at most as many vectors, their
-    /// vectors move to this file too.
+    /// vectors move to this file.
     fn members(
         &self,
         new: &[New],
@@ -313,7 +305,6 @@ impl Writing<'_> {
     }
 }
 
-/// The table of the ids that were inserted or deleted since the build.
 fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> PlacementFile {
     let mut ids = IdRanges::of(&inputs.inserted);
     new.iter().for_each(|new| ids.insert(new.id));
@@ -333,7 +324,6 @@ fn placement(index: &Index, inputs: &Inputs<'_>, first: u32, new: &[New]) -> Pla
         added: Vec::new(),
         runs: RunsOn::default(),
         codes: Vec::new(),
-        // A cluster index has no adjacency lists, so no list links to a node.
         lists: vec![0; (nodes - built) as usize],
         ids: ids.all(),
         deleted,

@@ -1,9 +1,7 @@
-//! Indexes that are built of no rows or become empty: under changes, and with crashes at every
-//! write and sync.
+//! Indexes that are built of no rows or become empty, with crashes at every write and sync.
 
 use super::*;
 
-/// Calls that fill an empty index and empty it again, several times.
 fn calls() -> Vec<Call> {
     vec![
         Call::Insert(vec![100, 101, 102], 1),
@@ -26,7 +24,6 @@ fn calls() -> Vec<Call> {
     ]
 }
 
-/// Calls that delete all vectors of the build, and continue as in an empty index.
 fn emptied() -> Vec<Call> {
     let all: Vec<u64> = (0..BASE).collect();
     let again = [
@@ -62,8 +59,7 @@ fn an_index_that_is_emptied_is_what_the_model_is() {
     }
 }
 
-/// The slow tests run all cases. By default, this test runs three cases up to the second merge: one
-/// with direct inserts, one that writes pages in place, and one with clusters.
+/// By default: a case with direct inserts, one that writes pages in place, and one with clusters.
 #[test]
 fn a_crash_in_an_index_of_nothing_loses_nothing_that_was_acknowledged() {
     let few = [PACKED, INLINE, Case(Layout::Replicated, Update::Rebalance)];
@@ -102,7 +98,6 @@ fn a_merge_of_nothing_frees_the_disk_and_ends_the_trouble() {
             (0, 0, None),
             "{case:?}"
         );
-        // No merge is due.
         let when = MergeWhen {
             least: 1,
             ..MergeWhen::default()
@@ -120,8 +115,7 @@ fn a_merge_of_nothing_frees_the_disk_and_ends_the_trouble() {
     }
 }
 
-/// If the index has only deleted vectors, new vectors are still inserted directly, and searches
-/// reach them through deleted vectors.
+/// Searches reach new vectors through deleted ones.
 #[test]
 fn an_index_of_nothing_takes_vectors_directly() {
     let direct = CASES

@@ -10,7 +10,6 @@ use crate::build::build_rows;
 use crate::data::{DataError, VectorSource};
 use crate::progress::Progress;
 
-/// Interrupts or panics at the check for an interruption with the number `at`.
 struct Stops {
     at: u64,
     asked: AtomicU64,
@@ -40,8 +39,6 @@ impl Progress for Stops {
     }
 }
 
-/// Checks that the index equals the model, and accepts changes and merges. Also checks that it
-/// equals the model when it is opened again.
 fn goes_on(case: Case, live: LiveIndex, volume: &SimVolume, folder: &Path, model: &mut Model) {
     assert_eq!(contents(&live), *model);
     let id = 900;
@@ -60,7 +57,7 @@ fn goes_on(case: Case, live: LiveIndex, volume: &SimVolume, folder: &Path, model
     assert!(report.clean(), "{:?}", report.problems);
 }
 
-/// Interrupts a merge at each of its checks for an interruption. Returns the number of checks.
+/// Returns the number of checks for an interruption.
 fn stopped_anywhere(case: Case, panics: bool) -> u64 {
     let folder = tempfile::tempdir().unwrap();
     let before = base(case, folder.path());
@@ -100,8 +97,6 @@ fn a_merge_may_be_interrupted_anywhere_and_is_committed_or_undone() {
     }
 }
 
-/// Inserts rows when a merge has begun. Interrupts the merge at the check with the number `at` and
-/// at all later checks.
 struct InsertsAndStops<'a> {
     live: &'a LiveIndex,
     ids: Vec<u64>,
@@ -126,8 +121,8 @@ impl Progress for InsertsAndStops<'_> {
     }
 }
 
-/// Formerly, an interrupted merge still moved the rows that were inserted during the merge into the
-/// graph. This took seconds.
+/// An interrupted merge must not move the rows inserted meanwhile into the graph, which takes
+/// seconds.
 #[test]
 fn what_waits_goes_on_waiting_when_a_merge_is_interrupted() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +156,6 @@ fn what_waits_goes_on_waiting_when_a_merge_is_interrupted() {
                 waited += waits;
             }
             Ok(_) if waits > 0 => {
-                // The merge was committed, and the move of the waiting rows was interrupted.
                 assert_eq!(waits, 10, "{at}");
                 assert_eq!(live.stats().trouble, None, "{at}");
                 made += 1;
@@ -184,8 +178,7 @@ fn a_merge_that_panics_is_undone() {
 
 #[test]
 fn a_merge_that_the_budget_has_no_room_for_is_refused_and_changes_nothing() {
-    // The cases have direct inserts: if vectors wait for a merge, the budget refuses inserts before
-    // it refuses a merge.
+    // With direct inserts, the budget does not refuse the inserts before the merge.
     for case in [PACKED, DECOUPLED, INLINE] {
         let folder = tempfile::tempdir().unwrap();
         let volume = base(case, folder.path());
@@ -249,7 +242,6 @@ fn what_stands_in_its_place_is_not_written_over() {
         let ids = [100, 101];
         let row = wide_rows(case.dim(), &ids, 1);
         live.insert(&row, Some(&ids), &Silent).unwrap();
-        // Another process builds another index in the same folder.
         let manifest = other.read("MANIFEST").unwrap();
         let mut manifest = stratann_layout::Manifest::decode(&manifest, "m").unwrap();
         manifest.seed += 1;
@@ -269,7 +261,6 @@ fn what_stands_in_its_place_is_not_written_over() {
         assert!(matches!(live.delete(&[3]), Err(Error::Halted { .. })));
         assert!(live.stats().trouble.unwrap().contains("MANIFEST"));
         drop(live);
-        // The files of the other index are unchanged, except its log.
         let named = |name: &str| manifest.files.iter().any(|file| file.name == name);
         for (bytes, name) in before.iter().filter(|(_, name)| named(name)) {
             assert_eq!(volume.read(name).unwrap(), *bytes, "{case:?}: {name}");
@@ -347,7 +338,6 @@ fn the_last_ids_are_given_and_no_more() {
     live.insert(&rows(&[1], 3), None, &Silent).unwrap_err();
 }
 
-/// Rows whose bytes change between two reads.
 struct Changing(Matrix, AtomicUsize);
 
 impl VectorSource for Changing {
@@ -451,9 +441,8 @@ fn a_merge_says_what_was_inserted_directly() {
     assert_eq!((report.merged, report.direct, report.removed), (0, 9, 2));
 }
 
-/// Indexes with a merge that is committed but not durable, with their contents. The disk has failed
-/// after the rename of the merge, and the process of the merge has ended. A crash may restore the
-/// previous checkpoint.
+/// Merges that are committed but not durable, with their contents: a crash may restore the previous
+/// checkpoint.
 fn left_undurable(case: Case, folder: &Path, before: &SimVolume) -> Vec<(SimVolume, Model)> {
     let mut left = Vec::new();
     for at in 0.. {
@@ -561,7 +550,6 @@ fn an_index_that_was_opened_for_searching_has_room_for_inserts_when_it_takes_the
         assert_eq!(index.memory().inserting, 0);
         let live = LiveIndex::over(&index, &WriteOptions::default()).unwrap();
         assert!(live.index().memory().inserting > 0, "{layout}");
-        // An index that was planned with memory for inserts is not opened again.
         let before = live.index();
         drop(live);
         let live = LiveIndex::over(&before, &WriteOptions::default()).unwrap();
@@ -569,8 +557,6 @@ fn an_index_that_was_opened_for_searching_has_room_for_inserts_when_it_takes_the
     }
 }
 
-/// If an insert fails after its node has got a number, the node has no page. The vector waits in
-/// memory.
 #[test]
 fn a_merge_goes_on_without_nodes_that_were_given_up() {
     for layout in [Layout::Coupled, Layout::Decoupled, Layout::Layered] {

@@ -5,8 +5,7 @@ use super::*;
 use crate::data::{JsonColumns, JsonRows, VectorFile, VectorSource};
 use crate::{ExportOptions, ExportReport, Index, RowSource};
 
-/// Reads an export as a model. If `beside` is given, the attributes in the export must equal the
-/// attributes in this index.
+/// Reads an export as a model, and compares its attributes with the index `beside`.
 fn read(report: &ExportReport, beside: Option<&LiveIndex>) -> Model {
     let rows = Matrix::read(&VectorFile::open(&report.out).unwrap()).unwrap();
     let ids: Vec<u64> = match report.ids.extension().unwrap().to_str().unwrap() {
@@ -45,7 +44,6 @@ fn read(report: &ExportReport, beside: Option<&LiveIndex>) -> Model {
     model
 }
 
-/// The model without the marks of rows that were set without a vector.
 fn vectors(model: &Model) -> Model {
     let part = |(&id, vector): (&u64, &Vec<u8>)| (id, vector[..DIM].to_vec());
     model.iter().map(part).collect()
@@ -69,7 +67,6 @@ fn an_export_has_every_vector_that_lives_once_and_to_the_bit() {
         for (at, call) in script().into_iter().enumerate() {
             call.make(&live).unwrap();
             call.apply(&mut model);
-            // Each case exports after other calls.
             if (at + number) % step(6) != 0 {
                 continue;
             }
@@ -77,7 +74,6 @@ fn an_export_has_every_vector_that_lives_once_and_to_the_bit() {
             let report = live.export(&out, &replacing(), &Silent).unwrap();
             assert!(report.attributes.is_some() && report.times.is_empty());
             assert!(read(&report, Some(&live)) == vectors(&model), "{what}");
-            // Another process exports the same contents.
             let index: Arc<dyn Volume> = Arc::new(volume.fork());
             let index = Index::open_in(index, folder.path(), &OpenOptions::default());
             let index = index.and_then(Index::with_log).unwrap();
@@ -87,8 +83,6 @@ fn an_export_has_every_vector_that_lives_once_and_to_the_bit() {
     }
 }
 
-/// All vectors change after the export has begun. The export has the contents from before these
-/// changes.
 #[test]
 fn an_export_is_of_one_moment_whatever_comes_meanwhile() {
     for (number, case) in CASES.into_iter().enumerate() {
@@ -127,7 +121,6 @@ fn an_export_is_of_one_moment_whatever_comes_meanwhile() {
     }
 }
 
-/// Merges replace the checkpoint more often than an export retries.
 #[test]
 fn an_export_that_is_overtaken_too_often_says_so() {
     for case in [
@@ -200,7 +193,6 @@ fn an_export_replaces_nothing_unasked_and_leaves_nothing_half_written() {
     let error = live.export(&out, &same, &Silent).unwrap_err();
     assert!(error.to_string().contains("twice"), "{error}");
     assert_eq!(there(), before);
-    // An export of an index without columns has no third file.
     let report = live
         .export(&out, &ExportOptions::default(), &Silent)
         .unwrap();
@@ -221,8 +213,6 @@ fn an_export_replaces_nothing_unasked_and_leaves_nothing_half_written() {
     }
 }
 
-/// The files of an export are never a mixture of two exports. If the new vectors cannot be written,
-/// no file is replaced.
 #[test]
 fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     let folder = tempfile::tempdir().unwrap();
@@ -239,7 +229,6 @@ fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     for path in [&ids, &rows] {
         std::fs::write(path, "of another export").unwrap();
     }
-    // The file of vectors is a device without space.
     let full = folder.path().join("rows.u8bin");
     std::os::unix::fs::symlink("/dev/full", &full).unwrap();
     let error = live.export(&full, &options, &Silent).unwrap_err();
@@ -247,8 +236,8 @@ fn an_export_that_fails_leaves_no_ids_of_one_beside_vectors_of_another() {
     for path in [&ids, &rows] {
         assert_eq!(std::fs::read(path).unwrap(), b"of another export");
     }
-    // After all files are written, the file of ids cannot be renamed to its final name. The vectors
-    // of the other export are removed, so that they do not stay beside new attributes.
+    // The vectors of the earlier export are removed, so that no old vectors stay beside new
+    // attributes.
     std::fs::remove_file(&full).unwrap();
     std::fs::write(&full, "vectors of another export").unwrap();
     let deed = || {

@@ -1,5 +1,5 @@
-//! Ids that are not row numbers, in a checkpoint with a file of ids, and in a checkpoint of an
-//! earlier version without this file.
+//! Ids that are not row numbers, with a file of ids, and without this file, as in an earlier
+//! version.
 
 use stratann_layout::manifest::{COLUMNS, FILE_NAME as MANIFEST, IDS};
 
@@ -8,8 +8,7 @@ use crate::RepairOptions;
 use crate::repair::repair_in;
 use crate::update::ids::StoredIds;
 
-/// An index whose ids are not row numbers. Ids 3 and 11 were deleted, and ids 100 to 102 were
-/// inserted. A merge has included these changes.
+/// Ids 3 and 11 were deleted, and ids 100 to 102 were inserted.
 pub(super) fn merged(case: Case, folder: &Path) -> (SimVolume, Model) {
     let volume = base(case, folder);
     let live = open(case, &volume, folder, Durability::Always).unwrap();
@@ -25,7 +24,6 @@ pub(super) fn merged(case: Case, folder: &Path) -> (SimVolume, Model) {
     (volume, model)
 }
 
-/// Removes the file of ids from the manifest, as in an index of an earlier version.
 pub(super) fn forget_ids(volume: &SimVolume) {
     let mut manifest = stored::manifest(volume).unwrap();
     let name = manifest.file("ids").unwrap().name.clone();
@@ -39,7 +37,6 @@ pub(super) fn forget_ids(volume: &SimVolume) {
     volume.sync().unwrap();
 }
 
-/// Makes calls on an index, and checks the contents of the index after each call.
 fn changed(case: Case, volume: &SimVolume, folder: &Path, mut model: Model) {
     let mut live = open(case, volume, folder, Durability::Always).unwrap();
     for id in 0..110 {
@@ -108,7 +105,6 @@ fn an_index_of_an_earlier_version_takes_changes_and_leaves_no_file_of_ids_behind
         drop(live);
         assert_eq!(volume.list().unwrap(), before, "{case:?}");
         changed(case, &volume, folder.path(), model);
-        // The merge has written a file of ids.
         assert_eq!(of_ids(&volume), 1);
     }
 }
@@ -156,19 +152,16 @@ fn a_damaged_file_of_ids_fails_what_asks_it_and_is_made_anew_by_a_repair() {
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
         let mut file = volume.open(&name).unwrap();
         file.write_at(5_000, &[77]).unwrap();
-        // If the ids of the index cannot be read, the call fails and is not logged.
         let error = Call::Upsert(vec![5], 2).make(&live).unwrap_err();
         assert!(error.to_string().contains(&name), "{error}");
         Call::Delete(vec![5]).make(&live).unwrap_err();
         live.contains(5).unwrap_err();
         assert_eq!(contents(&live), model);
-        // An id larger than all ids of the index needs no look-up.
         Call::Insert(vec![500], 1).make(&live).unwrap();
         drop(live);
         let mut model = model;
         model.insert(500, vector(500, 1));
-        // The records have the same ids as the file. Without the file, the ids are read from the
-        // records, and a merge writes a new file.
+        // The records have the same ids as the file.
         let again = volume.fork();
         let live = open(case, &again, folder.path(), Durability::Always).unwrap();
         assert_eq!(contents(&live), model);
@@ -213,7 +206,7 @@ fn the_next_ids_are_none_that_another_call_is_giving_to_its_vectors() {
     let folder = tempfile::tempdir().unwrap();
     let volume = base(PACKED, folder.path());
     let live = open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
-    // Another call has reserved two ids, but has not logged its vectors yet.
+    // The other call has not logged its vectors yet.
     let theirs = live.reserve(&[BASE + 1, BASE + 7]);
     let ids = live.insert(&rows(&[900, 901, 902], 1), None, &Silent);
     assert_eq!(ids.unwrap(), [BASE + 2, BASE + 3, BASE + 4]);

@@ -1,5 +1,5 @@
-//! Indexes whose files have other names (hard links). The other names are a backup, whose bytes
-//! must not change through any change or crash.
+//! Indexes whose files have other names (hard links): a backup, whose bytes no change or crash may
+//! change.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,12 @@ use super::*;
 use crate::progress::Progress;
 use crate::{ErrorKind, Index};
 
-/// The prefix of a file's other name.
 const KEPT: &str = "kept-";
 
-/// An index in which each file has another name.
 fn linked(case: Case, folder: &Path) -> SimVolume {
     link_all(base(case, folder))
 }
 
-/// Gives each file of a volume another name.
 fn link_all(volume: SimVolume) -> SimVolume {
     for name in volume.list().unwrap() {
         volume.link(&name, &format!("{KEPT}{name}"));
@@ -26,8 +23,7 @@ fn link_all(volume: SimVolume) -> SimVolume {
     volume
 }
 
-/// Cases with direct inserts. They include each strategy, and each kind of file to which direct
-/// inserts write.
+/// Each strategy of direct inserts, and each kind of file to which direct inserts write.
 const DIRECT: [Case; 5] = [
     PACKED,
     Case(Layout::Coupled, Update::Relocate),
@@ -36,7 +32,6 @@ const DIRECT: [Case; 5] = [
     INLINE,
 ];
 
-/// The files to which direct inserts write.
 fn written(live: &LiveIndex) -> Vec<String> {
     let index = live.index();
     let graph = index.graph();
@@ -46,7 +41,6 @@ fn written(live: &LiveIndex) -> Vec<String> {
     names
 }
 
-/// Whether all of the files have other names.
 fn are_linked(volume: &SimVolume, names: &[String]) -> bool {
     names
         .iter()
@@ -64,7 +58,6 @@ fn found(live: &LiveIndex, ids: &[u64], version: u64) -> Vec<u64> {
     live.search(&queries, &options).unwrap().ids
 }
 
-/// Interrupts the work at a given check, and records the stages of the work.
 #[derive(Default)]
 struct Impatient {
     patience: AtomicU64,
@@ -108,7 +101,6 @@ fn what_writes_to_no_file_copies_none() {
         assert!(are_linked(&volume, &names), "{case:?}, opened again");
         assert!(live.contains(5).unwrap() && !live.contains(3).unwrap());
         live.compact(&Silent).unwrap();
-        // The merge has written new files, and has removed these files.
         let removed = names.iter().all(|name| !volume.exists(name).unwrap());
         assert!(removed, "{case:?}, a merge");
         live.insert(&rows_of(&live, &[700]), Some(&[700]), &Silent)
@@ -199,7 +191,6 @@ fn vectors_of_the_log_wait_until_an_insert_copies_the_files() {
         live.insert(&rows_of(&live, &[600, 601]), Some(&[600, 601]), &Silent)
             .unwrap();
         let names = written(&live);
-        // The crash image has the state that a killed process leaves.
         let volume = link_all(volume.crash_image(0, Crash::Dropped));
         let backup = kept(&volume);
         let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
@@ -226,7 +217,7 @@ fn vectors_of_the_log_wait_until_an_insert_copies_the_files() {
 #[test]
 fn a_search_that_a_copy_overtakes_reads_what_was_inserted() {
     for case in DIRECT {
-        // A search makes at most six reads. In each round, the inserts run before another read.
+        // A search makes at most six reads.
         for reads in 0..6 {
             let folder = tempfile::tempdir().unwrap();
             let volume = link_all(base_of(case, 500, folder.path()));
@@ -262,7 +253,6 @@ fn a_search_that_a_copy_overtakes_reads_what_was_inserted() {
     }
 }
 
-/// The bytes of the backup.
 fn kept(volume: &SimVolume) -> BTreeMap<String, Vec<u8>> {
     let names = volume.list().unwrap();
     let names = names.into_iter().filter(|name| name.starts_with(KEPT));
@@ -327,7 +317,6 @@ fn a_backup_by_hard_links_keeps_its_bytes_wherever_a_change_crashes() {
                 assert_eq!(kept(&image), backup, "{place}");
                 let report = verify_in(&image, &Silent).unwrap();
                 assert!(report.clean(), "{place}: {:?}", report.problems);
-                // No unfinished copy of a file remains.
                 let names = image.list().unwrap();
                 assert!(
                     !names.iter().any(|name| name.ends_with(".own")),
@@ -374,8 +363,7 @@ fn an_index_that_is_open_for_reading_reads_the_copies_where_files_are_copied() {
     }
 }
 
-/// If a process is killed after it has copied the files, no checkpoint records the copy. Writers
-/// and readers must still use the same files.
+/// If a process is killed after it has copied files, no checkpoint records the copy.
 #[test]
 fn an_index_that_is_open_for_reading_follows_the_copies_of_another_process() {
     for case in DIRECT {
@@ -397,7 +385,6 @@ fn an_index_that_is_open_for_reading_follows_the_copies_of_another_process() {
             .unwrap();
         assert_eq!(other.stats().direct.unwrap().checkpoints, 0, "{case:?}");
         drop(other);
-        // The memory for changes is so small that pages are written at once.
         options.direct = DirectOptions {
             pending: 600,
             checkpoint: Some(4),

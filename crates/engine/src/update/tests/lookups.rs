@@ -1,4 +1,4 @@
-//! Look-ups of vectors by their ids. They must equal the model after changes and during changes.
+//! Look-ups of vectors by id, compared with a model after and during changes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -7,8 +7,7 @@ use super::overtaken::{nearly, watched};
 use super::*;
 use crate::Index;
 
-/// Checks the list of all ids, and look-ups of all ids up to 320 and of some other ids. Some ids
-/// are requested twice, and the order of the requested ids is mixed.
+/// Ids are looked up in a mixed order, and some twice.
 fn check_look_ups(
     live: &LiveIndex,
     reader: Option<&Index>,
@@ -30,7 +29,7 @@ fn check_look_ups(
         assert_eq!(rows.missing, missing, "{place}");
         assert_eq!((rows.dim, rows.element), (dim, Element::U8));
         for (id, vector) in rows.iter() {
-            // In the model, bytes after the vector mean that a row was set without a vector.
+            // Bytes after the vector mean that a row was set without a vector.
             let expected = model[&id][..DIM].repeat(dim / DIM);
             assert_eq!(vector, expected, "{place}: {id}");
         }
@@ -63,8 +62,7 @@ fn check_look_ups(
     }
 }
 
-/// The cases to test: by default, each layout and each update strategy at least once; in the slow
-/// tests, all.
+/// By default, each layout and each update strategy at least once.
 pub(super) fn cases() -> Vec<Case> {
     if slow() {
         return CASES.to_vec();
@@ -86,7 +84,6 @@ pub(super) fn cases() -> Vec<Case> {
     few.to_vec()
 }
 
-/// Runs the script, with look-ups after each call. With `tight`, the index has a memory budget.
 fn looked_up_under_changes(case: Case, volume: &Arc<dyn Volume>, folder: &Path, tight: bool) {
     let mut model = first();
     let open_options = OpenOptions {
@@ -215,18 +212,15 @@ fn a_look_up_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
     }
 }
 
-/// The number of other ids in a look-up of an id that is being replaced.
 const MANY_OTHERS: u64 = 16;
 
-/// The number of ids that always exist. Their vectors are replaced all the time.
+/// The number of ids that always exist, and are replaced all the time.
 const STAY: u64 = 60;
 
-/// The data that the threads of look-ups and the threads of changes share.
 struct Beside<'a> {
     live: &'a LiveIndex,
     case: Case,
-    /// For each id that always exists, the version of the last upsert that has begun. The next
-    /// field has the version of the last upsert that has ended.
+    /// For each id that always exists, the versions of the last upserts that have begun and ended.
     begun: Vec<AtomicU64>,
     ended: Vec<AtomicU64>,
     stop: AtomicBool,
@@ -234,7 +228,6 @@ struct Beside<'a> {
 }
 
 impl Beside<'_> {
-    /// Looks up all ids that always exist, again and again: one by one, or in one call.
     fn look_up(&self, together: bool) {
         let all: Vec<u64> = (0..STAY).collect();
         while !self.stop.load(Ordering::SeqCst) {
@@ -259,7 +252,6 @@ impl Beside<'_> {
         }
     }
 
-    /// Lists all ids, again and again.
     fn list(&self) {
         while !self.stop.load(Ordering::SeqCst) {
             let mut listed = Vec::new();
@@ -275,8 +267,6 @@ impl Beside<'_> {
         }
     }
 
-    /// Upserts every second id that always exists, from `rest` on. Also inserts and deletes other
-    /// ids.
     fn change(&self, rest: u64) {
         for round in 1..self.rounds() {
             for id in (rest..STAY).step_by(2) {
@@ -332,8 +322,7 @@ fn look_ups_beside_changes_and_merges_always_find_a_version() {
                 scope.spawn(|| beside.change(1)),
             ];
             let changed = changing.map(|thread| thread.join());
-            // The threads of look-ups may start late, so the test waits until they have made some
-            // look-ups.
+            // The threads of look-ups may start late.
             let begun = std::time::Instant::now();
             while beside.looked.load(Ordering::Relaxed) <= 20 && begun.elapsed().as_secs() < 60 {
                 thread::sleep(std::time::Duration::from_millis(1));

@@ -1,9 +1,7 @@
-//! Each operation of a script fails once in one of the runs, and the script continues. The failed
-//! call is repeated, if necessary through another handle. At the end, the process is killed, or the
-//! machine crashes. The index must have all acknowledged changes and no damage.
+//! In each run, another operation of a script fails once. The failed call is repeated, if necessary
+//! through another handle. At the end, the process is killed, or the machine crashes.
 //!
-//! A failed sync discards the unsynced data, as Linux does. If no later write repeats this data,
-//! the data is lost.
+//! A failed sync discards the unsynced data, as on Linux.
 
 use stratann_tier::testing::{Mishap, Operation};
 
@@ -11,15 +9,11 @@ use super::*;
 use crate::plan::refusal;
 use crate::slow::step;
 
-/// The operation that fails.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
-    /// The operation of the volume with this number, of any kind.
     Call(u64),
-    /// The operation of the given kind with this number.
     Nth(Operation, u64),
-    /// The start of the thread with this number, and all later starts of threads until a call
-    /// fails.
+    /// The start of the thread with this number, and all later starts until a call fails.
     Thread(u64),
     /// The request to the memory budget with this number.
     Budget(u64),
@@ -43,16 +37,13 @@ impl Once<'_> {
             .unwrap_or_else(|error| panic!("{}: opened again: {error}", self.place))
     }
 
-    /// Makes a call, and repeats the call if it fails. If the handle accepts no more changes, the
-    /// repeated call uses another handle.
     fn make(&self, call: &Call, mut live: LiveIndex) -> LiveIndex {
         let Err(mut error) = call.make(&live) else {
             return live;
         };
         stratann_tier::testing::refuse_threads_after(None);
         for _ in 0..2 {
-            // The call may have made some of its changes. The second call makes the remaining
-            // changes.
+            // The call may have made some of its changes.
             let again = match call {
                 Call::Insert(ids, version) => Call::Upsert(ids.clone(), *version),
                 Call::Delete(ids) => {
@@ -72,7 +63,7 @@ impl Once<'_> {
         panic!("{}: {call:?}: {error}", self.place);
     }
 
-    /// Runs the script. Returns whether it has reached the failing operation.
+    /// Returns whether the script has reached the failing operation.
     fn run(&self, what: What) -> bool {
         let mut model = first();
         let mut live = self.open();
@@ -95,7 +86,6 @@ impl Once<'_> {
         };
         assert_eq!(contents(&live), model, "{}", self.place);
         assert_eq!(live.len(), model.len(), "{}", self.place);
-        // These images are from a killed process and from a machine that lost power.
         let killed = ("killed", self.volume.fork());
         let crashed = [Crash::Dropped, Crash::Torn, Crash::Reordered];
         let crashed = crashed.map(|mode| ("crashed", self.volume.crash_image(1, mode)));
@@ -113,8 +103,6 @@ impl Once<'_> {
     }
 }
 
-/// Runs the script while the given operation fails. Returns whether the script has reached this
-/// operation.
 fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Mishap) -> bool {
     let volume = before.fork();
     volume.discard_failed_syncs(true, true);
@@ -134,13 +122,11 @@ fn once(case: Case, before: &SimVolume, folder: &Path, what: What, mishap: Misha
     once.run(what)
 }
 
-/// Runs the script once for each operation of a kind, or for every `step`-th, and for each mishap.
-/// Returns the number of runs in which the operation failed.
+/// One run for every `step`-th operation and each mishap. Returns the number of runs that failed.
 fn each(case: Case, kind: impl Fn(u64) -> What, mishaps: &[Mishap], step: usize) -> usize {
     each_of(case, SimVolume::new(), kind, mishaps, step)
 }
 
-/// Runs the scripts like [`each`], in a given volume, which is empty.
 pub(super) fn each_of(
     case: Case,
     before: SimVolume,
@@ -153,7 +139,6 @@ pub(super) fn each_of(
     let mut met = 0;
     let number = CASES.iter().position(|&other| other == case).unwrap();
     for &mishap in mishaps {
-        // Each mishap and each case begins with another operation.
         let first = (met + number) % step;
         for at in (first as u64..).step_by(step) {
             if !once(case, &before, folder.path(), kind(at), mishap) {

@@ -8,8 +8,7 @@ use super::*;
 use crate::Index;
 use crate::progress::Silent;
 
-/// A volume that lists, several times, a log that no longer exists when it is read. This happens if
-/// one writer closes the index, and another writer opens it, between the list and the read.
+/// A volume that several times lists a log that a writer removes before the log is read.
 #[derive(Debug)]
 struct Fleeting {
     volume: SimVolume,

@@ -1,5 +1,4 @@
-//! Threads that change the same ids. Their calls run one after the other, no call fails, and the
-//! index agrees with the log.
+//! Threads that change the same ids, one call after the other, without errors.
 
 use std::sync::Barrier;
 
@@ -8,7 +7,6 @@ use super::*;
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 12;
 
-/// The vectors of some ids, in the order of `ids`.
 fn found(live: &LiveIndex, ids: &[u64]) -> Vec<Vec<u8>> {
     let rows = live.vectors(ids, &Silent).unwrap();
     assert_eq!(rows.ids, ids);
@@ -34,8 +32,8 @@ fn threads_that_upsert_the_same_ids_are_put_in_order() {
                 let (live, barrier) = (&live, &barrier);
                 scope.spawn(move || {
                     for round in 0..ROUNDS {
-                        // In even rounds, each thread changes all ids in one call, in its own
-                        // order. In odd rounds, it changes one id.
+                        // In even rounds, each thread changes all ids in its own order, and in odd
+                        // rounds one id.
                         let mut own = ids;
                         own.rotate_left(thread as usize);
                         let own = &own[..if round % 2 == 0 { own.len() } else { 1 }];
@@ -44,7 +42,6 @@ fn threads_that_upsert_the_same_ids_are_put_in_order() {
                         let rows = wide_rows(case.dim(), own, version);
                         live.upsert(&rows, own, &Silent).unwrap();
                         if round == 6 {
-                            // Another thread may have deleted the id before.
                             let deleted = live.delete(&[0]);
                             assert!(deleted.is_ok() || !live.contains(0).unwrap());
                         }

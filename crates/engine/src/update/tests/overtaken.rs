@@ -1,5 +1,5 @@
-//! Searches during which changes run. If an id is replaced during a search, the search finds either
-//! the old or the new vector. A merge that commits during a search does not affect this search.
+//! Searches during which changes run. A search finds either the old or the new vector of a replaced
+//! id. A merge that commits during a search does not affect this search.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,10 +18,8 @@ use crate::data::{DataError, VectorSource};
 use crate::progress::Progress;
 use crate::stores::topology::placement::NOWHERE;
 
-/// An action that runs once, in the middle of a search.
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// An action that runs before the read with a given number.
 #[derive(Clone, Default)]
 pub(super) struct Ambush(Arc<Mutex<Option<(u64, Deed)>>>);
 
@@ -36,7 +34,6 @@ impl Ambush {
         *self.0.lock() = Some((reads, deed));
     }
 
-    /// Whether the action has run.
     pub(super) fn is_over(&self) -> bool {
         self.0.lock().take().is_none()
     }
@@ -46,7 +43,7 @@ impl Ambush {
         match &mut *set {
             Some((0, _)) => {
                 let deed = set.take();
-                // The lock is released before the action runs, since the action searches too.
+                // The action searches too, so the lock is released first.
                 drop(set);
                 if let Some((_, deed)) = deed {
                     deed();
@@ -58,7 +55,6 @@ impl Ambush {
     }
 }
 
-/// A volume that runs actions before its reads.
 #[derive(Clone, Debug)]
 struct Watched {
     volume: SimVolume,
@@ -170,10 +166,9 @@ impl ReadQueue for WatchedQueue {
     }
 }
 
-/// A number of vectors with which a search reads several pages.
 const MANY: u64 = 500;
 
-/// A vector that differs in one bit from the first vector of an id. `version` chooses the bit.
+/// Differs from the first vector of an id in the bit that `version` chooses.
 pub(super) fn nearly(case: Case, id: u64, version: u64) -> Matrix {
     let mut bytes = vector(id, 0);
     let at = (version as usize - 1) % DIM;
@@ -188,7 +183,6 @@ pub(super) fn watched(case: Case, folder: &Path) -> (Arc<LiveIndex>, Ambush) {
     (live, ambush)
 }
 
-/// An index in a volume that runs actions before its reads.
 pub(super) fn watched_on(
     case: Case,
     volume: SimVolume,
@@ -201,13 +195,11 @@ pub(super) fn watched_on(
     Arc::new(live)
 }
 
-/// The nearest result of a search for the first vector of an id.
 fn nearest(live: &LiveIndex, id: u64) -> u64 {
     nearest_with(live, id, 100)
 }
 
-/// The nearest result of a search with this list size. If the list has space for all nodes, the
-/// search examines each node, and does not walk.
+/// With a list for all nodes, the search examines each node, and does not walk.
 fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     let options = SearchOptions {
         k: 1,
@@ -219,13 +211,12 @@ fn nearest_with(live: &LiveIndex, id: u64, list: usize) -> u64 {
     live.search(&query, &options).unwrap().ids[0]
 }
 
-/// A search waits a tenth of a second for a node that moves between pages. If a search takes less
-/// than `GIVES_UP`, it has not given up on any node.
+/// A search waits a tenth of a second for a node that moves between pages. A faster search has not
+/// given up on any node.
 const GIVES_UP: Duration = Duration::from_millis(90);
 
-/// Whether searches find an id while a writer runs. The writer may be preempted during the move of
-/// a node, for longer than a search waits. So a search that gave up proves nothing, and another
-/// search runs. A dozen such searches in a row count as a defect.
+/// A preempted writer may move a node for longer than a search waits, so a search that gave up is
+/// repeated. A dozen such searches in a row count as a defect.
 fn is_found(live: &LiveIndex, id: u64) -> bool {
     for _ in 0..12 {
         let since = Instant::now();
@@ -247,8 +238,6 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
         let mut came = 0;
         for (reads, id) in (0..10).zip((3..).step_by(41)) {
             assert_eq!(nearest(&live, id), id, "{case:?}, before");
-            // The first replaced vector is a vector of the build. Later replaced vectors were
-            // inserted, and are in memory or on storage.
             for version in 1..4 {
                 let deed = live.clone();
                 let deed = move || {
@@ -262,8 +251,7 @@ fn a_search_that_an_upsert_overtakes_finds_the_old_vector_or_the_new_one() {
                 assert_eq!(nearest(&live, id), id, "{case:?}, afterwards");
             }
         }
-        // In a cluster index, the search probes one cluster, since the other clusters are far away.
-        // So the search makes only one read.
+        // In a cluster index, the search probes one cluster, with one read.
         let least = if case.0.has_clusters() { 3 } else { 4 };
         assert!(
             came >= least,
@@ -307,7 +295,6 @@ fn searches_beside_upserts_always_find_a_version() {
     }
 }
 
-/// A thread that moves a node may be preempted in the middle of the move.
 #[test]
 fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
     let mut moving = 0;
@@ -329,12 +316,10 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
             continue;
         };
         moving += 1;
-        // A search with a long list examines every vector only after a deletion.
         live.delete(&[ids[1].1]).unwrap();
         for (at, &(node, id)) in ids.iter().step_by(101).enumerate() {
-            // This loop tests two former bugs. A search of all vectors mistook a moving node for a
-            // node whose insert was not complete, and left it out. If the move was slow, the search
-            // looked for the node on its former page, and reported damage.
+            // A search of all vectors must not take a moving node for an unfinished insert, and
+            // must not look for the node on its former page.
             for list in [100, 2 * MANY as usize] {
                 let moment = Duration::from_millis(if at == 0 { 500 } else { 30 });
                 let page = placement.page_of(node);
@@ -352,7 +337,6 @@ fn a_search_waits_for_a_node_that_is_on_its_way_between_pages() {
     assert!(moving > 3, "{moving}");
 }
 
-/// Queries that a search can read only when the test allows it.
 struct Held<'a> {
     rows: Matrix,
     begun: &'a Barrier,
@@ -382,7 +366,6 @@ impl VectorSource for Held<'_> {
     }
 }
 
-/// Runs a function once, during a merge.
 struct Beside<F: Fn() + Sync> {
     deed: F,
     once: AtomicBool,
@@ -409,7 +392,6 @@ fn a_batch_that_began_before_a_merge_commits_finds_what_the_merge_digests() {
         let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
         live.delete(&[3]).unwrap();
         let (begun, go_on) = (Barrier::new(2), Barrier::new(2));
-        // Two new ids, and one id that is in the build.
         let ids = [500, 501, 7];
         let queries = Held {
             rows: rows(&ids, 1),
@@ -437,8 +419,6 @@ fn a_batch_that_began_before_a_merge_commits_finds_what_the_merge_digests() {
                 once: AtomicBool::new(false),
             };
             live.compact(&beside).unwrap();
-            // After the merge, vectors that were inserted during the merge are replaced and
-            // deleted.
             live.upsert(&rows(&[501], 2), &[501], &Silent).unwrap();
             live.delete(&[500]).unwrap();
             go_on.wait();

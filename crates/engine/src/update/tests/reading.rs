@@ -13,14 +13,12 @@ use crate::data::DataError;
 use crate::data::RowSource;
 use crate::progress::Progress;
 
-/// A row with the attribute `old`.
 fn aged(old: bool) -> Row {
     let mut row = Row::default();
     row.attributes.insert("old".into(), Value::Boolean(old));
     row
 }
 
-/// An index of `vectors` vectors. Each of them has the attribute `old` with the value true.
 fn all_old(case: Case, vectors: u64, folder: &Path) -> Arc<LiveIndex> {
     let volume = base_of(case, vectors, folder);
     let live = open(case, &volume, folder, Durability::OnFlush).unwrap();
@@ -42,7 +40,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Runs a function when this value is dropped, even after a panic, so that waiting threads end.
+/// Runs even after a panic, so that waiting threads end.
 struct Finally<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for Finally<F> {
@@ -51,8 +49,7 @@ impl<F: FnMut()> Drop for Finally<F> {
     }
 }
 
-/// A source with one row that is not old, and a function. The function runs when the row is read
-/// for the log, while the id of the row is reserved.
+/// The function runs when the row is read for the log, while its id is reserved.
 struct Meanwhile<F>(AtomicUsize, F);
 
 impl<F: Fn() + Send + Sync> RowSource for Meanwhile<F> {
@@ -114,7 +111,6 @@ fn many_delete_by_filter_at_once() {
     let deleted = thread::scope(|scope| {
         let deleting = || live.delete_matching(&filter("old == true")).unwrap();
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(deleting)).collect();
-        // At the same time, this thread deletes the same ids one by one.
         let one_by_one = (0..1_500).filter(|&id| live.delete(&[id]).is_ok()).count();
         let by_filter = threads.into_iter().map(|thread| thread.join().unwrap());
         one_by_one as u64 + by_filter.sum::<u64>()
@@ -122,7 +118,6 @@ fn many_delete_by_filter_at_once() {
     assert_eq!((deleted, live.len()), (1_500, 0));
 }
 
-/// Runs a function once, in the middle of a merge.
 struct Midway<F>(AtomicBool, F);
 
 impl<F: Fn() + Sync> Progress for Midway<F> {
@@ -139,9 +134,8 @@ impl<F: Fn() + Sync> Progress for Midway<F> {
     }
 }
 
-/// Inserts ids 100 to 109 during a merge, and creates a reader at that time. Calls `check` after
-/// the merge. These vectors are then on storage, or in the memory of another state. The reader must
-/// see the contents of the time when it was created.
+/// A reader that is created during a merge must see the contents of that time. Before `check` runs,
+/// the vectors 100 to 109 have moved.
 fn read_across_a_merge(case: Case, check: fn(&crate::update::reading::Reading<'_>)) {
     let folder = tempfile::tempdir().unwrap();
     let live = all_old(case, 40, folder.path());
@@ -177,7 +171,6 @@ fn read_across_a_merge(case: Case, check: fn(&crate::update::reading::Reading<'_
     assert_eq!(live.count(&filter("old == true")).unwrap(), 47, "{case:?}");
 }
 
-/// The ids of the build except the deleted one, and the ids of inserted vectors.
 fn expected() -> Vec<u64> {
     let built = (0..40).filter(|&id| id != 3);
     built.chain(100..110).collect()
@@ -233,7 +226,6 @@ fn what_was_acknowledged_is_read_while_merges_go_on() {
                     live.insert_rows(&vectors, &rows, Some(&ids), &Silent)
                         .unwrap();
                     there.store(first + 9, Ordering::SeqCst);
-                    // This id always exists, in memory or on storage.
                     live.upsert_rows(
                         &wide_rows(live.index().dim(), &[7], 3),
                         &RowTable::new(vec![aged(true)]),
@@ -297,7 +289,6 @@ fn a_page_is_empty_only_behind_the_last() {
 fn rows_are_set_in_an_index_that_was_built_without_while_merges_move_its_vectors() {
     for case in lookups::cases() {
         let folder = tempfile::tempdir().unwrap();
-        // There are more rows than in one batch.
         let volume = base_of(case, 600, folder.path());
         let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
         live.delete(&[1]).unwrap();
@@ -321,7 +312,6 @@ fn counts_are_right_however_deletions_are_met() {
         let live = all_old(case, 60, folder.path());
         let mut left = 60;
         for round in 0..6 {
-            // This upsert removes the row of a vector.
             live.upsert(
                 &wide_rows(live.index().dim(), &[50 + round], 1),
                 &[50 + round],
@@ -364,7 +354,6 @@ fn rows_that_are_set_alone_are_a_reason_to_merge_where_vectors_wait() {
             ..crate::MergeWhen::default()
         };
         if case.1 == Update::Rebalance {
-            // Rebalances have moved the waiting rows to storage without a merge.
             assert!(live.extents().logged < 60, "{case:?}: {:?}", live.extents());
             assert!(!live.index().columns().has_new());
             assert_eq!(live.due(&when), None);

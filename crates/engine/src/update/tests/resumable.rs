@@ -10,7 +10,6 @@ use super::*;
 use crate::data::RowSource;
 use crate::progress::Progress;
 
-/// The number of rows: several batches, and a part of another batch.
 fn rows_of(case: Case) -> u64 {
     match case.1 {
         Update::Merge | Update::Rebalance => 600,
@@ -37,7 +36,6 @@ fn all(case: Case) -> Model {
     first().into_iter().chain(came).collect()
 }
 
-/// Resumes an insert that a crash has interrupted, as a user does.
 fn go_on(case: Case, live: &LiveIndex, given: bool) -> Result<Resumed, Error> {
     match insert(case, live, given, CutOff::Resume) {
         // The crash came before the insert was recorded.
@@ -68,7 +66,6 @@ fn crash_everywhere(case: Case, given: bool) -> usize {
         for mode in crashes(at) {
             let place = format!("{case:?}, given {given}, operation {at}, {mode:?}");
             let image = volume.crash_image(0, mode);
-            // A second crash comes during the resume.
             let again = image.fork();
             again.fail_after(at / 2, Failure::Crash);
             let _ = open(&again).and_then(|live| go_on(case, &live, given));
@@ -94,7 +91,6 @@ fn crash_everywhere(case: Case, given: bool) -> usize {
                 assert_eq!(resumed.before, there, "{place}");
                 assert_eq!(resumed.inserted, total - there, "{place}");
                 assert_eq!(contents(&live), all(case), "{place}");
-                // The insert is done, so a resume inserts no row.
                 let resumed = insert(case, &live, given, CutOff::Resume).unwrap();
                 assert_eq!(resumed.before, total, "{place}");
                 drop(live);
@@ -126,8 +122,7 @@ fn an_insert_that_crashes_at_any_operation_goes_on_with_each_row_once() {
     }
 }
 
-/// An index in which a kill has interrupted an insert after a part of its rows. Also returns the
-/// number of vectors of the index.
+/// An index in which a kill has interrupted an insert, with the number of its vectors.
 fn killed(case: Case, folder: &Path) -> (SimVolume, u64) {
     let before = base(case, folder);
     let open = |volume: &SimVolume| open(case, volume, folder, Durability::Always);
@@ -144,8 +139,6 @@ fn killed(case: Case, folder: &Path) -> (SimVolume, u64) {
     (volume, there)
 }
 
-/// A call with the same vectors counts as the same insert. Without the attributes of the insert, or
-/// with others, the call can neither resume nor restart it.
 #[test]
 fn an_insert_goes_on_only_with_what_its_rows_have_beside_them() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -169,16 +162,13 @@ fn an_insert_goes_on_only_with_what_its_rows_have_beside_them() {
     }
     let resumed = insert(case, &live, false, CutOff::Resume).unwrap();
     assert_eq!(resumed.before as u64, there - BASE);
-    // All rows are inserted. A resume without their attributes still fails.
     let done = live.insert_resumable(&vectors, None, None, CutOff::Resume, &Silent);
     assert!(done.unwrap_err().to_string().contains("not given"));
     assert_eq!(contents(&live), all(case));
-    // If the insert is done, another insert of the same vectors inserts them a second time.
     let twice = live.insert_resumable(&vectors, None, None, CutOff::Refuse, &Silent);
     assert_eq!(twice.unwrap().inserted as u64, rows_of(case));
 }
 
-/// An interrupted insert can be forgotten if its file no longer exists.
 #[test]
 fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -191,8 +181,7 @@ fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     let last = BASE + rows_of(case) - 1;
     let other = rows(&[last], 3);
     live.insert(&other, Some(&[last]), &Silent).unwrap_err();
-    // After a crash at any write, the index either still knows the insert or has forgotten it. Each
-    // inserted row stays.
+    // After a crash at any write, the index either still knows the insert or has forgotten it.
     for at in 0..4 {
         let volume = volume.fork();
         let live = open(&volume);
@@ -220,7 +209,6 @@ fn an_insert_that_was_cut_off_is_forgotten_by_its_name() {
     );
 }
 
-/// Interrupts an insert after a part of its rows.
 #[derive(Default)]
 struct Ends(AtomicBool);
 
@@ -240,8 +228,7 @@ impl Progress for Ends {
     fn warn(&self, _: &str) {}
 }
 
-/// An insert was recorded, but a crash came before its first row. Inserts of other rows under the
-/// ids of this insert fail, and it can still be resumed.
+/// The crash came after the record of the insert, and before its first row.
 #[test]
 fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -266,8 +253,7 @@ fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     assert_eq!(cut_off(&live), ["array"]);
     insert(case, &live, false, CutOff::Resume).unwrap();
     assert_eq!(contents(&live), all(case));
-    // The insert is known as done, but other calls have put other vectors under its ids. So a
-    // resume fails.
+    // Other calls have put other vectors under the ids of the insert.
     live.delete(&ids).unwrap();
     live.insert_rows(&others, &beside, Some(&ids), &Silent)
         .unwrap();
@@ -280,8 +266,7 @@ fn an_insert_of_which_no_row_is_in_is_not_ended_by_others() {
     );
 }
 
-/// The error of an interrupted insert suggests an insert of the remaining rows under their ids. Any
-/// process can make this insert.
+/// The error of an interrupted insert suggests an insert of the remaining rows under their ids.
 #[test]
 fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -294,7 +279,6 @@ fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
     for upserts in [false, true] {
         let volume = volume.fork();
         let live = open(&volume);
-        // If a call replaces inserted rows, the index still knows the interrupted insert.
         let replaced = wide_rows(live.index().dim(), &[BASE], 1);
         let row = RowTable::new(vec![super::row(BASE, 1)]);
         live.upsert_rows(&replaced, &row, &[BASE], &Silent).unwrap();
@@ -310,8 +294,6 @@ fn an_insert_goes_on_with_the_rest_of_its_rows_by_their_ids() {
                     .unwrap(),
             ),
             true => {
-                // The insert of the remaining rows is interrupted, too. Then all remaining rows are
-                // upserted.
                 let cut = live.insert_rows(&vectors, &beside, Some(&rest), &Ends::default());
                 assert!(matches!(cut, Err(Error::Partly { .. })), "{cut:?}");
                 assert_eq!(cut_off(&live), ["array"]);
@@ -335,13 +317,11 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let open = |volume: &SimVolume| open(case, volume, folder.path(), Durability::Always);
     let live = open(&volume).unwrap();
     assert_eq!(cut_off(&live), ["array"]);
-    // Before the resume, other inserts and deletes run.
     let other = rows(&[7_000, 7_001], 3);
     let ids = live.insert(&other, None, &Silent).unwrap();
     let end = BASE + rows_of(case);
     assert_eq!(ids, [end, end + 1]);
-    // An insert under the id of a missing row fails, since all rows before this row would seem to
-    // be inserted.
+    // All rows before such an id would seem to be inserted.
     for id in [end - 1, there + 1] {
         let theirs = (&rows(&[id], 3), [id]);
         let put = [
@@ -356,7 +336,6 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
         }
         assert!(!live.contains(id).unwrap());
     }
-    // A snapshot also knows the insert.
     let copy = SimVolume::new();
     crate::snapshot::take(&volume, &copy, Some(&live), &Silent).unwrap();
     let copied = open(&copy).unwrap();
@@ -364,7 +343,6 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let refused = insert(case, &copied, false, CutOff::Refuse);
     assert!(matches!(refused, Err(Error::CutOff { .. })), "{refused:?}");
     drop(copied);
-    // `verify` finds no damage and no unknown file.
     let warnings = Warnings::default();
     assert!(verify_in(&volume, &warnings).unwrap().clean());
     let warnings = warnings.0.into_inner().join("\n");
@@ -392,8 +370,7 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     let expected = [vector(BASE + 5, 4), vector(end - 1, 1), vector(7_001, 3)].concat();
     assert_eq!(found.vectors, expected);
     assert_eq!(live.len() as u64, end - 1 + 1);
-    // The index knows the insert as done until another insert begins. A resume of the done insert
-    // does not restore rows that other calls have deleted.
+    // A resume of the done insert does not restore rows that other calls have deleted.
     live.delete(&[end - 1]).unwrap();
     assert_eq!(
         insert(case, &live, false, CutOff::Resume).unwrap().inserted,
@@ -409,7 +386,6 @@ fn ids_of_the_rest_stay_with_an_insert_that_was_cut_off() {
     );
 }
 
-/// Collects warnings.
 #[derive(Default)]
 struct Warnings(Mutex<Vec<String>>);
 
@@ -425,8 +401,7 @@ impl Progress for Warnings {
     }
 }
 
-/// If the file INSERTS is damaged, the index loses no vector, but it can no longer refuse a second
-/// insert of the same rows.
+/// Without INSERTS, the index can no longer refuse a second insert of the same rows.
 #[test]
 fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
     let folder = tempfile::tempdir().unwrap();
@@ -441,7 +416,6 @@ fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
     let report = verify_in(&volume, &Silent).unwrap();
     assert_eq!(report.problem_count, 1, "{report:?}");
     assert!(report.problems[0].what.contains("cut off"), "{report:?}");
-    // A snapshot leaves the damaged file out. A repair removes this file, and rebuilds nothing.
     let live = open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
     let copy = SimVolume::new();
     crate::snapshot::take(&volume, &copy, Some(&live), &Silent).unwrap();
@@ -454,8 +428,6 @@ fn verify_tells_that_it_is_not_known_which_inserts_were_cut_off() {
     assert!(verify_in(&volume, &Silent).unwrap().clean());
 }
 
-/// A later version of the program may write an INSERTS file that this version cannot read. This
-/// version must not remove that file.
 #[test]
 fn inserts_of_a_later_program_stay_as_they_are() {
     let folder = tempfile::tempdir().unwrap();
@@ -486,8 +458,7 @@ fn inserts_of_a_later_program_stay_as_they_are() {
     open(PACKED, &volume, folder.path(), Durability::Always).unwrap();
 }
 
-/// A file with other names (hard links) is copied before the first row is inserted. If the disk has
-/// no space for the copy, no insert counts as interrupted.
+/// A file with hard links is copied before the first row is inserted.
 #[test]
 fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
     for case in [PACKED, Case(Layout::Coupled, Update::InPlace)] {
@@ -516,8 +487,7 @@ fn what_is_refused_before_the_first_row_is_no_insert_that_was_cut_off() {
     }
 }
 
-/// If an id before the last inserted id is missing, a resume with given ids fails: either the last
-/// ids belong to other rows, or some rows were deleted.
+/// The last ids may belong to other rows, or some rows were deleted.
 #[test]
 fn given_ids_that_are_not_all_in_are_not_gone_on_with() {
     let case = Case(Layout::Packed, Update::Merge);
@@ -546,7 +516,6 @@ fn other_rows_are_not_gone_on_with() {
     let folder = tempfile::tempdir().unwrap();
     let volume = base(case, folder.path());
     let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
-    // The first two ids are in the index, but with other vectors.
     let ids = [3, 4, 90];
     let refused = live.insert_resumable(&rows(&ids, 8), None, Some(&ids), CutOff::Resume, &Silent);
     let text = refused.unwrap_err().to_string();
@@ -555,7 +524,6 @@ fn other_rows_are_not_gone_on_with() {
         "{text}"
     );
     assert_eq!(contents(&live), first());
-    // After rows that the index refuses, there is no insert to resume.
     let short = Matrix::new(vec![0; 2 * DIM], 4, DIM / 2, Element::U8).unwrap();
     let refused = live.insert_resumable(&short, None, None, CutOff::Refuse, &Silent);
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::Call);

@@ -1,5 +1,4 @@
-//! An index whose roles are on separate volumes. The guarantees for one volume must also hold for
-//! several volumes.
+//! An index whose roles are on separate volumes, with the guarantees for one volume.
 
 use stratann_tier::testing::{Mishap, Operation};
 
@@ -18,8 +17,8 @@ fn an_index_on_several_tiers_under_changes_is_what_the_model_is() {
     }
 }
 
-/// The cases that the tests try on several disks at every operation. By default, there are two: one
-/// that moves records and has every role, and one that writes pages in place.
+/// By default, two cases: one that moves records and has every role, and one that writes pages in
+/// place.
 fn cases() -> impl Iterator<Item = Case> {
     let merged = Case(Layout::Decoupled, Update::Merge);
     let cases = [DECOUPLED, INLINE, PACKED, merged];

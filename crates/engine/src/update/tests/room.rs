@@ -1,6 +1,5 @@
-//! Changes under a memory budget, and deletes on a full disk. A budget counts changes by their
-//! bytes. Accepted changes must fit into the budget when the index is opened again, and refused
-//! changes must leave nothing behind. Deletes on a full disk use reserved blocks.
+//! Changes under a memory budget, and deletes on a full disk. Accepted changes must fit into the
+//! budget when the index is opened again, and refused changes must leave nothing behind.
 
 use stratann_tier::testing::Mishap;
 
@@ -9,7 +8,7 @@ use crate::Pruning;
 use crate::data::MatrixRef;
 use crate::durable::room_for_deletes;
 
-/// The smallest memory budget, in bytes, that suffices to open an index.
+/// The smallest budget, in bytes.
 fn least(case: Case, volume: &SimVolume, folder: &Path) -> u64 {
     match open_within(case, volume, folder, 1) {
         Err(Error::Memory { needs, .. }) => needs,
@@ -39,7 +38,6 @@ fn open_within(
     LiveIndex::open_in(Arc::new(volume.clone()), folder, &open, &options)
 }
 
-/// A row of approximately `bytes` bytes.
 fn long(value: i64, bytes: usize) -> Row {
     Row {
         attributes: [("a".to_owned(), Value::Integer(value))].into(),
@@ -83,7 +81,6 @@ fn what_was_accepted_under_a_budget_opens_again_under_it() {
             }
         }
         assert!(accepted > 300, "{case:?}: {accepted}");
-        // Another process opens the index after a kill.
         let crashed = volume.fork();
         drop(live);
         let live = open_within(case, &crashed, folder.path(), memory)
@@ -98,7 +95,6 @@ fn what_was_accepted_under_a_budget_opens_again_under_it() {
     }
 }
 
-/// The budget suffices only for one waiting vector and the first segment of the fresh graph.
 #[test]
 fn the_first_vector_that_was_accepted_opens_again() {
     for case in &WAYS[2..] {
@@ -106,7 +102,6 @@ fn the_first_vector_that_was_accepted_opens_again() {
         let folder = tempfile::tempdir().unwrap();
         let before = base(case, folder.path());
         let mut memory = least(case, &before, folder.path());
-        // The loop raises the budget to the number in each error.
         let volume = loop {
             let volume = before.fork();
             let put = open_within(case, &volume, folder.path(), memory)
@@ -208,7 +203,7 @@ fn a_change_that_failed_leaves_no_column() {
 #[test]
 fn a_vector_that_got_no_page_leaves_no_row_of_a_node_that_is_not_there() {
     let (case, folder) = (INLINE, tempfile::tempdir().unwrap());
-    // The index has many pages. No search reads the last page, which gets the new vectors.
+    // No search reads the last page, which gets the new vectors.
     let volume = base_of(case, 401, folder.path());
     let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
     let names = volume.list().unwrap();
@@ -249,8 +244,7 @@ fn a_vector_that_got_no_page_leaves_no_row_of_a_node_that_is_not_there() {
     assert!(report.clean(), "{:?}", report.problems);
 }
 
-/// An index on a volume that reserves blocks. Some vectors are only in the log. Also returns the
-/// ids of all vectors.
+/// Some vectors are only in the log. Also returns the ids of all vectors.
 fn with_room(case: Case, folder: &Path) -> (SimVolume, Vec<u64>) {
     let volume = base(case, folder);
     volume.gives_room();
@@ -261,7 +255,6 @@ fn with_room(case: Case, folder: &Path) -> (SimVolume, Vec<u64>) {
     (volume, (0..BASE).chain(ids).collect())
 }
 
-/// Checks that the index in a volume has these ids and no damage.
 fn holds(case: Case, volume: &SimVolume, folder: &Path, ids: &[u64], at: &str) {
     let live = open(case, volume, folder, Durability::Always)
         .unwrap_or_else(|error| panic!("{case:?}, {at}: {error}"));
@@ -279,7 +272,6 @@ fn deletes_go_on_when_the_disk_is_full() {
         let (volume, mut ids) = with_room(case, folder.path());
         let open = || open(case, &volume, folder.path(), Durability::Always);
         volume.fail_after(0, Failure::NoSpace);
-        // Several processes, one after the other, open the index on the full disk.
         for round in 0..4 {
             let live = open().unwrap_or_else(|error| panic!("{case:?}, {round}: {error}"));
             let gone = [ids.remove(0), ids.pop().unwrap()];
@@ -295,7 +287,6 @@ fn deletes_go_on_when_the_disk_is_full() {
             live.delete(&[ids.remove(0)]).unwrap();
         }
         holds(case, &volume.fork(), folder.path(), &ids, "full");
-        // When the disk has space again, all changes are possible, and blocks are reserved again.
         volume.heal();
         let live = open().unwrap();
         live.insert(&rows(&[900], 1), Some(&[900]), &Silent)
@@ -314,7 +305,6 @@ fn rows_wait_until_room_for_deletes_is_kept_again() {
     let live = open(case, &volume, folder.path(), Durability::Always).unwrap();
     volume.fail_after(0, Failure::NoSpace);
     live.delete(&[3]).unwrap();
-    // Rows cannot use the reserved blocks of the log.
     let error = live
         .insert(&rows(&[900], 1), Some(&[900]), &Silent)
         .unwrap_err();
@@ -360,8 +350,6 @@ fn a_delete_for_which_no_room_is_left_leaves_the_index_as_it_was() {
     holds(case, &volume, folder.path(), &there, "used up");
 }
 
-/// Another operation fails on the full disk, or the machine crashes after the operation.
-/// Acknowledged deletes stay, and all other vectors are in the index.
 #[test]
 fn room_that_is_taken_survives_what_happens_meanwhile() {
     for case in [PACKED, Case(Layout::Replicated, Update::Rebalance)] {

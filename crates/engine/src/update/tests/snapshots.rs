@@ -7,17 +7,14 @@ use super::*;
 use crate::progress::Progress;
 use crate::snapshot::take;
 
-/// Runs a function at one step of the work, or at this step and each later step. Records the
-/// warnings.
+/// Runs a function at one step of the work, or at each later step, too.
 pub(super) struct Meddling<'a> {
     steps: AtomicU64,
     at: u64,
     always: bool,
     deed: &'a (dyn Fn() + Sync),
     warnings: Mutex<Vec<String>>,
-    /// Whether the work is interrupted at this step.
     pub(super) stop: bool,
-    /// Whether the starts of stages count as steps.
     pub(super) at_begin: bool,
 }
 
@@ -60,8 +57,6 @@ impl Progress for Meddling<'_> {
     }
 }
 
-/// Checks that the copy is an index without damage and without warnings, such as about files that a
-/// crash leaves. Returns the contents of the copy.
 fn read(case: Case, copy: &SimVolume, folder: &Path, what: &str) -> Model {
     let told = Meddling::at(u64::MAX, &|| {});
     let report = verify_in(copy, &told).unwrap();
@@ -97,8 +92,7 @@ fn a_snapshot_has_all_that_was_acknowledged() {
     }
 }
 
-/// During the copy of each piece, inserts cause a checkpoint, and a merge removes the files that
-/// are being copied.
+/// During the copy of each piece, inserts cause a checkpoint, and a merge removes the files.
 #[test]
 fn a_snapshot_is_of_one_moment_whatever_is_committed_meanwhile() {
     for (number, case) in CASES.into_iter().enumerate() {
@@ -111,7 +105,6 @@ fn a_snapshot_is_of_one_moment_whatever_is_committed_meanwhile() {
             Call::Insert(vec![80, 81, 82, 83, 84], 5),
         ];
         for of_another in [false, true] {
-            // Each case begins at another step.
             let from = (number + 5 * usize::from(of_another)) % step(10);
             for at in (from as u64..).step_by(step(10)) {
                 let what = format!("{case:?} at {at}, by another process: {of_another}");
@@ -151,7 +144,6 @@ fn a_writer_is_asked_to_make_no_checkpoint_where_these_come_too_fast() {
         let volume = base(case, folder.path());
         let live = open(case, &volume, folder.path(), Durability::OnFlush).unwrap();
         let next = AtomicU64::new(1_000);
-        // Each call makes a checkpoint due.
         let insert = || {
             let first = next.fetch_add(8, Ordering::Relaxed);
             let ids: Vec<u64> = (first..first + 8).collect();
@@ -199,7 +191,6 @@ fn snapshots_beside_threads_that_insert_and_merge_have_a_prefix_of_what_came() {
         thread::scope(|scope| {
             scope.spawn(|| {
                 for id in 0.. {
-                    // The copy must have both ids of a call or neither.
                     Call::Insert(vec![1_000 + 2 * id, 1_001 + 2 * id], 1)
                         .make(&live)
                         .unwrap();
@@ -236,7 +227,6 @@ fn snapshots_beside_threads_that_insert_and_merge_have_a_prefix_of_what_came() {
     }
 }
 
-/// The log ends in the middle of a record.
 #[test]
 fn what_is_behind_the_last_whole_record_of_the_log_is_not_copied() {
     let folder = tempfile::tempdir().unwrap();
@@ -256,7 +246,6 @@ fn what_is_behind_the_last_whole_record_of_the_log_is_not_copied() {
         assert_eq!(copy.len(log).unwrap(), length);
         assert!(read(PACKED, &copy, folder.path(), "a torn log") == model);
     }
-    // The log has no header yet.
     let volume = volume.fork();
     let next = format!("log-{:06}", log[4..].parse::<u64>().unwrap() + 1);
     volume.create(&next).unwrap().append(&[0; 100]).unwrap();
@@ -303,8 +292,6 @@ fn a_snapshot_is_whole_or_not_there_wherever_its_disk_fails() {
                     }
                 };
                 for copy in images {
-                    // Either the copy is complete, or it has no MANIFEST and the next snapshot
-                    // replaces it.
                     if copy.exists("MANIFEST").unwrap() {
                         whole(&copy, &what);
                         continue;
@@ -335,7 +322,6 @@ fn a_snapshot_that_is_interrupted_or_refused_leaves_what_was_there() {
         assert!(error.to_string().contains(name), "{error}");
         assert_eq!(copy.list().unwrap(), [name]);
     }
-    // A snapshot also leaves files of other programs beside an unfinished copy unchanged.
     let copy = SimVolume::new();
     for name in ["SNAPSHOT.new", "graph-000001", "notes.txt"] {
         copy.create(name).unwrap();

@@ -1,11 +1,9 @@
-//! Changes that a killed process has left in the page cache, and syncs that fail when the next
-//! process opens the index.
+//! Changes that a killed process has left in the page cache, and syncs that fail at the next open.
 
 use stratann_tier::testing::{Mishap, Operation};
 
 use super::*;
 
-/// An index that has three unsynced changes in its log.
 fn left_unsynced(folder: &Path) -> (SimVolume, Model) {
     let case = Case(Layout::Packed, Update::Merge);
     let volume = base(case, folder);
@@ -34,7 +32,6 @@ fn open_again(volume: &SimVolume, folder: &Path) -> Result<LiveIndex, Error> {
 fn a_sync_that_failed_when_the_index_was_opened_is_not_relied_on_afterwards() {
     let folder = tempfile::tempdir().unwrap();
     let (left, before) = left_unsynced(folder.path());
-    // Each of the syncs fails once.
     for kind in [Operation::Sync, Operation::SyncNames] {
         let mut failed = 0;
         for nth in 0.. {
@@ -92,7 +89,6 @@ fn openings_that_fail_leave_no_more_than_one_log() {
     };
     drop(open_again(&volume, folder.path()).unwrap());
     let before = logs(&volume);
-    // Several processes are killed, each as soon as it has started its own log.
     for _ in 0..4 {
         std::mem::forget(open_again(&volume, folder.path()).unwrap());
         volume = volume.fork();

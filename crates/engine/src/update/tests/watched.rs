@@ -8,7 +8,6 @@ use super::*;
 use crate::data::VectorSource;
 use crate::{Index, Progress, RecallWatch, Strategy};
 
-/// Runs a function once, at the check for an interruption with a given number on this thread.
 struct AtAsk<'a> {
     thread: ThreadId,
     asks: AtomicUsize,
@@ -64,19 +63,18 @@ fn open_watched(case: Case, volume: &SimVolume, folder: &Path) -> LiveIndex {
 
 const QUERIES: usize = 12;
 
-/// Options with which searches find all results, except those that leading parts of vectors hide.
+/// Searches find all results, except those that leading parts of vectors hide.
 fn all(index: &LiveIndex) -> SearchOptions {
     let has_clusters = index.index().has_clusters();
     SearchOptions {
         list: 1_000,
         probes: has_clusters.then_some(1_000),
-        // With this strategy, the result does not depend on the order in which reads complete.
+        // Independent of the order in which reads complete.
         strategy: (!has_clusters).then_some(Strategy::BestFirst),
         ..SearchOptions::default()
     }
 }
 
-/// The mean recall of a search, compared with all vectors of the index.
 fn recall(live: &LiveIndex, queries: &Matrix, options: &SearchOptions) -> f64 {
     let model = contents(live);
     let found = live.search(queries, options).unwrap();
@@ -97,20 +95,15 @@ fn recall(live: &LiveIndex, queries: &Matrix, options: &SearchOptions) -> f64 {
     shares.sum::<f64>() / queries.rows() as f64
 }
 
-/// Sampled queries are searched again before, between and after changes. The measured recall must
-/// be 1, since these searches miss no result.
 #[test]
 fn changes_that_come_in_between_make_no_answer_wrong() {
     for (number, case) in CASES.into_iter().enumerate() {
         let folder = tempfile::tempdir().unwrap();
-        // The changes run before the first query is searched again, before the seventh query, or
-        // after the last query.
         for ask in [1, QUERIES / 2 + 1, QUERIES + 1]
             .into_iter()
             .step_by(step(2))
         {
-            // In this layout, other threads read the vectors, so this thread makes no check after
-            // the last query.
+            // Other threads read the vectors, so this thread makes no check after the last query.
             if ask > QUERIES && case.0 == Layout::Replicated {
                 continue;
             }
@@ -125,8 +118,7 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             let deeds = AtomicUsize::new(0);
             let deed = || {
                 deeds.fetch_add(1, Ordering::Relaxed);
-                // The inserted vectors equal the queries, so they become the nearest results. The
-                // next calls replace and delete vectors.
+                // The inserted vectors equal the queries, so they become the nearest results.
                 Call::Insert(ids.clone(), 1).make(&live).unwrap();
                 for version in [6, 7] {
                     Call::Upsert((0..8).chain([100]).collect(), version)
@@ -145,8 +137,7 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             let measured = live.measure_recall(&meddling).unwrap();
             let what = format!("{case:?}, {ask}: {measured:?}");
             let last = measured.last.unwrap();
-            // In this layout, leading parts of vectors decide which nodes are near, so a search may
-            // miss a result.
+            // Leading parts of vectors decide which nodes are near, so a search may miss a result.
             let doubtful = case.0 == Layout::Layered;
             let is_all = |found: f64| found == 1.0 || doubtful && found > 0.9;
             assert_eq!(last.queries, QUERIES as u64, "{what}");
@@ -158,7 +149,6 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             );
             assert_eq!(deeds.into_inner(), 1, "{what}");
             assert!(live.contains(ids[0]).unwrap(), "{what}");
-            // This is the recall for the current contents.
             let expected = recall(&live, &queries, &options);
             let measured = live.measure_recall(&Silent).unwrap();
             let found = measured.last.unwrap().found;
@@ -168,7 +158,6 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
             );
             assert!(is_all(found), "{what}: {found}");
             assert_eq!((measured.samples_measured, measured.waiting), (2, 0));
-            // A search with a smaller list size misses some vectors.
             let short = SearchOptions {
                 list: 10,
                 probes: options.probes.map(|_| 1),
@@ -184,22 +173,18 @@ fn changes_that_come_in_between_make_no_answer_wrong() {
     }
 }
 
-/// Inserts a vector of a new id, and merges.
 fn merge_one(live: &LiveIndex, merges: &AtomicUsize) {
     let id = 2_000 + merges.fetch_add(1, Ordering::Relaxed) as u64;
     Call::Insert(vec![id], 1).make(live).unwrap();
     live.compact(&Silent).unwrap();
 }
 
-/// Searches for queries that the recall watch samples. All results are found.
 fn serve(live: &LiveIndex) {
     let ids: Vec<u64> = (1_000..).take(QUERIES).collect();
     let queries = wide_rows(live.index().dim(), &ids, 1);
     live.search(&queries, &all(live)).unwrap();
 }
 
-/// Runs `merge` at the first `merges` checks. At later checks, counts the checks at which the first
-/// checkpoint still exists.
 struct AtMerges<'a> {
     asks: AtomicUsize,
     merges: usize,
@@ -249,10 +234,8 @@ fn a_measurement_gives_up_a_checkpoint_that_a_merge_replaced_and_begins_anew() {
     assert_eq!(measured.last.unwrap().queries, QUERIES as u64);
     assert_eq!((measured.samples_measured, measured.thrown_away), (1, 0));
     assert!(one.asks.into_inner() > QUERIES);
-    // The checkpoint still existed at one check: there the measurement finds out whether the caller
-    // interrupts it.
+    // At this check, the measurement finds out whether the caller interrupts it.
     assert_eq!(one.kept.into_inner(), 1);
-    // A merge runs during each attempt to measure.
     serve(&live);
     let always = at_merges(usize::MAX);
     let error = live.measure_recall(&always).unwrap_err();
