@@ -1,4 +1,4 @@
-//! Balanced hierarchical k-means. It divides rows into a few parts, and each part again, until a
+//! Balanced hierarchical k-means: it divides rows into a few parts, and each part again, until a
 //! part is small enough to be a cluster.
 //!
 //! ```text
@@ -7,9 +7,8 @@
 //!                 than its share counts as farther away
 //! ```
 //!
-//! If all rows of a part are equal, the part is cut into pieces of equal size. Parts that follow
-//! each other are near each other, and so are clusters that follow each other. Nodes are numbered
-//! by cluster, so the numbers of a cluster's members are near each other.
+//! A part of equal rows is cut into pieces. Consecutive parts and clusters are near each other.
+//! Nodes are numbered by cluster, so the numbers of a cluster's members are near each other.
 
 use stratann_vector::{Element, Kernel, Metric};
 
@@ -18,13 +17,10 @@ use crate::graph::random::Random;
 use crate::progress::{Progress, Stage};
 use crate::{Error, threads};
 
-/// The most parts into which a part is divided at once.
 const BRANCHES: usize = 16;
-/// The number of sampled rows for each mean.
 const SAMPLE_A_MEAN: usize = 192;
-/// The number of Lloyd's rounds.
 const ROUNDS: usize = 10;
-/// All threads together divide a part of more rows than this. One thread divides a smaller part.
+/// All threads together divide a larger part. One thread divides a smaller part.
 const LARGE: usize = 1 << 15;
 /// The exponent of the load in the update of a mean's weight. The load is the number of rows that
 /// the mean attracts, relative to an even share.
@@ -32,18 +28,13 @@ const BALANCE: f32 = 0.5;
 /// The largest factor by which a weight may differ from 1.
 const MOST_WEIGHT: f32 = 4.0;
 
-/// A division of all rows into clusters.
 pub(crate) struct Partition {
     /// The head of each cluster, which is a row. No row is the head of two clusters.
     pub(crate) heads: Vec<u32>,
-    /// The number of rows in the largest cluster.
     pub(crate) largest: usize,
 }
 
 /// Divides all rows into clusters of about `size` rows, and of at most 1.5 times `size`.
-///
-/// # Errors
-/// Rows cannot be read, or `progress` interrupts.
 pub(crate) fn partition(
     rows: &PointRows<'_>,
     size: usize,
@@ -60,8 +51,7 @@ pub(crate) fn partition(
         progress,
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
-    // Large parts are divided first, one after the other. Then small parts are divided, each by one
-    // thread. Parts stay in order.
+    // Large parts are divided first, by all threads, then small parts by one thread each.
     let mut small: Vec<&mut [u32]> = Vec::new();
     let mut parts: Vec<(&mut [u32], u64)> = vec![(&mut order, 0)];
     while let Some((part, path)) = parts.pop() {
@@ -70,12 +60,11 @@ pub(crate) fn partition(
             continue;
         }
         let divided = divider.divide(part, path, threads)?;
-        // The order is reversed, so that the first part is taken from the stack first.
+        // The first part is taken from the stack first, so that parts stay in order.
         parts.extend(divided.into_iter().rev());
     }
     let divide = |part: &mut [u32]| {
-        // The path is derived from the part's first row, so that it does not depend on the earlier
-        // divisions.
+        // The path does not depend on the earlier divisions.
         let path = part.first().map_or(0, |&row| u64::from(row) + 1);
         let mut found = Vec::new();
         divider.clusters(part, path, &mut found).map(|()| found)
@@ -95,17 +84,13 @@ pub(crate) fn partition(
     Ok(partition)
 }
 
-/// The most rows of a cluster, if the target is `size`.
 pub(crate) fn most_of(size: usize) -> usize {
     size + size / 2
 }
 
-/// Divides two or more rows into two clusters, and returns the head of each. If the means would
-/// give one cluster fewer than `least` rows, the rows are sorted by which head is nearer, and cut
-/// in the middle. If all rows are equal, both heads are equal too.
-///
-/// # Errors
-/// Rows cannot be read, or `progress` interrupts.
+/// Divides two or more rows into two clusters, and returns their heads. If a cluster would have
+/// fewer than `least` rows, the rows are cut in the middle of their order by nearness. Equal rows
+/// have equal heads.
 pub(crate) fn halves(
     rows: &PointRows<'_>,
     least: usize,
@@ -141,7 +126,6 @@ pub(crate) fn halves(
     Ok([divider.head(first)?, divider.head(second)?])
 }
 
-/// Divides parts.
 struct Divider<'a> {
     rows: &'a PointRows<'a>,
     size: usize,
@@ -153,7 +137,6 @@ struct Divider<'a> {
 type Part<'p> = (&'p mut [u32], u64);
 
 impl Divider<'_> {
-    /// The clusters of a part: the head and the number of rows of each.
     fn clusters(
         &self,
         part: &mut [u32],
@@ -172,12 +155,10 @@ impl Divider<'_> {
         Ok(())
     }
 
-    /// The most rows of a cluster.
     fn most(&self) -> usize {
         most_of(self.size)
     }
 
-    /// Divides a part that is larger than a cluster into two or more parts.
     fn divide<'p>(
         &self,
         part: &'p mut [u32],
@@ -202,8 +183,7 @@ impl Divider<'_> {
                 .map(|(piece, n)| (piece, next_path(path, n)))
                 .collect());
         }
-        // Rows are sorted by label, then by number. So they are read in the order of the source,
-        // which suits a file's read-ahead.
+        // Rows are read in the order of the source, which suits a file's read-ahead.
         let mut sorted: Vec<(u8, u32)> = labels.into_iter().zip(part.iter().copied()).collect();
         sorted.sort_unstable();
         for (place, (_, row)) in part.iter_mut().zip(sorted) {
@@ -220,11 +200,9 @@ impl Divider<'_> {
         Ok(parts)
     }
 
-    /// The means of a part, with the weights that balance them. Means that follow each other are
-    /// near each other.
+    /// The means of a part, with their weights. Consecutive means are near each other.
     fn means(&self, part: &[u32], count: usize, random: &mut Random) -> Result<Means, Error> {
         let wanted = (count * SAMPLE_A_MEAN).min(part.len());
-        // The sample is spread evenly over the part, and begins at a random position.
         let start = random.below(part.len());
         let sampled = (0..wanted).map(|i| (start + i * part.len() / wanted) % part.len());
         let mut sample: Vec<u32> = sampled.map(|at| part[at]).collect();
@@ -239,7 +217,6 @@ impl Divider<'_> {
         Ok(means)
     }
 
-    /// The mean to which each row of a part belongs.
     fn labels(&self, part: &[u32], means: &Means, threads: usize) -> Result<Vec<u8>, Error> {
         let each = part.len().div_ceil(threads.max(1)).next_multiple_of(CHUNK);
         let labelled = threads::shared(part.chunks(each), |share| {
@@ -280,12 +257,10 @@ impl Divider<'_> {
     }
 }
 
-/// The path to the `n`-th part of the part at `path`.
 fn next_path(path: u64, n: u64) -> u64 {
     path.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(n)
 }
 
-/// Means that attract about equally many rows each.
 struct Means {
     kernel: Kernel,
     /// The means as floats, concatenated.
@@ -295,8 +270,8 @@ struct Means {
 }
 
 impl Means {
-    /// Initial means among the sampled points, by the rule of k-means++: the farther a point is
-    /// from the chosen points, the more likely it is chosen.
+    /// Initial means by k-means++: the farther a point is from the chosen points, the more likely
+    /// it is chosen.
     fn start(sample: &[u8], dim: usize, count: usize, random: &mut Random) -> Self {
         let kernel = Kernel::new(Metric::L2, Element::F32, dim);
         let rows = sample.len() / kernel.row_bytes();
@@ -333,7 +308,6 @@ impl Means {
         self.weights.len()
     }
 
-    /// The mean with the least weighted distance to a point.
     fn nearest(&self, point: &[u8], distances: &mut [f32]) -> usize {
         self.kernel.distances_dense(point, &self.points, distances);
         let weighted = distances.iter().zip(&self.weights).map(|(d, w)| d * w);
@@ -341,8 +315,7 @@ impl Means {
         nearest.map_or(0, |(at, _)| at)
     }
 
-    /// One round: each mean moves to the mean of the points that it attracts, and its weight grows
-    /// with their number.
+    /// One round of Lloyd. The weight of a mean grows with the number of points that it attracts.
     fn improve(&mut self, sample: &[u8]) {
         let (dim, count) = (self.kernel.dim(), self.count());
         let mut sums = vec![0.0; count * dim];
@@ -382,14 +355,12 @@ impl Means {
     }
 }
 
-/// Adds the floats of a point to a sum.
 fn add(sum: &mut [f64], point: &[u8]) {
     for (sum, value) in sum.iter_mut().zip(point.chunks_exact(4)) {
         *sum += f64::from(f32::from_le_bytes([value[0], value[1], value[2], value[3]]));
     }
 }
 
-/// The mean of `count` points with this sum.
 fn scaled(sum: &[f64], count: usize) -> Vec<u8> {
     let values = sum.iter().map(|sum| (sum / count as f64) as f32);
     values.flat_map(f32::to_le_bytes).collect()

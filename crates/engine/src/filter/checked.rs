@@ -7,7 +7,6 @@ use stratann_layout::attributes::{ColumnType, Row, Value, float_of};
 
 use super::NodeSet;
 
-/// A filter that fits the columns of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Checked(pub(super) Expression);
 
@@ -30,11 +29,10 @@ pub(crate) struct Atom {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Wanted {
-    /// The value of the row is one of these values, which have the column's type. In a column of
-    /// lists, at least one item of the row's list is one of these. The values ascend and are
-    /// distinct. There is at least one value.
+    /// The value of the row, or an item of its list, is one of these values of the column's type.
+    /// The values ascend, are distinct, and are at least one.
     AnyOf(Vec<Value>),
-    /// The value of the row is between these bounds. The bounds have the column's type.
+    /// The value of the row is between these bounds of the column's type.
     Between(Bound<Value>, Bound<Value>),
     /// The row has any value.
     Exists,
@@ -158,16 +156,12 @@ impl Expression {
 }
 
 impl Checked {
-    /// Whether a row matches.
     pub(crate) fn matches(&self, row: &Row) -> bool {
         self.0.matches(row)
     }
 
-    /// Returns the nodes of `all` that match. `atom` must return the nodes that match an atom. It
-    /// may also return nodes outside `all`.
-    ///
-    /// # Errors
-    /// Fails as `atom` does.
+    /// The nodes of `all` that match. `atom` returns the nodes that match an atom, and perhaps
+    /// nodes outside `all`.
     pub(crate) fn nodes<E>(
         &self,
         all: &NodeSet,

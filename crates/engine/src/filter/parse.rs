@@ -19,15 +19,12 @@ use super::{
 };
 use crate::Error;
 
-/// The most characters of the text that an error shows.
 const SHOWN: usize = 40;
 
-/// Whether a plain name or keyword may begin with this character.
 pub(super) fn begins_word(char: char) -> bool {
     char.is_alphabetic() || char == '_'
 }
 
-/// Whether a plain name or keyword may continue with this character.
 pub(super) fn is_in_word(char: char) -> bool {
     char.is_alphanumeric() || char == '_' || char == '.'
 }
@@ -73,8 +70,8 @@ struct Lexer<'a> {
     at: usize,
 }
 
-/// The symbols, longer symbols first. Some of them are not valid in a filter. They are in the list
-/// so that an error can suggest the valid symbol.
+/// Longer symbols first. Invalid symbols are in the list so that an error can suggest the valid
+/// one.
 const SYMBOLS: [&str; 19] = [
     "==", "!=", "<=", ">=", "<>", "&&", "||", "=~", "(", ")", "[", "]", ",", "<", ">", "=", "!",
     "-", "+",
@@ -133,8 +130,8 @@ impl<'a> Lexer<'a> {
         &rest[..end]
     }
 
-    /// Returns a number, with all characters that directly follow it. So a malformed number is
-    /// refused as a whole.
+    /// A number with all characters that directly follow it, so that a malformed number is refused
+    /// as a whole.
     fn number(&mut self, rest: &'a str) -> &'a str {
         let mut before = ' ';
         let end = rest.char_indices().find(|&(at, char)| {
@@ -217,7 +214,6 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Whether the second character is a digit.
 fn second_is_digit(text: &str) -> bool {
     text.chars()
         .nth(1)
@@ -274,7 +270,6 @@ impl<'a> Parser<'a> {
             .error(format!("found {found}, expected {expected}{hint}"))
     }
 
-    /// Consumes the next token if it equals `token`. Returns whether it did.
     fn takes(&mut self, token: &Token<'_>) -> Result<bool, Error> {
         let is = self.token == *token;
         if is {
@@ -510,8 +505,8 @@ impl<'a> Parser<'a> {
             };
         }
         match text.parse::<f64>() {
-            // A number that is too large for a float becomes infinite. Files of attributes rely on
-            // this, because JSON has no infinity.
+            // A number that is too large becomes infinite. Files of attributes rely on this,
+            // because JSON has no infinity.
             Ok(value) => Ok(value.into()),
             Err(_) => Err(self.unexpected("a number")),
         }

@@ -3,9 +3,9 @@
 use time::format_description::well_known::Iso8601;
 use time::{Date, OffsetDateTime, PrimitiveDateTime, Time};
 
-/// Converts a time in ISO 8601 to microseconds since 1970 UTC. The text is a date, or a date and a
-/// time of day with a `T` or a blank between them. A time without an offset is in UTC. Digits below
-/// a microsecond are dropped. Returns `None` if the text is not such a time.
+/// Converts a time in ISO 8601 to microseconds since 1970 UTC, without smaller digits. A date may
+/// stand alone, or be followed by `T` or a blank and the time of day. Without an offset, the time
+/// is in UTC.
 pub(crate) fn timestamp(text: &str) -> Option<i64> {
     let text = match text.split_once(' ') {
         Some((date, time)) => format!("{date}T{time}"),

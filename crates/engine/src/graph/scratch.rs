@@ -1,5 +1,4 @@
-//! The scratch files of a build under a memory cap. They are removed when their [`Scratch`] is
-//! dropped, even after an error.
+//! The scratch files of a build under a memory cap, removed when their [`Scratch`] is dropped.
 
 use stratann_tier::Home;
 
@@ -9,7 +8,6 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A folder of scratch files, which is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: PathBuf,
@@ -17,7 +15,6 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Creates a new folder in `within`.
     pub(super) fn new(within: &Path) -> Result<Scratch, GraphError> {
         let mut number = 0;
         loop {
@@ -61,7 +58,6 @@ impl Scratch {
         }
     }
 
-    /// Opens a complete file, for reads and writes at any offset.
     pub(super) fn open(&self, name: &str) -> Result<ScratchFile, GraphError> {
         let path = self.path(name);
         match File::options().read(true).write(true).open(&path) {
@@ -107,14 +103,12 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// Appends bytes.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), GraphError> {
         self.writer
             .write_all(bytes)
             .map_err(|source| self.error(source))
     }
 
-    /// Appends numbers as little-endian words.
     pub(super) fn write_words(
         &mut self,
         words: impl IntoIterator<Item = u32>,
@@ -125,7 +119,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Writes the buffer to the file. The file can then be opened for reading.
+    /// Writes the buffer to the file, which can then be opened for reading.
     pub(super) fn finish(mut self) -> Result<(), GraphError> {
         self.writer.flush().map_err(|source| self.error(source))
     }
@@ -147,17 +141,14 @@ pub(super) struct ScratchFile {
 }
 
 impl ScratchFile {
-    /// The path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Fills `out` with the bytes of the file from `offset` on.
     pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(out, offset)
     }
 
-    /// Fills `out` with the bytes of the file from `offset` on. The error has the path of the file.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), GraphError> {
         self.read_at(offset, out)
             .map_err(|source| GraphError::Scratch {
@@ -169,7 +160,6 @@ impl ScratchFile {
 }
 
 impl ScratchFile {
-    /// Replaces the bytes of the file from `offset` on.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), GraphError> {
         self.file
             .write_all_at(bytes, offset)

@@ -1,5 +1,4 @@
-//! Tests that restored lists equal the saved lists, and that a build in parts resumes from its
-//! parts.
+//! Restored lists equal the saved lists, and a build in parts resumes from its parts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,7 +61,6 @@ proptest! {
         let slots = Slots::new(lists.len(), 5);
         for (node, list) in lists.iter().enumerate() {
             let node = node as u32;
-            // The neighbours of a node are other nodes, each once.
             let most = (list.len() as u32).min(nodes - 1);
             let list: Vec<u32> = (0..most).map(|i| (node + 1 + (i + seed % 7) % (nodes - 1)) % nodes).collect();
             slots.replace(node, &list, &slots.lock(node));
@@ -217,7 +215,6 @@ fn a_plan_for_which_there_is_no_room_any_more_is_made_anew() {
     let built = parts_of(&source, order, little, Some(&second), &Silent).unwrap();
     assert!(built == fresh);
     assert!(plan(&second).unwrap().0 > before.0);
-    // A saved plan with impossible numbers is ignored.
     for strange in [(0, 0), (2, 9), (usize::from(u16::MAX), 1)] {
         keep_plan(&second, strange, &Silent);
         let built = parts_of(&source, order, little, Some(&savepoints(&volume)), &Silent);

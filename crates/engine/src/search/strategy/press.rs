@@ -1,7 +1,5 @@
 //! PRESS, progressive precision similarity search (DistVS §3.1, Algorithm 2).
 //!
-//! Neighbours are scored by low-precision codes, and the nearest of them are scored again by
-//! high-precision codes. The high-precision scores decide which node is expanded next.
 //!
 //! ```text
 //!   L_high ── the W nearest unread ──> lists ──> neighbours, by low codes ─> L_low
@@ -10,16 +8,13 @@
 //! ```
 //!
 //! In the first rounds, the number W of nodes that a round expands grows from 1 to the beam width
-//! ([`width_of`]).
+//! ([`width_of`]). Candidates by low codes form the low list (L_low). The candidate list of the
+//! traversal is the high list (L_high), and the search ends when all of it is expanded. Each round
+//! waits for all its lists, so that results do not depend on completions. Exact vectors are read
+//! only after the traversal ([`Rerank::ratio`](crate::Rerank::ratio)).
 //!
-//! The candidates by low codes form the low list (L_low). The candidate list of the traversal is
-//! the high list (L_high). The search ends when every candidate of the high list is expanded. Each
-//! round waits for all its W lists, as in best-first search, so that the results do not depend on
-//! the order of completions. Exact vectors are read only after the traversal, for the nearest
-//! candidates of the high list ([`Rerank::ratio`](crate::Rerank::ratio)).
-//!
-//! This file runs PRESS in one process, on adjacency lists in any tier. [`press`](crate::press) has
-//! the parts for several processes.
+//! This file runs PRESS in one process. [`press`](crate::press) has the parts for several
+//! processes.
 
 use crate::Error;
 use crate::search::reader::{NodeReader, Page};
@@ -59,13 +54,10 @@ pub(super) async fn press<'a, N: NodePages>(
     Ok(())
 }
 
-/// The number of nodes that a round visits. It is 1 in round 0, then 2, 4 and so on, up to the beam
-/// width.
-///
-/// On the way to the query's neighbourhood, one node a round is enough, because the candidates of
-/// further nodes would soon be dropped. A search then needs about two more rounds than with a fixed
-/// width. In DistVS, the width is fixed. With a fixed width of 8, PRESS took 1.25 times the work on
-/// photo-sift-100k, and 1.14 times the work on package-text.
+/// The number of nodes that a round visits: 1 in round 0, then doubled up to the beam width. On the
+/// way to the query's neighbourhood, the candidates of further nodes would soon be dropped. With
+/// DistVS's fixed width, of 8, PRESS took 1.25 times the work on photo-sift-100k, and 1.14 times on
+/// package-text.
 pub(crate) fn width_of(round: u32, beam: usize) -> usize {
     1usize
         .checked_shl(round)
