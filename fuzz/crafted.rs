@@ -1,5 +1,4 @@
-//! Damaged indexes that hung a reader, took gigabytes or made it panic. Readers must refuse them or
-//! read them.
+//! Damaged indexes that hung a reader, took gigabytes or made it panic.
 
 use serde_json::Value;
 

@@ -7,9 +7,8 @@
 //! cargo test -p stratann --test fuzz -- --seed 7 --from 1234 --inputs 1 one input
 //! ```
 //!
-//! An input is an index of `fixtures/`, or a small index, with one to three changes under valid
-//! checksums (`mutate.rs`), or a payload for one decoder. The seed and the number of an input
-//! determine it.
+//! An input is an index with one to three changes under valid checksums (`mutate.rs`), or a payload
+//! for one decoder. The seed and the number of an input determine it.
 #![forbid(unsafe_code)]
 
 mod crafted;
@@ -56,7 +55,6 @@ struct Options {
     time: Duration,
 }
 
-/// The options of the command line. `None` if no fuzzing is requested.
 fn options() -> Option<Options> {
     if std::env::var_os("STRATANN_SLOW").is_none() && std::env::args().len() == 1 {
         eprintln!("skipped: takes minutes; set STRATANN_SLOW=1, or pass a limit ({USAGE})");
@@ -100,7 +98,6 @@ struct Findings {
     panics: BTreeMap<String, (u64, usize)>,
     memory: BTreeMap<String, (u64, usize)>,
     inputs: BTreeMap<&'static str, u64>,
-    /// Inputs of a target that were not refused.
     read: BTreeMap<&'static str, u64>,
     most: BTreeMap<&'static str, usize>,
 }
@@ -143,7 +140,6 @@ fn fixtures() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
-/// Rows of a fixture with `dim` dimensions, or of photographs if there is no such fixture.
 fn rows_of(dim: usize, from: usize, count: usize) -> Matrix {
     let name = match dim {
         384 => "package-text-2k.base.fbin",
@@ -346,7 +342,6 @@ fn decodes(
         }
         FileKind::Log => LogHeader::decode(&payload, 1, "f").is_ok(),
         _ => {
-            // Bytes of other kinds are passed to every decoder that needs no other file.
             let model = SegmentModel::from_bytes(&payload).is_ok()
                 || NestedModel::from_bytes(&payload).is_ok();
             let lists = ListModel::from_bytes(&payload).is_ok();
@@ -424,7 +419,6 @@ fn main() {
             *now = (Instant::now(), input);
         }
         let mut random = Random(options.seed ^ input.wrapping_mul(0xd134_2543_de82_ef95));
-        // A decoder alone is a hundred times faster than an index.
         for _ in 0..20 {
             decodes(&mut random, &payloads, &mut findings, input);
         }
@@ -452,7 +446,7 @@ fn main() {
 }
 
 fn known(sources: &[Files], findings: &mut Findings, now: &Now) {
-    // A hundred thousand names give as many reports of problems, so one index is enough for them.
+    // A hundred thousand names give as many reports of problems.
     let most = std::env::var_os("STRATANN_SLOW").map_or(2, |_| sources.len());
     for (at, (what, craft)) in crafted::CASES.into_iter().enumerate() {
         let (mut times, indexes) = (0, if at == 0 { 1 } else { most });

@@ -1,5 +1,5 @@
-//! Invalid contents under valid checksums. The checksums are computed here, and not by
-//! `stratann_layout`. Otherwise no input would show that a reader forgets to verify one.
+//! Invalid contents under valid checksums, which are computed here. With the code of
+//! `stratann_layout`, no input would show that a reader forgets to verify one.
 
 use std::collections::BTreeMap;
 
@@ -141,7 +141,6 @@ pub fn mutate(random: &mut Random, files: &mut Files, others: &[Files]) -> Strin
     said.join(", ")
 }
 
-/// The file with the same role in another index.
 fn other(random: &mut Random, name: &str, others: &[Files]) -> Option<Vec<u8>> {
     let files = &others[random.below(others.len())];
     let kind = name.split('-').next()?;
@@ -191,8 +190,7 @@ fn manifest(random: &mut Random, text: &[u8]) -> Vec<u8> {
     framed(&version, &body)
 }
 
-/// Visits all values except the outermost, and calls `change` with number `chosen`. Returns the
-/// count.
+/// Visits all values except the outermost. Returns the count.
 fn values(value: &mut Value, chosen: usize, change: &mut dyn FnMut(&mut Value)) -> usize {
     fn walk(
         value: &mut Value,

@@ -23,7 +23,6 @@ const ROWS: usize = 600;
 /// Set in a process that runs one test alone.
 const ALONE: &str = "STRATANN_FORKED";
 
-/// Runs a test of this program in another process, on its first thread.
 fn alone(name: &str, test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return test();
@@ -116,8 +115,7 @@ fn drops_an_index() {
         };
         let merger = live.merge_when_due(when).unwrap();
         live.insert(&rows(ROWS), None, &Silent).unwrap();
-        // After this flush, no thread writes pages while files are compared. The deletes wait in
-        // the log.
+        // After this flush, no thread writes pages. The deletes wait in the log.
         live.flush().unwrap();
         live.delete(&[3, 4, 5]).unwrap();
         live.search(&rows(0), &SearchOptions::default()).unwrap();

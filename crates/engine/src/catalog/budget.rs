@@ -1,5 +1,4 @@
-//! Opens the indexes of a catalog within its budget: for reading, again for a caller, or for
-//! changes.
+//! Opens the indexes of a catalog within its budget.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,30 +21,25 @@ use crate::stores::codes::Codes;
 use crate::stores::composition::CodesAt;
 use crate::{Error, Index, Preset, stored};
 
-/// The number of indexes that are closed together when the process has few open files left.
 const CLOSED_AT_ONCE: usize = 8;
 
-/// The open files that the catalog leaves to searches, changes and the program itself.
 fn left_to_others(most: u64) -> u64 {
     (most / 4).clamp(20, 256)
 }
 
-/// The bytes of an open index beside codes and tables: its manifest, the paths of its files, and
-/// the kernel's minimum for a region of codes (`examples/catalog.rs`).
+/// The bytes of an open index beside codes and tables (`examples/catalog.rs`).
 const INDEX_BYTES: u64 = 16 << 10;
 
-/// The bytes to decode compressed lists, and again for each segment of vectors, beside the tables
-/// in the plan. In indexes of photo-sift, they are up to 50 kB.
+/// The bytes to decode compressed lists, and again each segment of vectors. In indexes of
+/// photo-sift, they are up to 50 kB.
 const MODEL_BYTES: u64 = 64 << 10;
 
-/// A thread that waits for memory checks the ledger this often, because the drop of an index that
-/// was only searched sends no signal.
+/// The interval of checks of the ledger, because the drop of a searched index sends no signal.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// The state that a catalog shares with the callers that have its indexes.
 pub(super) struct Budget {
     pub(super) options: CatalogOptions,
-    /// The shares of the program and of the queries in flight.
     program: u64,
     queries: u64,
     pub(super) shared: Arc<Shared>,
@@ -54,7 +48,6 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// `memory_plan` has the shares of the program and of the queries in flight.
     pub(super) fn new(options: &CatalogOptions, needs: Needs, memory_plan: &MemoryPlan) -> Self {
         let shared = Arc::<Shared>::default();
         let fixed = memory_plan.program + memory_plan.queries;
@@ -68,8 +61,7 @@ impl Budget {
         }
     }
 
-    /// Waits until `admit` succeeds. Ends with a refusal if `waits` is false, after the catalog's
-    /// patience, or if `progress` interrupts.
+    /// Waits for `admit`, unless `waits` is false, up to the catalog's patience.
     fn admitted<T>(
         &self,
         waits: impl Fn(&Ledger) -> bool,
@@ -135,7 +127,6 @@ impl Budget {
         Ok(index.with_lent(Lent::kept(self.clone(), number)))
     }
 
-    /// Opens an index for reading, after its bytes are admitted.
     fn read(
         &self,
         path: &Path,
@@ -247,8 +238,7 @@ impl Lender for Budget {
         loop {
             let stamp = Stamp::of(path)?;
             match self.open_once(path, instead) {
-                // A merge or a build may have removed files after this thread had read the
-                // manifest.
+                // A merge or a build may have removed files meanwhile.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(path)? != stamp => attempt += 1,
                 opened => return opened,
             }

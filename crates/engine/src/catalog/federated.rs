@@ -42,14 +42,13 @@ impl Space {
 }
 
 impl Catalog {
-    /// Searches several indexes, one after the other. The results of a query are the `k` nearest
-    /// vectors of all indexes, ties by lower id. Missing results have the id 2^64-1 at infinite
-    /// distance.
+    /// Searches several indexes, one after the other. The results are the `k` nearest vectors of
+    /// all indexes, ties by lower id. Missing results have the id 2^64-1 at infinite distance.
+    /// Counters and latencies are sums over the indexes.
     ///
-    /// A result does not name its index, so ids should be unique over all indexes
-    /// ([`BuildOptions::ids`](crate::BuildOptions::ids)). Equal ids at the same distance count as
-    /// one result. Without a value, an option has the default of each index's preset. Counters and
-    /// latencies are sums over the indexes. The seconds cover the whole call.
+    /// Ids should be unique over all indexes ([`BuildOptions::ids`](crate::BuildOptions::ids)),
+    /// because a result does not name its index. Equal ids at the same distance count as one
+    /// result.
     ///
     /// # Errors
     /// - `names` is empty, or the indexes have different dimensions, element types or metrics. The
@@ -65,8 +64,7 @@ impl Catalog {
         self.search_observed(names, queries, options, &Silent)
     }
 
-    /// Searches as [`search`](Catalog::search) does. `progress` counts each query in each index,
-    /// and may interrupt.
+    /// Searches as [`search`](Catalog::search) does. `progress` counts queries, and may interrupt.
     ///
     /// # Errors
     /// Fails as [`search`](Catalog::search) does, and with [`Error::Interrupted`].
@@ -82,13 +80,12 @@ impl Catalog {
 
     /// Searches as [`search`](Catalog::search) does, among all vectors that match a filter.
     ///
-    /// The filter refers to the columns of all indexes together. If an index lacks a column, all
-    /// its vectors count as without a value there. A column that no index has is an error. Each
-    /// index chooses its own strategy for the filter ([`Explained`](crate::Explained)).
+    /// The filter refers to the columns of all indexes together. If an index lacks a column of
+    /// another, its vectors have no value there. Each index chooses its own strategy
+    /// ([`Explained`](crate::Explained)).
     ///
     /// # Errors
-    /// Fails as [`search`](Catalog::search) does, and with [`Error::Filter`] if the filter does not
-    /// fit the columns.
+    /// Fails as [`search`](Catalog::search) does, and with [`Error::Filter`] for unfitting columns.
     pub fn search_filtered<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -99,8 +96,8 @@ impl Catalog {
         self.search_filtered_observed(names, queries, options, filter, &Silent)
     }
 
-    /// Searches as [`search_filtered`](Catalog::search_filtered) does. `progress` counts each query
-    /// in each index, and may interrupt.
+    /// Searches as [`search_filtered`](Catalog::search_filtered) does. `progress` counts queries,
+    /// and may interrupt.
     ///
     /// # Errors
     /// Fails as `search_filtered` does, and with [`Error::Interrupted`].
@@ -160,7 +157,6 @@ impl Catalog {
                     (index, Some(filter))
                 }
             };
-            // An index without live vectors is not searched.
             let k = k.min(index.live());
             if k == 0 {
                 continue;
@@ -183,7 +179,7 @@ impl Catalog {
         Ok(all)
     }
 
-    /// Opens an index, and resolves a filter for it. `columns` caches the columns of all `names`.
+    /// `columns` caches the columns of all `names`.
     fn asked(
         &self,
         name: &str,
@@ -221,8 +217,7 @@ impl Catalog {
         Ok(all)
     }
 
-    /// The number of vectors in all indexes, if they have the same dimension, element type and
-    /// metric.
+    /// The number of vectors in all indexes. Fails if their vectors differ in kind.
     fn check(&self, names: &[&str]) -> Result<usize, Error> {
         let mut vectors = 0_usize;
         let mut first: Option<(&str, Space)> = None;
@@ -313,7 +308,7 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     all.distance_error = all.distance_error.max(found.distance_error);
     all.cpu_seconds += found.cpu_seconds;
     all.process_cpu_seconds += found.process_cpu_seconds;
-    // Each index has its own number of queries in flight. The tried numbers are those of the last.
+    // The tried numbers are those of the last index.
     all.in_flight = all.in_flight.max(found.in_flight);
     all.tried.clone_from(&found.tried);
     all.counters += found.counters;
@@ -371,7 +366,6 @@ mod tests {
         let b = [(1.0, 3), (2.0, 9), (2.5, 2)];
         assert_eq!(merged(&a, &b), [(1.0, 3), (1.0, 4), (2.0, 9)]);
         assert_eq!(merged(&b, &a), [(1.0, 3), (1.0, 4), (2.0, 9)]);
-        // One list has fewer results, and the other list has none yet.
         assert_eq!(
             merged(&[none, none, none], &[(5.0, 7)]),
             [(5.0, 7), none, none]

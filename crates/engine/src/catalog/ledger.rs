@@ -40,7 +40,6 @@ pub(super) struct Charge {
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) bytes: u64,
-    /// The hash and the bytes of the index's codebook, if the codebook may be shared.
     pub(super) codebook: Option<(&'a str, u64)>,
 }
 
@@ -48,8 +47,7 @@ struct Newcomer<'a> {
     /// A description of the index for messages.
     what: &'a str,
     charge: &'a Charge,
-    /// The number of the index that the new index replaces, or 0. The replaced index may stay until
-    /// its callers drop it.
+    /// The number of the index that is replaced, or 0. It may stay until its callers drop it.
     instead: u64,
 }
 
@@ -60,11 +58,9 @@ pub(super) enum Refusal {
     Beside(Beside),
 }
 
-/// An index that does not fit into the budget together with the indexes in use.
 pub(super) struct Beside {
     pub(super) budget: u64,
-    /// The budget that suffices for this index and the others, with all memory that it would lease
-    /// to them.
+    /// The budget that suffices for all these indexes, with all memory that it would lease to them.
     pub(super) needs: u64,
     what: String,
     others: usize,
@@ -107,8 +103,7 @@ struct Open {
 }
 
 impl Open {
-    /// Whether no caller has the index. Under the ledger's lock, no caller can get the only
-    /// reference.
+    /// Whether no caller has the index, or can get it while the ledger is locked.
     fn is_free(&self) -> bool {
         Arc::strong_count(&self.index) == 1
     }
@@ -238,8 +233,7 @@ impl Ledger {
         }
     }
 
-    /// Admits an index that a thread is about to open. Returns its number, and the indexes that
-    /// were closed for it. The caller must drop these after it unlocks the ledger.
+    /// The caller must drop the returned, closed indexes after it unlocks the ledger.
     pub(super) fn admit(
         &mut self,
         name: &str,
@@ -266,9 +260,8 @@ impl Ledger {
         !self.lent.is_empty()
     }
 
-    /// Admits an index in place of the index with the number `instead`. The new index gets the
-    /// bytes that it needs and half of the free bytes, at most `most`. The caller must drop the
-    /// closed indexes after it unlocks the ledger.
+    /// Admits an index in place of the index `instead`, with the bytes that it needs and half of
+    /// the free bytes, at most `most`. Closed indexes are returned as by [`admit`](Ledger::admit).
     pub(super) fn lend(
         &mut self,
         what: &str,
@@ -305,8 +298,7 @@ impl Ledger {
         Ok((number, bytes, closed))
     }
 
-    /// Leases more bytes to an index. The caller must drop the returned, closed indexes after it
-    /// unlocks the ledger.
+    /// Leases more bytes to an index. Closed indexes are returned as by [`admit`](Ledger::admit).
     pub(super) fn grow(
         &mut self,
         what: &str,
@@ -370,8 +362,8 @@ impl Ledger {
         charge.bytes + own.map_or(0, |kept| kept.bytes)
     }
 
-    /// The bytes that would be free without the indexes that no caller has, and without the index
-    /// `but`. 0 without a budget.
+    /// The bytes that would be free without callerless indexes and the index `but`. 0 without a
+    /// budget.
     fn free(&mut self, but: u64) -> u64 {
         let closable = self.open.values().filter(|open| open.is_free());
         let closable = closable.filter(|open| open.charge.number != but);
@@ -449,7 +441,7 @@ impl Ledger {
         let others_lent = self.lent.values();
         let others_lent = others_lent.filter(|charge| charge.number != newcomer.instead);
         let rest: u64 = others_lent.map(|charge| charge.most - charge.bytes).sum();
-        // Beside indexes that are open for changes, a caller may open this index for changes next.
+        // A caller may open this index for changes next.
         let is_lent = self.lent.contains_key(&newcomer.charge.number);
         let next = self.lent.values().map(|charge| charge.most).max();
         let rest = rest + next.filter(|_| !is_lent).unwrap_or(0);
@@ -472,7 +464,7 @@ impl Ledger {
         true
     }
 
-    /// The caller must drop the returned, closed indexes after it unlocks the ledger.
+    /// Closed indexes are returned as by [`admit`](Ledger::admit).
     pub(super) fn close_some(&mut self, most: usize) -> Vec<Arc<Index>> {
         let mut closed = Vec::new();
         while closed.len() < most && self.close_oldest(&mut closed) {}
@@ -483,8 +475,7 @@ impl Ledger {
         self.codebooks.iter().filter(|(_, kept)| kept.users == 0)
     }
 
-    /// Drops the least recently used codebook that no index uses. With `but_last`, the codebook
-    /// that was used last stays.
+    /// With `but_last`, the codebook that was used last stays.
     fn drop_spare_codebook(&mut self, but_last: bool) -> bool {
         let last = self.last_codebook.as_ref().filter(|_| but_last);
         let spare = self
@@ -530,14 +521,13 @@ impl Ledger {
         }
     }
 
-    /// Drops a codebook if no index uses it. The codebook may be unread, or its content wrong.
     fn drop_unused_codebook(&mut self, hash: &str) {
         if self.codebooks.get(hash).is_some_and(|kept| kept.users == 0) {
             self.drop_codebook(hash);
         }
     }
 
-    /// The caller must drop the returned indexes after it unlocks the ledger.
+    /// Closed indexes are returned as by [`admit`](Ledger::admit).
     pub(super) fn close_all(&mut self) -> Vec<Arc<Index>> {
         let names: Vec<String> = self.open.keys().cloned().collect();
         let closed = names.iter().filter_map(|name| self.retire(name));

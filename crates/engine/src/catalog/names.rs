@@ -74,8 +74,7 @@ impl IndexPaths {
         Ok(Self::Paths(paths.into_iter().map(named).collect()))
     }
 
-    /// The names of the existing indexes, sorted. Fails if it is unknown whether a directory is an
-    /// index.
+    /// Fails if it is unknown whether a directory is an index.
     pub(super) fn names(&self) -> Result<Vec<String>, Error> {
         let directory = match self {
             Self::Directory(path) => path,
@@ -121,7 +120,6 @@ impl IndexPaths {
         }
     }
 
-    /// The error for an index that does not exist, with the fault of the name, if any.
     fn no_such(&self, name: &str, why: Option<&str>) -> Error {
         let there = match (self.names(), self) {
             (Err(error), _) => error.to_string(),
@@ -155,7 +153,6 @@ impl IndexPaths {
     }
 }
 
-/// The existing names that are most similar to `name`, the most similar first.
 fn most_like<'n>(name: &str, names: &'n [String]) -> Vec<&'n str> {
     let mut by_distance: Vec<(usize, &str)> = names
         .iter()

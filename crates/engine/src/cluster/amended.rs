@@ -1,11 +1,8 @@
 //! The heads of clusters that change: a head moves, is added by a split, or is removed by a merge.
 //!
-//! The graph over the heads is updated in place, as by an insert, so a few splits are cheap even
-//! among many clusters. Distances are measured in build space.
-//!
-//! Old heads may fill the candidate list of a walk and link only to each other. So some walks are
-//! [tried](AmendedHeads::are_found) after the changes. If too many miss the nearest head, the graph
-//! is rebuilt.
+//! The graph over the heads is updated in place, as by an insert. Old heads may fill the candidate
+//! list of a walk and link only to each other. So some walks are [tried](AmendedHeads::are_found)
+//! after the changes, and the graph is rebuilt if too many miss the nearest head.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};
@@ -23,8 +20,7 @@ const RULE: Rule = Rule {
     saturate: false,
 };
 
-/// The number of rows, and of heads, for which walks are tried. Their list size is about that of
-/// searches that probe few clusters.
+/// The number of rows, and of heads, for which walks are tried.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
 /// The graph is rebuilt if more than one in this many walks misses the nearest head.
@@ -44,7 +40,6 @@ impl HeadsAt {
     }
 }
 
-/// The heads, by cluster, and the graph over them.
 pub(crate) struct AmendedHeads {
     space: Space,
     kernel: Kernel,
@@ -116,7 +111,6 @@ impl AmendedHeads {
         out.extend(found.found());
     }
 
-    /// The squared distances of the heads of some clusters, in the order of `clusters`.
     pub(crate) fn among(&self, clusters: &[u32], at: &mut HeadsAt, out: &mut Vec<(f32, u32)>) {
         let HeadsAt {
             point, distances, ..
@@ -128,7 +122,6 @@ impl AmendedHeads {
         out.extend(distances.iter().copied().zip(clusters.iter().copied()));
     }
 
-    /// The squared distances from a point to several others, all in build space.
     pub(crate) fn distances_of(&self, point: &[u8], others: &[u8], out: &mut Vec<f32>) {
         out.resize(others.len() / self.kernel.row_bytes(), 0.0);
         self.kernel.distances_dense(point, others, out);
@@ -241,8 +234,7 @@ impl AmendedHeads {
                 self.pruner.prune(&points, cluster, &RULE).to_vec()
             }
         };
-        // If the prune dropped the only new link but left space, searches still need it to find the
-        // new head.
+        // If the prune dropped the only new link but left space, searches still need this link.
         if let [only] = others
             && *only != cluster
             && !chosen.contains(only)
@@ -253,7 +245,6 @@ impl AmendedHeads {
         self.links[cluster as usize] = chosen;
     }
 
-    /// Makes every head reachable from the entry, by a link from a reachable head near it.
     pub(crate) fn connect(&mut self) {
         let mut reached = vec![false; self.links.len()];
         let mut next = vec![self.entry];
@@ -415,7 +406,6 @@ mod tests {
         let rows: Vec<[u8; 2]> = (0..200).map(row).collect();
         let found = |heads: &AmendedHeads| heads.are_found(rows.iter().map(|row| &row[..]));
         assert!(found(&heads));
-        // A walk fills its list long before it comes to a distant head.
         for cluster in 0..200 {
             heads.links[cluster] = vec![(cluster as u32 * 7 + 1) % 200];
         }

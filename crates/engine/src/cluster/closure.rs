@@ -1,9 +1,8 @@
 //! Closure: decides which clusters a row joins (SPANN §3.2).
 //!
-//! A query near the boundary of two clusters should not need to probe both. So a row joins up to
-//! `replicas` clusters whose heads are not much farther than the nearest head. A row does not join
-//! a cluster whose head is nearer to a chosen cluster's head than to the row, because this copy
-//! would be redundant (relative neighbourhoods).
+//! A row joins up to `replicas` clusters whose heads are not much farther than the nearest head, so
+//! that a query near a boundary need not probe both clusters. If a head is nearer to a chosen head
+//! than to the row, its cluster would have a redundant copy (relative neighbourhoods).
 
 use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};
@@ -18,11 +17,10 @@ pub(crate) struct Closure {
     pub(crate) replicas: usize,
     /// The share of the nearest head's squared distance by which another head's may be larger.
     pub(crate) share: f32,
-    /// The most members of a cluster. Members that have a nearer cluster leave, first those with
-    /// the largest ratio of the distances to both heads.
+    /// The most members of a cluster. Members with a nearer cluster leave, by the ratio of both
+    /// distances.
     pub(crate) most: usize,
-    /// The sizes of members and blocks, if clusters are stored in whole blocks, which should be
-    /// full.
+    /// The sizes of members and blocks, if clusters are stored in whole blocks.
     pub(crate) blocks: Option<Blocks>,
 }
 
@@ -47,8 +45,8 @@ impl Blocks {
 }
 
 impl Closure {
-    /// The clusters that a row joins. `near` has candidates with squared distances, nearest first.
-    /// `apart` computes the distances from a cluster's head to other heads.
+    /// `near` has candidates with squared distances, nearest first. `apart` computes distances
+    /// between heads.
     pub(crate) fn choose(
         &self,
         near: &[(f32, u32)],
@@ -58,7 +56,7 @@ impl Closure {
     ) {
         chosen.clear();
         let nearest = near.first().map_or(0.0, |near| near.0);
-        // If the row is a head, its nearest distance is 0, which gives no scale for other heads.
+        // The nearest distance of a head is 0, which gives no scale for other heads.
         let most = match nearest {
             0.0 => f32::INFINITY,
             nearest => nearest * (1.0 + self.share),
@@ -74,15 +72,14 @@ impl Closure {
         }
     }
 
-    /// The number of members that a cluster keeps. Members that leave must have a nearer cluster.
     pub(crate) fn kept(&self, members: usize) -> usize {
         let members = members.min(self.most);
         self.blocks.map_or(members, |blocks| blocks.filled(members))
     }
 }
 
-/// Rotates equally near heads at the front of `near` by `turn`, the row's number. Otherwise equal
-/// rows would all join the same cluster.
+/// Rotates equally near heads at the front of `near` by the row's number, so that equal rows
+/// spread.
 pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
     let Some(&(nearest, _)) = near.first() else {
         return;
@@ -104,7 +101,6 @@ const SHARE: usize = 8 * CHUNK;
 pub(crate) struct Memberships {
     /// The position in `clusters` at which each row's clusters begin, and a last end.
     starts: Vec<u32>,
-    /// The clusters of each row, the nearest first.
     clusters: Vec<u32>,
     pub(crate) sizes: Vec<u32>,
     /// The sum of all rows' squared distances to their nearest heads, in build space.
@@ -127,14 +123,13 @@ impl Memberships {
         self.clusters.len() as u64
     }
 
-    /// The most bytes of memory for this many rows while memberships are computed.
     pub(crate) fn bytes(rows: usize, replicas: usize) -> u64 {
         // For each row an offset, and for each membership the cluster and the distance.
         rows as u64 * (4 + 8 * replicas as u64)
     }
 
-    /// Where each cluster begins in a list of rows, and this list. In each cluster, rows for which
-    /// it is the nearest come first. Otherwise rows ascend.
+    /// Where each cluster begins in a list of rows, and this list. Rows whose nearest cluster it is
+    /// come first.
     pub(crate) fn by_cluster(&self) -> (Vec<u32>, Vec<u32>) {
         let mut starts = Vec::with_capacity(self.sizes.len() + 1);
         let mut at = 0;
@@ -173,8 +168,7 @@ pub(crate) fn memberships(
         ..Joined::default()
     };
     found.starts.push(0);
-    // Only a few shares are processed at a time, because their results are in memory twice for a
-    // while.
+    // Only a few shares are processed at a time, because their results are in memory twice.
     let all: Vec<u32> = (0..count as u32).collect();
     for shares in all.chunks(SHARE * threads.max(1)) {
         go_on(progress)?;
@@ -238,7 +232,6 @@ impl Joined {
         self.distances.extend(other.distances);
     }
 
-    /// Only members that have a nearer cluster are removed.
     fn within(mut self, clusters: usize, closure: &Closure) -> Memberships {
         let rows = self.starts.len() - 1;
         let mut sizes = vec![0u32; clusters];
@@ -250,8 +243,7 @@ impl Joined {
             .map(|&size| closure.kept(size as usize) as u32)
             .collect();
         let is_over = |cluster: u32| sizes[cluster as usize] > most[cluster as usize];
-        // In clusters with too many members: the cluster, the ratio of a member's distances, and
-        // its position.
+        // The cluster, the ratio of a member's distances, and its position, of too large clusters.
         let mut over: Vec<(u32, f32, u32)> = Vec::new();
         for row in 0..rows {
             let nearest = self.distances[self.starts[row] as usize];

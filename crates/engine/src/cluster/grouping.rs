@@ -1,9 +1,9 @@
 //! Cluster-aware grouping (second-tier memory paper, §6.2): each vector is stored in the group of
 //! one of its clusters.
 //!
-//! A probe of cluster `j` reads the group of `j` at once, and each member stored elsewhere with a
-//! separate read. `h_j` is the share of queries that probe `j`. `A_ij` is 1 if vector `i` is a
-//! member of `j`, and `P_ij` is 1 if it is stored in the group of `j`. The reads are least with:
+//! A probe of cluster `j` reads the group of `j` at once, and each member stored elsewhere
+//! separately. `h_j` is the share of queries that probe `j`. `A_ij` is 1 if vector `i` is a member
+//! of `j`, and `P_ij` is 1 if its group has `i`. The reads are:
 //!
 //! ```text
 //!   least  Σ_j h_j (1 + Σ_i (A_ij - P_ij))      if each vector is stored in one of its clusters
@@ -11,10 +11,7 @@
 //!
 //! The paper's equation 4 has `P_ij` in place of the difference, which would maximise the reads,
 //! and contradicts its Table 4. The sum is least if each vector is stored in the most probed of its
-//! clusters, and among equally probed clusters in the nearest.
-//!
-//! A search makes fewer reads than the sum: members in the group of another probed cluster need no
-//! read, and near members share a read.
+//! clusters, and of equally probed ones in the nearest.
 
 use stratann_vector::Kernel;
 
@@ -31,7 +28,6 @@ pub(crate) fn groups(memberships: &Memberships, visits: &[u64]) -> Vec<u32> {
     let of_row = |row: u32| {
         let clusters = memberships.of(row);
         let mut best = clusters[0];
-        // If two clusters are probed equally often, the nearer cluster is chosen.
         for &cluster in &clusters[1..] {
             if visits_of(cluster) > visits_of(best) {
                 best = cluster;
@@ -42,8 +38,7 @@ pub(crate) fn groups(memberships: &Memberships, visits: &[u64]) -> Vec<u32> {
     (0..memberships.rows() as u32).map(of_row).collect()
 }
 
-/// Counts how often queries probe each cluster, if each probes the nearest `probes` clusters. Only
-/// the ranking of clusters matters.
+/// Counts the probes of each cluster, if each query probes the nearest `probes` clusters.
 pub(crate) fn visits(
     heads: &Navigation,
     kernel: &Kernel,

@@ -15,8 +15,7 @@ pub(super) const DEGREE: usize = 24;
 pub(super) const BUILD_LIST: usize = 64;
 pub(super) const ALPHA: f32 = 1.2;
 
-/// Builds the graph over heads, which are rows. Returns the entry point, and each head's
-/// neighbours.
+/// Returns the entry point, and each head's neighbours.
 pub(super) fn graph_over(
     heads: &MatrixRef<'_>,
     metric: Metric,
@@ -63,8 +62,7 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Builds the graph over the heads, which are rows. Returns the graph twice: with the heads as
-    /// rows, as searches use it, and with the heads in build space.
+    /// Returns the graph twice: with the heads as rows, and in build space.
     pub(crate) fn build(
         rows: &PointRows<'_>,
         heads: &[u32],

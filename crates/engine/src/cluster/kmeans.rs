@@ -1,5 +1,4 @@
-//! Balanced hierarchical k-means: it divides rows into a few parts, and each part again, until a
-//! part is small enough to be a cluster.
+//! Balanced hierarchical k-means, which divides rows until a part is small enough to be a cluster.
 //!
 //! ```text
 //!   100,000 ──> 16 parts ──> 16 parts of each ──> ... ──> clusters of about `size` rows
@@ -7,8 +6,7 @@
 //!                 than its share counts as farther away
 //! ```
 //!
-//! A part of equal rows is cut into pieces. Consecutive parts and clusters are near each other.
-//! Nodes are numbered by cluster, so the numbers of a cluster's members are near each other.
+//! Consecutive clusters, and so the node numbers of a cluster's members, are near each other.
 
 use stratann_vector::{Element, Kernel, Metric};
 
@@ -22,8 +20,8 @@ const SAMPLE_A_MEAN: usize = 192;
 const ROUNDS: usize = 10;
 /// All threads together divide a larger part. One thread divides a smaller part.
 const LARGE: usize = 1 << 15;
-/// The exponent of the load in the update of a mean's weight. The load is the number of rows that
-/// the mean attracts, relative to an even share.
+/// The exponent of the load in the update of a mean's weight. The load is a mean's number of rows,
+/// relative to an even share.
 const BALANCE: f32 = 0.5;
 /// The largest factor by which a weight may differ from 1.
 const MOST_WEIGHT: f32 = 4.0;
@@ -34,7 +32,6 @@ pub(crate) struct Partition {
     pub(crate) largest: usize,
 }
 
-/// Divides all rows into clusters of about `size` rows, and of at most 1.5 times `size`.
 pub(crate) fn partition(
     rows: &PointRows<'_>,
     size: usize,
@@ -51,7 +48,6 @@ pub(crate) fn partition(
         progress,
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
-    // Large parts are divided first, by all threads, then small parts by one thread each.
     let mut small: Vec<&mut [u32]> = Vec::new();
     let mut parts: Vec<(&mut [u32], u64)> = vec![(&mut order, 0)];
     while let Some((part, path)) = parts.pop() {
@@ -64,7 +60,6 @@ pub(crate) fn partition(
         parts.extend(divided.into_iter().rev());
     }
     let divide = |part: &mut [u32]| {
-        // The path does not depend on the earlier divisions.
         let path = part.first().map_or(0, |&row| u64::from(row) + 1);
         let mut found = Vec::new();
         divider.clusters(part, path, &mut found).map(|()| found)
@@ -88,9 +83,8 @@ pub(crate) fn most_of(size: usize) -> usize {
     size + size / 2
 }
 
-/// Divides two or more rows into two clusters, and returns their heads. If a cluster would have
-/// fewer than `least` rows, the rows are cut in the middle of their order by nearness. Equal rows
-/// have equal heads.
+/// Divides at least two rows into two clusters, and returns their heads. A cluster of fewer than
+/// `least` rows leads to a cut in the middle by nearness. Equal rows have equal heads.
 pub(crate) fn halves(
     rows: &PointRows<'_>,
     least: usize,
@@ -106,7 +100,6 @@ pub(crate) fn halves(
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
     let parts = divider.divide(&mut order, 0, 1)?;
-    // If one half is empty, the other half has all rows.
     let of = |at: usize| parts.get(at).map_or(&parts[0].0[..], |part| &part.0[..]);
     let heads = [divider.head(of(0))?, divider.head(of(1))?];
     if parts.len() > 1 && of(0).len().min(of(1).len()) >= least {
@@ -176,7 +169,7 @@ impl Divider<'_> {
         }
         let largest = sizes.iter().copied().max().unwrap_or(0);
         if largest == part.len() {
-            // All rows are nearest to the same mean, so the means do not divide the part.
+            // All rows are nearest to the same mean.
             let each = part.len().div_ceil(count);
             let pieces = part.chunks_mut(each).zip(1..);
             return Ok(pieces
@@ -200,7 +193,7 @@ impl Divider<'_> {
         Ok(parts)
     }
 
-    /// The means of a part, with their weights. Consecutive means are near each other.
+    /// Consecutive means are near each other.
     fn means(&self, part: &[u32], count: usize, random: &mut Random) -> Result<Means, Error> {
         let wanted = (count * SAMPLE_A_MEAN).min(part.len());
         let start = random.below(part.len());
@@ -237,7 +230,6 @@ impl Divider<'_> {
         Ok(labels)
     }
 
-    /// The row of a cluster that is nearest to its mean.
     fn head(&self, cluster: &[u32]) -> Result<u32, Error> {
         let floats = self.rows.floats(cluster)?;
         let kernel = Kernel::new(Metric::L2, Element::F32, self.rows.space.build_dim());
@@ -263,15 +255,13 @@ fn next_path(path: u64, n: u64) -> u64 {
 
 struct Means {
     kernel: Kernel,
-    /// The means as floats, concatenated.
     points: Vec<u8>,
     /// The factor on the distance to each mean.
     weights: Vec<f32>,
 }
 
 impl Means {
-    /// Initial means by k-means++: the farther a point is from the chosen points, the more likely
-    /// it is chosen.
+    /// Initial means by k-means++.
     fn start(sample: &[u8], dim: usize, count: usize, random: &mut Random) -> Self {
         let kernel = Kernel::new(Metric::L2, Element::F32, dim);
         let rows = sample.len() / kernel.row_bytes();

@@ -48,8 +48,7 @@ pub(crate) struct PointRows<'a> {
 }
 
 impl PointRows<'_> {
-    /// Calls `each` with chunks of the given rows: the position of a chunk's first row, and its
-    /// bytes.
+    /// Calls `each` with the position of a chunk's first row, and the chunk's bytes.
     fn each_chunk(&self, rows: &[u32], mut each: impl FnMut(usize, &[u8])) -> Result<(), Error> {
         let row_bytes = self.source.row_bytes();
         let mut bytes = vec![0; CHUNK.min(rows.len()) * row_bytes];

@@ -17,8 +17,7 @@ const NAMED: usize = 12;
 const SHOWN: usize = 60;
 
 impl Filter {
-    /// Checks the filter against the columns of an index. Fails with [`Error::Filter`] also if the
-    /// filter has too many parts.
+    /// Fails with [`Error::Filter`], also if the filter has too many parts.
     pub(crate) fn check(&self, schema: &Schema) -> Result<Checked, Error> {
         let mut checker = Checker {
             schema,
@@ -123,8 +122,8 @@ impl Checker<'_> {
     }
 }
 
-/// A value of a filter, converted to the type of a column. An integer beyond 2^53 that equals no
-/// float is converted to the nearest float.
+/// A value of a filter in the type of a column. An integer beyond 2^53 may become the nearest
+/// float.
 struct Near {
     value: Value,
     /// The comparison of the filter's value with `value`.
@@ -224,7 +223,6 @@ impl Column<'_> {
         }
     }
 
-    /// Converts a value to a type, or to the nearest value of that type.
     fn fit(&mut self, value: &Value, kind: ColumnType) -> Result<Near, Error> {
         *self.values += 1;
         if *self.values > MOST_VALUES {
@@ -280,7 +278,6 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// The reason of the error for a column that does not exist, with similar columns.
 fn unknown(name: &str, schema: &Schema) -> String {
     let shown: String = name.chars().take(SHOWN).collect();
     if schema.is_empty() {

@@ -29,10 +29,9 @@ pub(crate) struct Atom {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Wanted {
-    /// The value of the row, or an item of its list, is one of these values of the column's type.
-    /// The values ascend, are distinct, and are at least one.
+    /// The value, or an item of the row's list, is one of these ascending, distinct values.
     AnyOf(Vec<Value>),
-    /// The value of the row is between these bounds of the column's type.
+    /// The value is between these bounds.
     Between(Bound<Value>, Bound<Value>),
     /// The row has any value.
     Exists,
@@ -132,7 +131,7 @@ impl Expression {
             Self::Atom(asked) => NodeSet(atom(asked)?.0 & &all.0),
             Self::Not(expression) => NodeSet(&all.0 - expression.nodes(all, atom)?.0),
             Self::And(parts) => {
-                // The nodes that match all earlier parts. Later parts test only these nodes.
+                // Later parts test only these nodes.
                 let mut left = all.clone();
                 let (contrary, parts): (Vec<_>, Vec<_>) =
                     parts.iter().partition(|part| matches!(part, Self::Not(_)));
@@ -160,8 +159,7 @@ impl Checked {
         self.0.matches(row)
     }
 
-    /// The nodes of `all` that match. `atom` returns the nodes that match an atom, and perhaps
-    /// nodes outside `all`.
+    /// `atom` may return nodes outside `all`.
     pub(crate) fn nodes<E>(
         &self,
         all: &NodeSet,

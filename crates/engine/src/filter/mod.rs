@@ -66,9 +66,8 @@ const RESERVED: [&str; 10] = [
 /// | `not f`, `f and g`, `f or g`, `(f)`, `true`, `false` | `not` binds first, then `and`, `or` |
 ///
 /// A value is `true`, a number such as `-1`, `1.5e3` or `inf`, a text with the escapes of JSON, or
-/// `timestamp(0)`, in microseconds since 1970 UTC. Exported files write infinity as `1e999`. A
-/// column of timestamps can also be compared with an integer in microseconds, or with a text in ISO
-/// 8601. A name that is not a plain word is written in backticks.
+/// `timestamp(0)`, in microseconds since 1970 UTC. Timestamps can also be compared with an integer,
+/// or with a text in ISO 8601. A name that is not a plain word is written in backticks.
 ///
 /// The printed text of a filter parses to the same filter. No condition allows NaN.
 #[derive(Clone, Debug, PartialEq)]
@@ -310,7 +309,6 @@ impl Filter {
         Some(Self::around(join(nodes), depth))
     }
 
-    /// `depth` is the largest depth of the children of `node`.
     fn around(node: Node, depth: usize) -> Filter {
         match depth < MOST_DEPTH {
             true => Filter {
@@ -383,8 +381,7 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// Prints this node as a part of another. `and_is_free` says whether an `and` needs no
-    /// parentheses there.
+    /// `and_is_free` says whether an `and` needs no parentheses.
     fn fmt_within(&self, f: &mut fmt::Formatter<'_>, and_is_free: bool) -> fmt::Result {
         match self {
             Self::Or(_) => write!(f, "({self})"),
@@ -430,7 +427,6 @@ impl fmt::Display for Test {
     }
 }
 
-/// A column's name in the form that the text of a filter has.
 struct Name<'a>(&'a str);
 
 impl fmt::Display for Name<'_> {
@@ -444,7 +440,6 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// A value in the form that the text of a filter has.
 struct Literal<'a>(&'a Value);
 
 impl fmt::Display for Literal<'_> {
@@ -452,7 +447,7 @@ impl fmt::Display for Literal<'_> {
         match self.0 {
             Value::Boolean(value) => value.fmt(f),
             Value::Integer(value) => value.fmt(f),
-            // The printed float has a point or an exponent, so that it is parsed as a float.
+            // A point or an exponent makes a float.
             Value::Float(value) => write!(f, "{value:?}"),
             Value::String(text) => fmt_text(f, text),
             Value::Timestamp(micros) => write!(f, "timestamp({micros})"),

@@ -55,7 +55,6 @@ pub(super) fn parse(text: &str) -> Result<Filter, Error> {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Token<'a> {
-    /// A plain name or a keyword.
     Word(&'a str),
     /// A name in backticks.
     Name(String),
@@ -70,21 +69,18 @@ struct Lexer<'a> {
     at: usize,
 }
 
-/// Longer symbols first. Invalid symbols are in the list so that an error can suggest the valid
-/// one.
+/// Longer symbols first. Errors suggest a valid symbol for an invalid one.
 const SYMBOLS: [&str; 19] = [
     "==", "!=", "<=", ">=", "<>", "&&", "||", "=~", "(", ")", "[", "]", ",", "<", ">", "=", "!",
     "-", "+",
 ];
 
 impl<'a> Lexer<'a> {
-    /// The position of a byte in the text, in characters.
     fn place(&self, at: usize) -> Place {
         let before = self.text.get(..at).unwrap_or(self.text);
         Place(Some(before.chars().count() + 1))
     }
 
-    /// The text from a byte on, shortened for an error.
     fn shown(&self, at: usize) -> String {
         let rest = self.text.get(at..).unwrap_or_default();
         match rest.char_indices().nth(SHOWN) {
@@ -93,7 +89,6 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token, and the offset of its first byte.
     fn next(&mut self) -> Result<(usize, Token<'a>), Error> {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start();
@@ -130,8 +125,7 @@ impl<'a> Lexer<'a> {
         &rest[..end]
     }
 
-    /// A number with all characters that directly follow it, so that a malformed number is refused
-    /// as a whole.
+    /// All characters that directly follow belong to the number, so that it is refused as a whole.
     fn number(&mut self, rest: &'a str) -> &'a str {
         let mut before = ' ';
         let end = rest.char_indices().find(|&(at, char)| {
@@ -191,8 +185,7 @@ impl<'a> Lexer<'a> {
                 Some('u') => {
                     let high = hexadecimal(&mut chars).ok_or_else(|| wrong(self))?;
                     let code = match high {
-                        // The first surrogate of a character whose code has more than four
-                        // hexadecimal digits.
+                        // The first surrogate of a code with more than four hexadecimal digits.
                         0xd800..=0xdbff => {
                             let follows = chars.next().map(|next| next.1) == Some('\\')
                                 && chars.next().map(|next| next.1) == Some('u');
@@ -505,8 +498,7 @@ impl<'a> Parser<'a> {
             };
         }
         match text.parse::<f64>() {
-            // A number that is too large becomes infinite. Files of attributes rely on this,
-            // because JSON has no infinity.
+            // Too large a number becomes infinite. Files of attributes rely on this.
             Ok(value) => Ok(value.into()),
             Err(_) => Err(self.unexpected("a number")),
         }

@@ -82,8 +82,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Adds a column, unless it exists. Fails if it has another type, or if there are too many
-    /// columns.
+    /// Fails if the column has another type, or if there are too many columns.
     pub(crate) fn declare(&mut self, name: &str, kind: ColumnType) -> Result<(), Error> {
         if let Some(&known) = self.columns.get(name) {
             return match known == kind {
@@ -112,8 +111,8 @@ impl Schema {
         Ok(())
     }
 
-    /// Returns a warning for each new name that is probably misspelt: it differs from a column's
-    /// name by one edit, or only in case. Columns of the Python package are left out.
+    /// Returns a warning for each new name that is probably misspelt, by one edit or in case.
+    /// Columns of the Python package are left out.
     pub fn misspelt<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let is_new = |name: &&str| self.get(name).is_none() && !name.starts_with(OF_PACKAGE);
         let new = names.into_iter().filter(is_new);
@@ -126,8 +125,7 @@ impl Schema {
         warnings.collect()
     }
 
-    /// Adds the columns of another index without a limit. The result can check filters, but must
-    /// not be used for new rows.
+    /// The result, without a limit, can check filters, but must not be used for new rows.
     pub(crate) fn join(&mut self, other: &Schema) {
         for (name, &kind) in &other.columns {
             self.columns.entry(name.clone()).or_insert(kind);
@@ -139,15 +137,14 @@ impl Schema {
         self.columns.remove(name);
     }
 
-    /// Whether every column of a row is in this schema. An integer in a column of floats becomes a
-    /// float.
+    /// Whether every column of a row is in this schema. Converts integers in columns of floats.
     pub(crate) fn knows(&self, row: &mut Row) -> bool {
         self.fit(row);
         let mut values = row.attributes.iter();
         values.all(|(name, value)| self.get(name) == Some(value.column_type()))
     }
 
-    /// Adds the columns of a row. Fails if an integer in a column of floats equals no float.
+    /// Fails if an integer in a column of floats equals no float.
     pub(crate) fn take(&mut self, row: &mut Row) -> Result<(), Error> {
         self.fit(row);
         for (name, value) in &row.attributes {

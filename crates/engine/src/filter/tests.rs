@@ -493,7 +493,6 @@ fn any_row() -> impl Strategy<Value = Row> {
     })
 }
 
-/// Whether a row matches, evaluated directly on the parsed tree.
 fn plainly(node: &Node, row: &Row) -> bool {
     let test = match node {
         Node::Constant(matches) => return *matches,

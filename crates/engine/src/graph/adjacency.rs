@@ -10,15 +10,13 @@
 //!   edges:   | n n n n | n n n n n n | ...
 //! ```
 //!
-//! Readers of [`Slots`] take no lock. They may see a half-replaced list, but each word is the
-//! number of a node, which suffices for a search of the growing graph. Writers take one of a fixed
-//! number of locks, which the node's number selects.
+//! Readers of [`Slots`] take no lock. They may see a half-replaced list of valid node numbers,
+//! which suffices for a search. Writers take the lock that the node's number selects.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The number of locks for writers. It is much larger than the number of threads, so that two
-/// threads rarely need the same lock.
+/// Many more than threads, so that two threads rarely need the same lock.
 const LOCKS: usize = 1024;
 
 pub(super) struct Slots {
@@ -28,7 +26,6 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Each list can have up to `slots` neighbours.
     pub(super) fn new(nodes: usize, slots: usize) -> Slots {
         let mut words = Vec::new();
         words.resize_with(nodes * (slots + 1), || AtomicU32::new(0));
@@ -39,7 +36,6 @@ impl Slots {
         }
     }
 
-    /// Reserves memory for `nodes` nodes, so that [`Slots::clear`] need not allocate.
     pub(super) fn reserve(&mut self, nodes: usize) {
         let words = nodes * (self.slots + 1);
         self.words
@@ -52,7 +48,6 @@ impl Slots {
             .resize_with(nodes * (self.slots + 1), || AtomicU32::new(0));
     }
 
-    /// The bytes that [`Slots::new`] allocates.
     pub(super) fn bytes(nodes: usize, slots: usize) -> u64 {
         nodes as u64 * (slots as u64 + 1) * 4
     }
@@ -88,7 +83,7 @@ impl Slots {
         std::hint::black_box(self.list(node)[0].load(Relaxed));
     }
 
-    /// Locks the list of `node`, and the lists of nodes that share its lock.
+    /// Also locks the lists of nodes that share the lock.
     #[inline]
     pub(super) fn lock(&self, node: u32) -> MutexGuard<'_, ()> {
         self.locks[node as usize % LOCKS].lock()
@@ -130,8 +125,8 @@ impl Slots {
         for node in 0..nodes {
             let degree = *self.words[node * stride].get_mut() as usize;
             for slot in 0..degree {
-                // The target is never after the source, since each earlier list has freed its
-                // degree word.
+                // Each earlier list has freed its degree word, so the target is not after the
+                // source.
                 let neighbour = *self.words[node * stride + 1 + slot].get_mut();
                 *self.words[end].get_mut() = neighbour;
                 end += 1;

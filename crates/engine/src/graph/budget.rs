@@ -5,8 +5,8 @@
 //!                + buffers + one part of `capacity` rows
 //! ```
 //!
-//! The sample, the read blocks and the file buffers use the memory of parts before the first part
-//! is built, and after the last.
+//! Outside the builds of parts, the sample, the read blocks and the file buffers use the parts'
+//! memory.
 
 use super::Parameters;
 use super::adjacency::Slots;
@@ -15,11 +15,10 @@ use super::equal;
 use super::greedy::Search;
 use super::vamana::slots_for;
 
-/// The most parts. Each part has two open files while rows are distributed, and a process may have
-/// 1024.
+/// The most parts. Each has two open files, and a process may have 1024.
 const MOST_PARTS: usize = 256;
 
-/// The capacity of all parts together, divided by their number of rows. Parts may differ in size.
+/// The capacity of all parts, divided by their rows, so that parts may differ in size.
 const ROOM: f64 = 1.2;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -35,13 +34,13 @@ pub(super) struct Plan {
     pub(super) block: usize,
 }
 
-/// The most bytes of tables for each row. At first: the order, its inverse and two part numbers. At
-/// the end: the order, its inverse, parents, and the nodes still to visit.
+/// Bytes for each row: the order, its inverse, and two part numbers, later parents and nodes to
+/// visit.
 const TABLES: u64 = 4 + 4 + 4 + 4;
 
 impl Plan {
-    /// The plan with the fewest parts that fits into `free` bytes, or the least memory that
-    /// suffices. A resumed build keeps `divided`, if it still fits.
+    /// The plan with the fewest parts in `free` bytes, or the least memory that suffices. A resumed
+    /// build keeps `divided`, if it still fits.
     pub(super) fn new(
         rows: usize,
         point_bytes: usize,
@@ -54,8 +53,8 @@ impl Plan {
         let degree = part_degree(parameters.degree);
         let fixed = OVERHEAD + rows as u64 * TABLES;
         let least_buffers = |parts: usize| 2 * parts as u64 * (4 << 10);
-        // The bytes of a row while its part is ordered or built: the point, the slots, and the
-        // order of insertion with stamps. Later, hashes of rows replace the order and the stamps.
+        // The bytes of a row of a part: the point, the slots, and the order of insertion with
+        // stamps, later hashes.
         let ordering = point_bytes as u64 + 16;
         let stamps = parameters.threads as u64 * Search::bytes(1).saturating_sub(Search::bytes(0));
         let building = point_bytes as u64
@@ -73,7 +72,7 @@ impl Plan {
                 + capacity_of(parts) as u64 * a_row
                 + (256 << 10).max(4 * row_bytes as u64)
         };
-        // Each row is in two parts, so fewer than three parts save no memory. Small parts have poor
+        // Fewer than three parts save no memory, because each row is in two. Small parts have poor
         // graphs.
         let most = MOST_PARTS.min(rows / (4 * degree)).max(3);
         let fits = |&parts: &usize| need(parts) <= free;
@@ -90,8 +89,7 @@ impl Plan {
             .min(rows)
             .min((parts * 512).max(20_000))
             .max(parts * 4);
-        // The saved sample took at most a third of the memory of its run, which may have been
-        // slightly larger than now. So a half may be used here.
+        // The saved sample took at most a third of memory that may have been slightly larger.
         let kept = again.map(|(_, sample)| sample).filter(|&sample| {
             (parts * 4..=rows.max(parts * 4)).contains(&sample)
                 && (sample as u64 <= during_deal / 2 / sampled || sample == parts * 4)

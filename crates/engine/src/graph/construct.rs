@@ -52,8 +52,8 @@ pub struct Task<'a> {
     pub(crate) check: Check,
     /// Savepoints, for a build that may be killed. A build from a known graph ignores them.
     pub(crate) savepoints: Option<&'a Savepoints<'a>>,
-    /// The bytes that the caller needs beside the finished graph. With `None`, which is for few
-    /// rows, the build does not ask the system whether there is memory.
+    /// The bytes that the caller needs beside the finished graph. With `None`, for few rows, the
+    /// build does not ask the system for memory first.
     pub(crate) afterwards: Option<u64>,
 }
 
@@ -108,25 +108,22 @@ pub(super) struct Renamed {
     row_of: Vec<u32>,
 }
 
-/// Lists in a scratch file. A record is the number of neighbours, the neighbours, and unused words
-/// up to `degree`.
+/// Records of the number of neighbours, the neighbours, and unused words up to `degree`.
 #[derive(Debug)]
 pub(super) struct ScratchLists {
     pub(super) file: ScratchFile,
     pub(super) nodes: usize,
     pub(super) degree: usize,
-    /// The position of each node's record. `None` if records are in the order of the nodes.
+    /// `None` if records are in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
     /// The present number of each node that the records name. `None` if nodes were not renumbered.
     pub(super) names: Option<Vec<u32>>,
     /// Records that were read ahead, and the position of the first of these records.
     pub(super) window: Vec<u8>,
     pub(super) window_start: usize,
-    /// The scratch folder. Its drop removes the files.
     pub(super) _scratch: Scratch,
 }
 
-/// The bytes of lists in one read.
 const WINDOW: usize = 256 << 10;
 
 impl Constructed {
@@ -182,8 +179,7 @@ fn renumbered(table: Option<&[u32]>, numbers: &[u32]) -> Vec<u32> {
 }
 
 impl Lists {
-    /// Replaces `out` by the neighbours of a node. Lists in scratch files should be read in
-    /// ascending order of the nodes.
+    /// Replaces `out` by the neighbours of a node. Scratch files should be read in ascending order.
     ///
     /// # Errors
     /// [`GraphError::Scratch`] if the scratch file cannot be read.
@@ -249,7 +245,7 @@ impl Store for ScratchLists {
 
     fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
         out.clear();
-        // Nodes are read in no particular order here, so it is of no use to read ahead.
+        // Nodes are read in no particular order here.
         self.read_ahead(node as usize, 1, out)
     }
 
@@ -295,8 +291,8 @@ impl Clock {
 /// Every row is checked when it is read: no NaN, no infinity, and no zero row under cosine.
 ///
 /// # Errors
-/// [`GraphError::Memory`] if the cap is too low for any build. Also a wrong row, an unreadable
-/// file, or an interruption.
+/// [`GraphError::Memory`] under too low a cap. Also a wrong row, an unreadable file, or an
+/// interruption.
 pub fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -387,17 +383,15 @@ const MAX_ROWS: usize = 1 << 31;
 /// The number of rows that the build keeps together for input order.
 const WORKING_PAGE: usize = 16;
 
-/// The bytes of rows in one read.
 const READ: usize = 4 << 20;
 
-/// The bytes of rows in one read before the memory cap is divided: few, to fit under any cap.
+/// Few bytes in one read before the memory cap is divided, to fit under any cap.
 const MEASURE: usize = 1 << 20;
 
 /// The bytes that do not depend on the rows: stacks, unused memory of the allocator, read buffers.
 pub(super) const OVERHEAD: u64 = 6 << 20;
 
-/// Whether rows are in memory beside the points until they are written. Otherwise the points are
-/// the rows, or rows are read from the source again.
+/// Whether rows are in memory beside the points, and are not read from the source again.
 fn holds_rows(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> bool {
     let reads_again = task.order == Order::Input || source.has_random_access();
     !space.is_identity() && !reads_again
@@ -409,9 +403,8 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         true => source.row_bytes(),
         false => 0,
     };
-    // Bytes of tables for each row: the order, its inverse, the offsets of lists, and the nodes
-    // still to visit in a vector that doubles. Other tables take the place of the offsets earlier
-    // and later.
+    // For each row: the order, its inverse, the offsets of lists, and nodes to visit in a vector
+    // that doubles.
     let tables = 4 + 4 + 8 + 8;
     rows * (held + space.point_bytes() + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
@@ -428,7 +421,6 @@ fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) 
     source.rows() as u64 * (held + 4 * task.parameters.degree + 4 + 8) as u64
 }
 
-/// The memory and storage that a build needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     /// The peak memory of the whole process for a build in memory, in bytes.
@@ -439,7 +431,6 @@ pub(crate) struct Needs {
     pub(crate) scratch: u64,
 }
 
-/// Estimates the memory and storage of a build from a sample of the rows.
 pub(crate) fn needs(
     source: &dyn VectorSource,
     metric: Metric,
@@ -499,7 +490,6 @@ pub(crate) fn resident_bytes() -> u64 {
     kib.map_or(8 << 20, |kib| kib << 10)
 }
 
-/// Calls `each` with blocks of checked rows in order, and with each block's first row number.
 pub(super) fn for_each_block(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -555,8 +545,8 @@ fn construct_in_memory(
     })?;
     clock.lap("read");
 
-    // In locality order, near nodes are near each other in memory. On a million rows this saves a
-    // third of the build's time. The lists are returned with the caller's node numbers.
+    // On a million rows, locality order saves a third of the build's time. The lists are returned
+    // with the caller's node numbers.
     let page = match task.order {
         Order::Input => WORKING_PAGE,
         Order::Locality { page } => page,
@@ -665,7 +655,6 @@ fn permute(rows: &mut [u8], row_bytes: usize, order: &[u32]) {
     let mut held = vec![0; row_bytes];
     let mut done = vec![false; order.len()];
     for start in 0..order.len() {
-        // For each cycle of the permutation, the first row is saved, and the others move.
         if done[start] || order[start] as usize == start {
             continue;
         }

@@ -4,12 +4,11 @@ use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The most rows from which the mean is computed. Its error is then small compared with the data's
-/// spread.
+/// The most rows from which the mean is computed.
 const SAMPLE: usize = 100_000;
 
-/// The row nearest to the mean of all rows, or of a sample, ties by lower number. Searches start at
-/// this row. The result does not depend on `threads`.
+/// The row nearest to the mean of all rows, or of a sample, ties by lower number. Searches start
+/// there.
 ///
 /// # Panics
 /// Panics if there are no rows.

@@ -1,8 +1,8 @@
 //! Links equal rows to each other: each row links to the next equal row and to the previous one.
 //!
-//! Of several equal rows, the prune keeps one as a neighbour ([`prune`](super::prune)), so a search
-//! may reach only one of ten equal rows. The searches of the build miss equal rows in the same way,
-//! so this pass compares the bytes of the rows.
+//! The prune and the searches of the build keep one of several equal rows
+//! ([`prune`](super::prune)), so a search may reach only one of ten. Points in build space decide
+//! equality.
 //!
 //! ```text
 //!   rows ──> hash and node, sorted ──> runs of one hash, divided by bytes
@@ -12,9 +12,7 @@
 //! ```
 //!
 //! In a full list, a link of the ring replaces a link to another equal row, or to the farthest row
-//! to which many lists link. The pass runs after unreachable nodes were linked (`reach.rs`), so
-//! edges from other rows lead to each ring. Rows count as equal if their points in build space are
-//! equal.
+//! to which many lists link. `reach.rs` ran before, so edges from other rows lead to each ring.
 
 use super::Interrupted;
 use super::adjacency::Slots;
@@ -23,26 +21,24 @@ use crate::progress::Progress;
 use crate::threads;
 use std::hash::{DefaultHasher, Hasher};
 
-/// The bytes for each row while groups are found and linked: an entry, and a count of links.
+/// The bytes for each row: an entry, and a count of links.
 pub(super) const BYTES_A_ROW: u64 = size_of::<Entry>() as u64 + 1;
 
-/// The upper half is the hash of a row, and the lower half the node, so that equal rows sort
-/// together.
+/// The upper half is a row's hash, and the lower half its node, so equal rows sort together.
 type Entry = u64;
 
 const BATCH: usize = 1024;
 
-/// A list first gives up rows to which more lists than this link. Searches hardly reach a row with
-/// fewer edges.
+/// A list first gives up rows to which more lists than this link, because searches hardly reach
+/// others.
 const FEW: u8 = 8;
 
-/// The least degree with rings. In shorter lists, two links to equal rows are too many: with lists
-/// of 12 neighbours, a search with a list size of 50 missed a row that was inserted later.
+/// The least degree with rings. In lists of 12, two links to equal rows are too many: a search with
+/// a list size of 50 missed a row that was inserted later.
 const LEAST_RING: usize = 24;
 
-/// Links equal rows, and returns whether any list was changed. A node may lose the last edge that
-/// leads to it. Lists have at most `degree` neighbours before and after, in order of distance.
-/// Below [`LEAST_RING`], nothing changes.
+/// Returns whether any list was changed. A node may lose the last edge that leads to it. Below
+/// [`LEAST_RING`], nothing changes.
 pub(super) fn link(
     points: &Points<'_>,
     slots: &Slots,
@@ -80,7 +76,6 @@ fn close_rings(
             rings.close(run);
             continue;
         }
-        // Different rows may have the same hash.
         run.sort_unstable_by(|a, b| row(a).cmp(row(b)).then(a.cmp(b)));
         for group in run.chunk_by(|a, b| row(a) == row(b)) {
             rings.close(group);
@@ -117,7 +112,6 @@ fn hashed(
     Ok(entries)
 }
 
-/// The graph does not depend on the value of the hash.
 fn hash(row: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(row);
@@ -127,8 +121,7 @@ fn hash(row: &[u8]) -> u64 {
 struct Rings<'a> {
     slots: &'a Slots,
     degree: usize,
-    /// The number of lists that link to each node, at most 255. Empty until the first list is
-    /// changed.
+    /// The number of lists that link to each node, at most 255. Empty until a list is changed.
     leading: Vec<u8>,
     list: Vec<u32>,
 }
@@ -158,8 +151,7 @@ impl Rings<'_> {
         self.count_leading();
         self.list.retain(|to| !ring.contains(to));
         while self.list.len() + ring.len() > self.degree {
-            // A search reaches the other equal rows through the ring, so links to them can be
-            // removed.
+            // A search reaches the other equal rows through the ring.
             let is_equal = |to: &u32| {
                 let of_group = group.binary_search_by_key(to, |entry| node_of(*entry));
                 of_group.is_ok()
@@ -177,8 +169,7 @@ impl Rings<'_> {
         self.slots.replace(node, &self.list, &lock);
     }
 
-    /// Counts the lists that link to each node, without links of rings, which only connect equal
-    /// rows.
+    /// Links of rings only connect equal rows, and do not count.
     fn count_leading(&mut self) {
         if !self.leading.is_empty() {
             return;
@@ -236,8 +227,7 @@ mod tests {
 
     #[test]
     fn a_full_list_gives_up_an_equal_row_or_else_the_farthest() {
-        // The first of six equal rows links to three others and to a far row, the second only to
-        // far rows.
+        // The first of six equal rows links to three others, and the second only to far rows.
         let rows = [7, 7, 7, 7, 7, 7, 9, 10, 11, 12];
         let far = [6, 7, 8, 9];
         let full: &[&[u32]] = &[&[2, 3, 4, 9], &far, &far, &[2, 4, 6, 7], &far, &far];

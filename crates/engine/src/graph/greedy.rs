@@ -10,7 +10,7 @@
 use super::adjacency::Slots;
 use super::points::Points;
 
-/// A node with its squared distance from the searched point, or from the node whose list is pruned.
+/// The squared distance is from the searched point, or from the node whose list is pruned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) distance: f32,
@@ -30,7 +30,6 @@ const EXPANDED: u32 = 1 << 31;
 
 const RESERVED: usize = 1 << 12;
 
-/// The nearest nodes that the search has seen, sorted, at most `capacity`.
 pub(super) struct CandidateList {
     items: Vec<Candidate>,
     capacity: usize,
@@ -94,7 +93,7 @@ impl CandidateList {
     }
 }
 
-/// The nodes that a search has seen. A new search changes the stamp instead of clearing the table.
+/// A new search changes the stamp instead of clearing the table.
 pub(super) struct Seen {
     stamps: Vec<u8>,
     stamp: u8,
@@ -150,7 +149,6 @@ impl Search {
         nodes as u64 + (64 << 10)
     }
 
-    /// Searches for `query` from `entry` with the list size `length`.
     pub(super) fn run(
         &mut self,
         points: &Points<'_>,

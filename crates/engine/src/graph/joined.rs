@@ -11,8 +11,7 @@ pub(super) fn list(record: &[u8]) -> Vec<u32> {
     words.take(degree).collect()
 }
 
-/// The edges of a node beside its lists: from the graph's entry to the first part's, and from each
-/// part's entry node to its children in a tree.
+/// Edges of the entry to the first part's entry node, and of the parts' entry nodes in a tree.
 pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     let mut fixed = Vec::new();
     if node == entry {

@@ -8,9 +8,8 @@
 //! | plan | number of parts, number of rows in the sample |
 //!
 //! Lists are saved between two batches of a pass, when no thread works on them. The later work
-//! depends only on these lists, on the number of nodes done, and on the order, which follows from
-//! the seed. Under a memory cap, each part has its own lists, and the plan is saved, because it
-//! depends on the memory that was free.
+//! depends only on the lists, the number of nodes done, and the order. Under a memory cap, each
+//! part has its own lists, and the plan is saved, because it depends on free memory.
 
 use super::adjacency::Slots;
 use crate::progress::Progress;
@@ -30,7 +29,6 @@ impl Reached {
         nodes: 0,
     };
 
-    /// The number of nodes that are done in a pass. `None` if the pass is over.
     pub(super) fn within(self, pass: u32) -> Option<usize> {
         match self.pass.cmp(&pass) {
             std::cmp::Ordering::Less => Some(0),
@@ -75,8 +73,7 @@ impl KeptLists<'_> {
             });
     }
 
-    /// Fills the empty lists from a savepoint, if there is a usable one. Returns how far they were
-    /// built.
+    /// Fills the lists, if there is a usable savepoint, and returns how far they were built.
     pub(super) fn take_up(&self, slots: &Slots) -> Reached {
         let place = (What::Lists, self.part);
         let read = |content: &mut Content| fill(slots, self.degree, content);
@@ -91,8 +88,7 @@ impl KeptLists<'_> {
     }
 }
 
-/// Finished lists must have at most `when_done` neighbours. After an error, some lists may be
-/// filled.
+/// Finished lists have at most `when_done` neighbours. After an error, some lists may be filled.
 fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reached, Unfit> {
     let (pass, done, nodes) = (content.word()?, content.word()?, content.word()?);
     if nodes as usize != slots.nodes() {
@@ -108,7 +104,7 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
     if !possible {
         return Err(content.wrong(format_args!("{done} of {nodes} nodes done in pass {pass}")));
     }
-    // Finished lists are written to pages unchanged, so they must be short and without duplicates.
+    // Finished lists are written to pages unchanged.
     let most = if pass == DONE {
         when_done
     } else {
@@ -192,7 +188,6 @@ pub(super) fn keep_order(
     });
 }
 
-/// The saved number of parts and the saved sample size of a build in parts.
 pub(super) fn plan(savepoints: &Savepoints<'_>) -> Option<(usize, usize)> {
     savepoints.read((What::Plan, 0), &savepoints.input(&[]), |content| {
         Ok((content.word()? as usize, content.word()? as usize))

@@ -12,10 +12,9 @@
 //!                         search for itself ──> nearest, but apart ──> its list, and back edges
 //! ```
 //!
-//! At the end of a build, `equal.rs` links equal rows, because the prune keeps only one of several.
-//! Then `reach.rs` links the nodes that no search reaches. `rounding.rs` rounds floats to bytes
-//! during the build. `kept.rs` saves a partial graph. `shuffle.rs` decides which nodes share a
-//! page.
+//! The prune keeps only one of several equal rows, so `equal.rs` links equal rows in the end. Then
+//! `reach.rs` links the nodes that no search reaches. `rounding.rs` rounds floats during the build,
+//! `kept.rs` saves a partial graph, and `shuffle.rs` decides which nodes share a page.
 //!
 //! [`construct()`] does the whole work. Its steps are public for callers with rows in memory:
 //! [`Points`], [`locality_order`], [`medoid`], [`build`].
@@ -63,8 +62,7 @@ pub struct Parameters {
     pub degree: usize,
     /// The list size of the searches that find the neighbours of a node (L), 1 or more.
     pub build_list: usize,
-    /// The margin of the prune (alpha) on squared distances, at least 1. A larger margin keeps more
-    /// long edges.
+    /// The margin of the prune (alpha) on squared distances, at least 1.
     pub alpha: f32,
     /// The number of worker threads, 1 or more.
     pub threads: usize,
@@ -84,8 +82,7 @@ impl Default for Parameters {
     }
 }
 
-/// The error of a build that [`Progress::interrupted`](crate::progress::Progress::interrupted)
-/// stopped.
+/// The error of a build that [`Progress`](crate::progress::Progress) interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 
@@ -99,8 +96,7 @@ impl From<Interrupted> for GraphError {
 pub trait Known: Sync + std::fmt::Debug {
     /// The number of rows that have lists. They are the first rows of the source.
     fn rows(&self) -> usize;
-    /// Calls `each` with each row that has a list, and with its neighbours, which are rows. The
-    /// caller drops the last neighbours of a list that is too long.
+    /// Calls `each` with each such row and its neighbours. The last ones of too many are dropped.
     ///
     /// # Errors
     /// The lists cannot be read.

@@ -10,21 +10,20 @@
 //!
 //! After the cuts, near pages exchange rows if both pages together become more compact.
 //!
-//! Each half of a segment is put beside the nearer of the two adjacent segments. So consecutive
-//! pages are near each other, and the node numbers of neighbours differ little.
+//! Each half of a segment is put beside the nearer adjacent segment, so the node numbers of
+//! neighbours differ little.
 
 use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The most rows from which the direction of a cut is found. A smaller segment is copied as f32
-/// once, and the copy is divided down to pages.
+/// The most rows from which a cut is found, and that are copied as f32 and divided down to pages.
 const SAMPLE: usize = 1024;
 
 const ROUNDS: usize = 6;
 
-/// The row of each node in locality order. `page` is the number of nodes on a page, and cuts are
-/// between pages. The result does not depend on `threads`.
+/// The row of each node in locality order, with `page` nodes on a page, for any number of
+/// `threads`.
 pub fn locality_order(points: &Points<'_>, page: usize, threads: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..points.rows() as u32).collect();
     order_rows(points, &mut order, 0, page.max(1), threads.max(1), seed);
@@ -44,8 +43,8 @@ pub(super) fn order_rows(
     cutter.large(rows, offset, threads, &Outer::default());
 }
 
-/// Finds `parts` centres of `dim` numbers for the rows in `floats`, by the same bisection. Each
-/// centre represents about equally many rows, and consecutive centres are near each other.
+/// Finds `parts` centres of `dim` numbers. Each represents about equally many rows, and consecutive
+/// centres are near each other.
 pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Vec<f32> {
     let mut rows: Vec<u32> = (0..(floats.len() / dim) as u32).collect();
     let mut centres = Vec::with_capacity(parts * dim);
@@ -73,7 +72,6 @@ fn halve(
 ) {
     if parts <= 1 || rows.len() < 2 {
         let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
-        // If there are fewer rows than parts, several parts get the same centre.
         for _ in 0..parts {
             centres.extend(mean(floats, dim, &keyed));
         }
@@ -119,8 +117,7 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// The number of rows in the first half of a segment at node `offset`, about half, cut between
-    /// two pages. `None` if the segment is within one page.
+    /// About half of the rows, cut between two pages. `None` if the segment is within one page.
     fn middle(&self, offset: usize, rows: usize) -> Option<usize> {
         let half = offset + rows.div_ceil(2);
         let below = half / self.page * self.page;
@@ -138,7 +135,7 @@ impl Cutter<'_> {
         (cut > offset && cut < offset + rows).then(|| cut - offset)
     }
 
-    /// Divides a segment of more than [`SAMPLE`] rows by a cut that is found on a sample.
+    /// Finds the cut of more than [`SAMPLE`] rows on a sample.
     fn large(&self, rows: &mut [u32], offset: usize, threads: usize, outer: &Outer) {
         if rows.len() <= SAMPLE.max(self.page) {
             return self.small(rows, offset, outer);
@@ -198,7 +195,6 @@ impl Cutter<'_> {
         }
     }
 
-    /// Copies the rows of a small segment as f32, and divides the segment down to pages.
     fn small(&self, rows: &mut [u32], offset: usize, outer: &Outer) {
         if rows.len() <= self.page {
             return;
@@ -216,8 +212,7 @@ impl Cutter<'_> {
         rows.copy_from_slice(&ordered);
     }
 
-    /// Exchanges rows between near pages, to reduce the squared distances from the means of pages.
-    /// Balanced cuts leave rows on the wrong side of a boundary.
+    /// Balanced cuts leave rows on the wrong side of a boundary, so near pages exchange rows.
     fn exchange(&self, floats: &[f32], local: &mut [u32], offset: usize) {
         let start = offset.next_multiple_of(self.page) - offset;
         let window = self.page * WINDOW;
@@ -261,9 +256,8 @@ impl Cutter<'_> {
     }
 }
 
-/// The number of pages among which rows are exchanged. On photo-sift-100k, the exchanges save 2 %
-/// of the reads of whole-page search. 100 pages would save half a percent more, but take twice as
-/// long.
+/// The number of pages among which rows are exchanged. On photo-sift-100k, this saves 2 % of the
+/// reads of whole-page search. 100 pages would save half a percent more in twice the time.
 const WINDOW: usize = 16;
 
 /// The number of rounds of exchanges. In the last round, few rows move.
@@ -275,8 +269,7 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
         let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
         mean(floats, dim, &keyed)
     };
-    // `table[place * pages + p]` is the squared distance of the row at `place` from the mean of
-    // page `p`.
+    // `table[place * pages + p]` is the squared distance of a row from the mean of page `p`.
     let mut table = vec![0.0f32; rows.len() * pages];
     let column = |table: &mut [f32], rows: &[u32], which: usize| {
         let mean = mean_of(&rows[which * page..(which + 1) * page]);
@@ -300,8 +293,7 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
                     best = (gain, b);
                 }
             }
-            // The exchange also changes the means, which can only add to the gain. But a tiny gain
-            // may be a rounding error.
+            // The exchanged means only add to the gain, but a tiny gain may be a rounding error.
             if best.0 > 1e-4 * table[a * pages + from] {
                 let b = best.1;
                 rows.swap(a, b);
@@ -324,16 +316,14 @@ fn row_of(floats: &[f32], dim: usize, at: u32) -> &[f32] {
     &floats[start..start + dim]
 }
 
-/// A cut of a segment: the means of the halves, and the line through these means.
 struct Cut {
     first: Vec<f32>,
     second: Vec<f32>,
-    /// The difference `second - first`. Rows with a small projection belong to the first half.
+    /// Rows with a small projection on this line belong to the first half.
     line: Vec<f32>,
 }
 
 impl Cut {
-    /// Finds a cut by balanced 2-means, with `middle` rows in the first half.
     fn find(floats: &[f32], dim: usize, rows: &[u32], middle: usize, random: &mut Random) -> Cut {
         // The means start at two rows that are far apart.
         let start = rows[random.below(rows.len())];
@@ -436,7 +426,7 @@ fn mean(floats: &[f32], dim: usize, keyed: &[(f32, u32)]) -> Vec<f32> {
     sums
 }
 
-/// The inner product as sixteen sums side by side, which become vector instructions.
+/// Sixteen sums side by side become vector instructions.
 #[inline]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];

@@ -1,5 +1,4 @@
-//! The build of a graph under a memory cap, from overlapping parts with one part in memory at a
-//! time.
+//! The build of a graph under a memory cap, from overlapping parts, one in memory at a time.
 //!
 //! ```text
 //!   sample ──> k centres (balanced bisection, so parts that follow each other are near each other)
@@ -14,9 +13,8 @@
 //!   for each part:   lists-p and visits-p, interleaved and cut to R ──> graph
 //! ```
 //!
-//! A node number is `first node of its home part + position in the part`. Each row is in two parts,
-//! so the merged lists connect most parts. A tree of fixed edges from the entry also connects the
-//! parts' entry nodes.
+//! A node number is `first node of its home part + position in the part`. Lists are merged, because
+//! each row is in two parts. A tree of fixed edges connects the parts' entry nodes.
 //!
 //! | file | record |
 //! |---|---|
@@ -45,11 +43,10 @@ use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 use stratann_vector::{Element, Kernel, Metric};
 
-/// The number in tables of parts that means "no part".
 const NOWHERE: u16 = u16::MAX;
 
-/// Builds in `free` bytes beyond the present memory of the process. `divided` has the number of
-/// parts and the sample size of a resumed build's first run.
+/// Builds in `free` bytes beyond the present memory of the process. `divided` has the plan of a
+/// resumed build's first run.
 pub(super) fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -179,7 +176,6 @@ fn inverse(order: &[u32]) -> Vec<u32> {
 }
 
 struct Dealt {
-    /// The home part of each row, and the part in which it is a guest.
     home: Vec<u16>,
     guest: Vec<u16>,
     /// The first node of each part, and the end of the last.
@@ -197,7 +193,6 @@ impl Dealt {
     }
 }
 
-/// Computes the centres of the parts, and the mean, in build space.
 fn centres_of_sample(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -294,8 +289,7 @@ fn deal(
                 }
                 part
             };
-            // The parts together have more capacity than there are rows, so each row gets a home
-            // part.
+            // All parts together have more capacity than there are rows.
             let Some(at_home) = nearest(usize::MAX) else {
                 continue;
             };
@@ -338,7 +332,6 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Appends the rows of a scratch file from row `first` on to the points of the part.
     fn load(&mut self, name: &str, first: usize, count: usize) -> Result<(), GraphError> {
         let file = self.scratch.open(name)?;
         let row_bytes = self.source.row_bytes();
@@ -353,8 +346,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Assigns a node number to every row, part after part, and writes the rows in this order.
-    /// Within a part, home rows are in locality order, or in input order if `page` is 0.
+    /// Assigns node numbers, part after part, and writes the rows. Home rows are in locality order,
+    /// or in input order if `page` is 0.
     fn lay_out(&mut self, page: usize, progress: &dyn Progress) -> Result<(), GraphError> {
         let _stage = Stage::begin(progress, "locality order", self.source.rows() as u64);
         self.points
@@ -472,8 +465,7 @@ impl Work<'_> {
         Ok(starts)
     }
 
-    /// Merges the two lists of every node into `graph`. Returns the number of edges and the largest
-    /// degree.
+    /// Merges the lists into `graph`. Returns the number of edges and the largest degree.
     fn merge(
         &self,
         entry: u32,
@@ -533,8 +525,7 @@ impl Work<'_> {
         Ok((edges, degree_max))
     }
 
-    /// The lists of other parts for this part's nodes, as records of `lists-p` by position in the
-    /// part.
+    /// The other parts' lists for this part's nodes, as records of `lists-p`.
     fn visits(
         &self,
         part: usize,

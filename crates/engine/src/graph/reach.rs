@@ -1,8 +1,8 @@
 //! Makes every node reachable from the entry node.
 //!
-//! A prune, or the cut of two parts' merged lists, can remove the last edge that leads to a node.
-//! Each unreachable node gets an edge from a reachable node near it, in a free slot or in place of
-//! an edge that is not needed to reach any node.
+//! A prune, or the cut of merged lists, can remove the last edge that leads to a node. Such a node
+//! gets an edge from a reachable node near it, in a free slot or in place of an edge outside the
+//! tree.
 //!
 //! ```text
 //!   entry ━━> a ━━> b      ━ edges of the tree by which nodes are reached: never taken away
@@ -14,7 +14,6 @@
 use super::adjacency::Slots;
 use std::convert::Infallible;
 
-/// The value in the table of parents that means that a node was not reached.
 const NOBODY: u32 = u32::MAX;
 
 /// The number of the most recently linked nodes that are tried as the start of the next edge.
@@ -23,7 +22,6 @@ const LAST: usize = 64;
 /// Lists that can be read and replaced, in memory or in a file.
 pub(super) trait Store {
     type Error;
-    /// Replaces `out` by the neighbours of a node.
     fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), Self::Error>;
     fn replace(&mut self, node: u32, neighbours: &[u32]) -> Result<(), Self::Error>;
 }
@@ -55,9 +53,8 @@ impl Store for &Slots {
     }
 }
 
-/// Links each node of `nodes` that cannot be reached from `entry`, in a graph of `all` nodes.
-/// Returns the number of added edges, less the removed ones. If none of a node's own neighbours is
-/// suitable, `near` returns other nodes to link from.
+/// Links unreachable nodes of `nodes`, in a graph of `all` nodes. Returns the number of added
+/// edges, less the removed ones. After a node's own neighbours, nodes of `near` are tried.
 pub(super) fn link_unreachable<S: Store>(
     store: S,
     (all, nodes): (usize, impl Iterator<Item = u32>),
@@ -134,7 +131,6 @@ impl<S: Store> Tree<S> {
         Ok(false)
     }
 
-    /// Adds the edge if `from` is reachable and has a slot for it.
     fn link(&mut self, from: u32, node: u32) -> Result<bool, S::Error> {
         if from == node || self.parents[from as usize] == NOBODY {
             return Ok(false);
@@ -166,8 +162,7 @@ mod tests {
 
     #[test]
     fn nodes_without_incoming_edges_are_linked_and_none_is_lost() {
-        // Full lists have two neighbours. No edge leads from nodes 0, 1 and 2, which are reachable,
-        // to the others.
+        // No edge leads from nodes 0, 1 and 2, which are reachable, to the others.
         let slots = Slots::new(6, 2);
         for (node, list) in [[1, 2], [0, 2], [1, 0], [1, 2], [5, 5], [4, 4]]
             .iter()

@@ -5,13 +5,12 @@
 //!            with one step for all dimensions, and a mean for each
 //! ```
 //!
-//! With one step for all dimensions, squared distances of rounded points approximate distances
-//! of floats, in units of step². The step is chosen so that few values are cut off.
+//! With one step for all dimensions, squared distances of rounded points approximate distances of
+//! floats, in units of step². Few values are cut off.
 //!
-//! Rounded points take a quarter of the memory, and [`Kernel::narrow`] compares them without
-//! widening if values have seven bits. Rounding is harmless if it moves a point by much less than
-//! the distances between neighbours, which a [`Trial`] checks. Codes and stored vectors are made
-//! from the exact rows.
+//! Rounded points take a quarter of the memory, and [`Kernel::narrow`] compares values of seven
+//! bits without widening. A [`Trial`] checks that rounding moves points by much less than the
+//! distances between neighbours. Codes and stored vectors are made from the exact rows.
 
 use stratann_vector::{Element, Kernel, Metric};
 
@@ -31,27 +30,23 @@ const CUT_OFF: f64 = 1e-4;
 const MOST_ERROR: f64 = 0.0013;
 
 /// The number of probes, which are rows whose nearest neighbours are compared; the neighbours of a
-/// probe; and the largest mean factor by which the squared distances of neighbours by bytes may be
-/// larger.
-///
-/// A dense cluster with 2 % of the rows gets ten of 512 probes. With 64 probes, rounding destroyed
-/// five of six such clusters in 4,000 rows of 24 floats. For each row of 96 floats, 512 distances
-/// by bytes take 3.1 us.
+/// probe; and the largest mean factor between the squared distances of neighbours by bytes and by
+/// floats. With 64 probes, rounding destroyed five of six dense clusters with 2 % of the rows, in
+/// 4,000 rows of 24 floats.
 const PROBES: usize = 512;
 const NEAREST: usize = 10;
 const FARTHER: f64 = 1.01;
 /// The largest factor that one probe adds to the mean, so that a single outlier does not decide.
 const FARTHEST: f64 = 1.5;
 /// A probe is lost if its nearest rows by bytes are farther by this factor. The second constant is
-/// the number of probes that may be lost. On real data and normal numbers, no probe had a factor
-/// above 1.06. Dense clusters with a spread of at most a third of a step have 1.26 to 1.7.
+/// how many may be lost. On real data, no probe had a factor above 1.06. Dense clusters with a
+/// spread of at most a third of a step have 1.26 to 1.7.
 const LOST: f64 = 1.1;
 const MOST_LOST: usize = 1;
 
 #[derive(Clone, Debug)]
 pub(super) struct Rounding {
     means: Vec<f32>,
-    /// The number of steps in a unit. A centred value is multiplied by it.
     steps_per_unit: f32,
 }
 
@@ -62,8 +57,7 @@ impl Rounding {
         Kernel::narrow(dim)
     }
 
-    /// The number of rows in a sample, if a point takes `point_bytes` bytes. `None` if it is too
-    /// small.
+    /// `None` if the sample would be too small.
     pub(super) fn sample(rows: usize, point_bytes: usize) -> Option<usize> {
         let count = (SAMPLE_BYTES / point_bytes).min(MOST_ROWS).min(rows);
         (count >= LEAST_ROWS).then_some(count)
@@ -101,8 +95,7 @@ impl Rounding {
     }
 }
 
-/// A check of all points, before any point is rounded. It measures how far rounding moves each
-/// point, and finds the points nearest to each probe by bytes and by floats.
+/// Checks all points before rounding: how far they move, and the points nearest to each probe.
 pub(super) struct Trial {
     rounding: Rounding,
     dim: usize,
@@ -116,8 +109,7 @@ pub(super) struct Trial {
     byte_distances: Vec<f32>,
 }
 
-/// The nearest points to a probe, in order of distance: the ranking distance, and the distance by
-/// floats.
+/// The nearest points by the first distance, and their distances by floats.
 type Nearest = Vec<(f32, f32)>;
 
 impl Trial {
@@ -125,7 +117,6 @@ impl Trial {
     pub(super) fn new(rounding: Rounding, sample: &[f32], dim: usize) -> Trial {
         let rows = sample.len() / dim;
         let (mut floats, mut bytes) = (Vec::new(), Vec::new());
-        // Each row of the sample is a probe at most once, so that an outlier is only one probe.
         let probes = PROBES.min(rows);
         for i in 0..probes {
             let point = &sample[i * rows / probes * dim..][..dim];
@@ -161,8 +152,8 @@ impl Trial {
         self.point
             .extend(point.iter().flat_map(|x| x.to_le_bytes()));
         let kernel = Kernel::new(Metric::L2, Element::F32, self.dim);
-        // Rounding moves each of two points by at most half a step in each dimension. Cut-off
-        // values move no two points apart. The factor .999 allows for rounding errors of sums.
+        // Rounding moves two points apart by at most a step in each dimension, and cut-off values
+        // not at all. The factor .999 allows for rounding errors of sums.
         let (moved, unit) = (
             (self.dim as f32).sqrt(),
             0.999 / self.rounding.steps_per_unit,
@@ -183,8 +174,7 @@ impl Trial {
 
     pub(super) fn end(self) -> Option<Rounding> {
         let sum = |nearest: &Nearest| -> f64 { nearest.iter().map(|near| f64::from(near.1)).sum() };
-        // In a sum over all probes, far rows would hide a dense cluster whose rows all became
-        // equal.
+        // In a sum, far rows would hide a dense cluster whose rows all became equal.
         let farther = |(by_floats, by_bytes): (&Nearest, &Nearest)| {
             let (nearest, found) = (sum(by_floats), sum(by_bytes));
             match found > nearest {
@@ -227,7 +217,6 @@ mod tests {
     use super::*;
     use crate::graph::random::Random;
 
-    /// Each approximately normal number is the sum of four uniform numbers.
     fn rows(count: usize, dim: usize, seed: u64) -> Vec<f32> {
         let mut random = Random::new(seed);
         let mut one = || (random.below(1 << 16) as f32) / 65536.0 - 0.5;

@@ -12,14 +12,12 @@ pub enum Rows {
     Source,
     /// The rows are in memory.
     Memory(Matrix),
-    /// The rows are in a scratch file, which the drops of [`Lists`](super::Lists) and of this value
-    /// free.
+    /// The rows are in a scratch file. Drops of [`Lists`](super::Lists) and of this value free it.
     Scratch(ScratchRows),
 }
 
 impl Rows {
-    /// The rows in the order of the nodes. `source` is the source of the graph, and `order` has
-    /// each node's row number.
+    /// `source` is the source of the graph, and `order` has each node's row number.
     pub fn in_order<'a>(&'a self, order: &'a [u32], source: &'a dyn VectorSource) -> NodeRows<'a> {
         match self {
             Rows::Source => NodeRows {
@@ -47,8 +45,7 @@ impl<'a> NodeRows<'a> {
 }
 
 impl NodeRows<'_> {
-    /// The number of a node's row in the source, or of the node if rows are not read from the
-    /// source.
+    /// The number of a node's row in the source, or else of the node.
     pub(crate) fn row_of(&self, node: usize) -> usize {
         self.order.map_or(node, |order| order[node] as usize)
     }

@@ -42,7 +42,6 @@ impl Scratch {
         self.folder.join(name)
     }
 
-    /// Creates a new file, which is written from start to end through a buffer of `buffer` bytes.
     pub(super) fn create(&self, name: &str, buffer: usize) -> Result<Spool, GraphError> {
         let path = self.path(name);
         match File::create_new(&path) {
@@ -70,7 +69,6 @@ impl Scratch {
         }
     }
 
-    /// Removes a file before the end of the build, to free its space.
     pub(super) fn remove(&self, name: &str) -> Result<(), GraphError> {
         let path = self.path(name);
         std::fs::remove_file(&path).map_err(|source| GraphError::Scratch {

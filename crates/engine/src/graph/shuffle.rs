@@ -7,18 +7,13 @@
 //!                                 own page; or one node moves to a page with space
 //! ```
 //!
-//! A bisection of space ([`super::order`]) makes groups of equally many nodes, but records have
-//! different lengths, and only the graph shows which nodes are read together. So nodes swap
-//! positions after the build. Consecutive pages stay near each other, because the compression of
-//! lists depends on it.
+//! A bisection of space ([`super::order`]) makes groups of equally many nodes, but records differ
+//! in length, and the graph shows which nodes are read together. Starling has equally many nodes in
+//! each block and equal weights. This module plans pages by bytes, and weighs edges by rank.
+//! Consecutive pages stay near each other, because the compression of lists depends on it.
 //!
-//! Starling begins with a random order, has equally many nodes in each block, and gives all edges
-//! the same weight. This module plans pages by bytes and weighs edges by rank. Nodes swap in pairs,
-//! because a full page has no space for another node.
-//!
-//! Nodes swap only within a *window* (`Stretch`) of consecutive nodes, and only windows in progress
-//! take memory. One thread processes each window, so the result does not depend on the number of
-//! threads.
+//! Nodes swap only within a *window* (`Stretch`) of consecutive nodes, which one thread processes,
+//! so the result does not depend on the number of threads.
 
 use super::GraphError;
 use super::construct::Lists;
@@ -28,8 +23,7 @@ use crate::threads;
 /// The number of nodes in a window. With 4 Ki nodes, half of the gain is lost.
 const STRETCH: usize = 128 << 10;
 const LEAST_STRETCH: usize = 1 << 10;
-/// The bytes for each node of a window: outgoing and incoming edges, about [`RANKS`] each, and
-/// tables.
+/// The bytes for each node: outgoing and incoming edges, about [`RANKS`] each, and tables.
 const NODE_BYTES: u64 = 2 * 4 * RANKS as u64 + 36;
 /// The number of nearest neighbours of a node whose edges have a weight.
 const RANKS: usize = 32;
@@ -55,20 +49,17 @@ pub(crate) struct Shuffled {
     pub(crate) firsts: Vec<u32>,
 }
 
-/// The number of nodes in a window, and of windows processed at once, within a share of the memory
-/// cap.
+/// The number of nodes in a window, and of windows processed at once.
 fn stretches(memory: Option<u64>, threads: usize) -> (usize, usize) {
     let Some(cap) = memory else {
         return (STRETCH, threads);
     };
-    // The numbers follow from the cap, not from the free memory, so that a repeated build is the
-    // same.
+    // A repeated build must be the same, so the numbers do not follow from free memory.
     let nodes = (cap / 8 / NODE_BYTES) as usize;
     let stretch = nodes.clamp(LEAST_STRETCH, STRETCH);
     (stretch, threads.min(nodes / stretch).max(1))
 }
 
-/// Plans pages whose nodes are near each other in the graph.
 pub(crate) fn shuffle(
     lists: &mut Lists,
     filling: Filling<'_>,
@@ -92,7 +83,6 @@ pub(crate) fn shuffle(
         let mut work = Vec::with_capacity(at_once);
         while work.len() < at_once && first < nodes {
             let end = nodes.min(first + stretch);
-            // This avoids a small last window.
             let end = if nodes - end < stretch / 4 {
                 nodes
             } else {
@@ -123,8 +113,7 @@ struct Stretch {
     page_of: Vec<u32>,
     pages: Vec<Page>,
     standings: Vec<Standing>,
-    /// For each page, the weight of the current node's edges to this page; and the pages with such
-    /// weight.
+    /// For each page, the weight of the current node's edges; and the pages with such weight.
     of_node: Vec<u32>,
     touched: Vec<u32>,
 }
@@ -176,8 +165,7 @@ impl Stretch {
                 offsets[other] += 1;
             }
         }
-        // Edges are stored from the last to the first, and each edge lowers the offset, which is
-        // first the end of its node's edges.
+        // Each stored edge lowers the offset, which is first the end of its node's edges.
         let mut all = 0;
         for offset in &mut offsets {
             all += *offset;
@@ -278,8 +266,7 @@ impl Stretch {
                 Some((other_page, other)) => {
                     self.change_places(node, page, other_page, other);
                     self.add_to_page(node, false, &mut near);
-                    // Without a swap, the last node of the page moves to this position, and is
-                    // next.
+                    // Without a swap, the last node of the page moves here.
                     if let Some(other) = other {
                         self.add_to_page(other, true, &mut near);
                         at += 1;
@@ -295,8 +282,7 @@ impl Stretch {
         moved
     }
 
-    /// Adds, or subtracts, the weights of a node's edges to its neighbours' weights to the current
-    /// page.
+    /// Updates the weights of a node's neighbours to the current page.
     fn add_to_page(&mut self, node: u32, add: bool, near: &mut Vec<u32>) {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         for &edge in &self.edges[range] {
@@ -313,7 +299,7 @@ impl Stretch {
         }
     }
 
-    /// The best other page, and the node with which to swap. `None` if the page has space.
+    /// The node to swap with is `None` if the page has space.
     fn best(&mut self, node: u32, page: u32) -> Option<(u32, Option<u32>)> {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         self.touched.clear();
@@ -361,7 +347,7 @@ impl Stretch {
         best
     }
 
-    /// Moves a node from `here` to `there`, and the node `other`, if any, back.
+    /// The node `other`, if any, moves back.
     fn change_places(&mut self, node: u32, here: u32, there: u32, other: Option<u32>) {
         self.put(node, here, there);
         let from = &mut self.pages[here as usize].nodes;
@@ -401,7 +387,7 @@ impl Stretch {
         self.standings[node as usize].own = own;
     }
 
-    /// Appends the nodes, page after page. The nodes of a page keep their previous order.
+    /// The nodes of a page keep their previous order.
     fn append(mut self, shuffled: &mut Shuffled) {
         for page in self.pages.iter_mut().filter(|page| !page.nodes.is_empty()) {
             page.nodes.sort_unstable();

@@ -6,8 +6,8 @@
 //! | cosine | f32, scaled to length 1 | 2 * (1 - cos) |
 //! | inner product | f32, one more element sqrt(M² - \|x\|²); M: longest row | const(q) - 2 dot |
 //!
-//! The last line is the classic reduction of maximum inner product search to nearest-neighbour
-//! search. `q` is a query. All rows get the same length.
+//! The last line reduces maximum inner product search to nearest-neighbour search. `q` is a query,
+//! and all rows get the same length.
 //!
 //! Floats in build space may be rounded to a byte each ([`rounding`](super::rounding)).
 
@@ -17,7 +17,6 @@ use super::rounding::{Rounding, Trial};
 use crate::data::{DataError, VectorSource};
 use stratann_vector::{Element, Metric, Reduction, norm, normalize, to_f32};
 
-/// The rule by which the rows of a collection are converted to points of a build.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
     metric: Metric,
@@ -43,7 +42,6 @@ impl Space {
         (self.metric, self.element, self.dim)
     }
 
-    /// Whether the points equal the rows.
     pub(super) fn is_identity(&self) -> bool {
         self.metric.reduction() == Reduction::None && self.rounding.is_none()
     }
@@ -65,8 +63,7 @@ impl Space {
         }
     }
 
-    /// Makes a trial of rounding from a sample. The trial must [examine](Space::look) all rows
-    /// before any row is rounded.
+    /// The trial must [examine](Space::look) all rows before any row is rounded.
     pub(super) fn trial(
         &self,
         source: &dyn VectorSource,
@@ -95,7 +92,6 @@ impl Space {
         self.each_point(rows, |point| trial.see(point));
     }
 
-    /// Sets the rounding for all later points.
     pub(super) fn round(&mut self, rounding: Option<Rounding>) {
         self.rounding = rounding;
     }

@@ -149,8 +149,7 @@ fn a_graph_is_sound_and_finds_what_is_near() {
         let found = recall(&rows, Element::U8, 16, entry, &|node| {
             graph.neighbours(node).to_vec()
         });
-        // Several threads make a different graph each time, in which searches may miss a whole
-        // group.
+        // Several threads make a different graph each time, which may hide a whole group.
         let least = if threads == 1 { 0.97 } else { 0.85 };
         assert!(found > least, "{threads} threads: recall {found}");
     }
@@ -232,7 +231,6 @@ fn equal_rows_do_not_break_the_graph() {
         let entry = medoid(&points, 2, 7);
         let graph = build(&points, entry, &parameters(2), &Silent).unwrap();
         check_graph(&graph, 24, entry);
-        // The recall is the same each time only if one thread builds the graph.
         let graph = build(&points, entry, &parameters(1), &Silent).unwrap();
         check_graph(&graph, 24, entry);
         let found = recall(&rows, Element::U8, 8, entry, &|node| {
@@ -304,7 +302,6 @@ impl Progress for Stops {
     fn warn(&self, _: &str) {}
 }
 
-/// Two threads build a different graph each time, so search results vary.
 fn run(
     source: &dyn VectorSource,
     metric: Metric,
@@ -422,7 +419,6 @@ fn construct_in_memory_and_by_parts_agree_in_kind() {
 fn nodes_may_get_other_numbers_again_and_again() {
     let bytes = clustered(8_000, 16, 60, 6);
     let source = MatrixRef::new(&bytes, 8_000, 16, Element::U8).unwrap();
-    // The neighbours of each row, as row numbers.
     let by_row = |built: &mut Constructed| {
         let mut rows = vec![Vec::new(); 8_000];
         for node in 0..8_000 {
@@ -456,9 +452,8 @@ fn nodes_may_get_other_numbers_again_and_again() {
 #[test]
 fn floats_are_rounded_while_a_graph_is_built_and_it_finds_as_much() {
     let (count, dim) = (6_000, 48);
-    // With only twelve groups so far apart, searches sometimes miss a whole group. Over 40 seeds,
-    // the least recall of a run is .96 with floats and .88 with rounded points, and the means are
-    // .9993 and .9990.
+    // Of only twelve groups, searches sometimes miss one. Over 40 seeds, the mean recall is .9993
+    // with floats and .9990 with rounded points, and the least .96 and .88.
     let exact = clustered(count, dim, 60, 7);
     let bytes = floats(&exact);
     let order = Order::Locality { page: 3 };
@@ -636,8 +631,7 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
         (0..nodes.len() as u32).map(list).collect::<Vec<_>>()
     };
     let apart = [lists_of(0..around), lists_of(around..known)].concat();
-    // The row around the cluster that is farthest from it. No search for a row of the cluster meets
-    // it.
+    // The row farthest from the cluster, which no search for a row of the cluster meets.
     let sum = |node: &usize| -> u32 {
         rows[node * dim..][..dim]
             .iter()

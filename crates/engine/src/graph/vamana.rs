@@ -10,10 +10,9 @@
 //!            that cannot be reached (`reach.rs`)
 //! ```
 //!
-//! Links back are stored in spare slots, and a list is pruned again only if its slots are full. The
-//! second pass fills every list up to R, because an SSD read returns all slots anyway. On
-//! photo-sift-100k with a list size of 10, recall@10 is .985 at 23.7 reads with full lists, and
-//! .964 at 25.1 reads without.
+//! Links back are stored in spare slots. The second pass fills every list up to R, because an SSD
+//! read returns all slots anyway. On photo-sift-100k with a list size of 10, recall@10 is .985 at
+//! 23.7 reads with full lists, and .964 at 25.1 reads without.
 
 use super::adjacency::{Graph, Slots};
 use super::greedy::{Candidate, Search};
@@ -31,18 +30,16 @@ const BATCH: usize = 128;
 
 const POOL: usize = 500;
 
-/// The slots of a node during the build, as a multiple of R. More slots mean fewer prunes of full
-/// lists, but longer scans. The factors 1.3 and 1.5 take the same CPU time.
+/// The slots of a node during the build, as a multiple of R: longer scans, but fewer prunes. The
+/// factors 1.3 and 1.5 take the same CPU time.
 const SLACK: f64 = 1.3;
 
-/// The list size and the degree of the first pass, as shares of the full parameters. The first pass
-/// only has to make a graph that the second can search.
+/// The list size and the degree of the first pass, as shares of the full parameters.
 const FIRST_LIST: f64 = 0.4;
 const FIRST_DEGREE: f64 = 0.5;
 
-/// The number of random shares into which the first pass divides the nodes. Nodes of a share
-/// ascend, so searches of consecutive nodes meet the same rows. The pass takes a fifth to a third
-/// less time than in fully random order.
+/// The number of random shares of nodes in the first pass. Nodes of a share ascend, so consecutive
+/// searches meet the same rows, which saves a fifth to a third of the time.
 const WINDOWS: usize = 16;
 
 /// The number of consecutive nodes that the second pass inserts in order. Their searches meet the
@@ -60,9 +57,8 @@ pub(super) fn slots_for(degree: usize) -> usize {
     (degree as f64 * SLACK).ceil() as usize
 }
 
-/// Builds the graph of all points. Every node can be reached from `entry`
-/// ([`medoid`](super::medoid)). With one thread, the graph depends only on the points, the
-/// parameters and the seed.
+/// Builds the graph of all points from `entry` ([`medoid`](super::medoid)), reproducibly with one
+/// thread.
 #[cfg(test)]
 pub fn build(
     points: &Points<'_>,
@@ -86,7 +82,6 @@ pub(super) fn build_kept(
     Ok(slots.into_graph())
 }
 
-/// Builds in empty slots of the caller. `part` is a prefix for the names of stages.
 pub(super) fn build_in(
     points: &Points<'_>,
     slots: &Slots,
@@ -166,8 +161,7 @@ struct Growing<'a> {
 }
 
 impl Growing<'_> {
-    /// Makes a pass over `turn`, from the node `from` on. The threads pause to save the
-    /// lists.
+    /// Makes a pass over `turn` from position `from`. The threads pause to save the lists.
     fn pass(&self, pass: &Pass, turn: &[u32], mut from: usize) -> Result<(), Interrupted> {
         let mut stage = format!("{}{}", self.part, pass.stage);
         if from > 0 {
@@ -203,8 +197,8 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Tries searches for an even sample of the nodes. A node with an incoming edge that its search
-    /// does not find is inserted again.
+    /// Inserts a node of a sample again if it has an incoming edge, but its search does not find
+    /// it.
     fn link_lost(&self, pass: &Pass, is_in: impl Fn(u32) -> bool) -> Result<(), Interrupted> {
         let mut worker = Worker::new(self.points, self.slots, self.entry, pass);
         let nodes = self.points.rows() as u64;
@@ -241,8 +235,8 @@ fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
     }
 }
 
-/// Extends a graph of some points by the other points. Known lists stay, except that too long lists
-/// are pruned. Node numbers are positions in `order`, while `known` has row numbers.
+/// Extends a graph of some points by the others. Node numbers are positions in `order`, while
+/// `known` has row numbers.
 pub(super) fn grow(
     points: &Points<'_>,
     order: &[u32],
@@ -287,8 +281,7 @@ pub(super) fn grow(
     // form a separate cluster beside it.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
-        // All searches start at the entry, which is a new node here, so it must get neighbours
-        // first.
+        // All searches start at the entry, so a new entry needs neighbours first.
         link_known(known);
         growing(known).pass(&pass, &[entry], 0)?;
     }
@@ -303,7 +296,6 @@ pub(super) fn grow(
     Ok(slots.into_graph())
 }
 
-/// Prunes lists longer than R, sorts them, and links equal rows and unreachable nodes.
 fn finish(
     points: &Points<'_>,
     slots: &Slots,
@@ -365,7 +357,7 @@ fn link_from(
 /// Fills `turn` with all node numbers, as blocks of consecutive numbers in random order.
 fn block_order(turn: &mut [u32], random: &mut Random) {
     let rows = turn.len();
-    // With few blocks, the order would hardly be random, so a few rows have small blocks.
+    // With few blocks, the order would hardly be random.
     let block = BLOCK.min(rows.div_ceil(64)).max(1);
     let mut blocks: Vec<u32> = (0..rows.div_ceil(block) as u32).collect();
     random.shuffle(&mut blocks);

@@ -1,5 +1,4 @@
-//! PRESS on the storage server, which ranks the nearest candidates by exact vectors at the end of a
-//! query, on its own threads (DistVS §4.3).
+//! PRESS on the storage server, which ranks the nearest candidates by exact vectors (DistVS §4.3).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -105,9 +104,8 @@ impl Full {
         self.states.index()
     }
 
-    /// Merges in the background until the returned value is dropped, or returns `None` if the index
-    /// is open only for reading. A merge would release the checkpoint before the last merge, so it
-    /// waits while a query may use this checkpoint.
+    /// Merges in the background until the returned value is dropped. `None` if the index is open
+    /// only for reading. A merge waits while a query may use the checkpoint before the last merge.
     ///
     /// # Errors
     /// A thread could not be started.
@@ -119,21 +117,19 @@ impl Full {
             .transpose()
     }
 
-    /// The collection of the last checkpoint, or of the one before the last merge until its
+    /// The collection of the last checkpoint, or of the one before, until its
     /// [release](Self::forget_before).
     pub fn collection_of(&self, state: u64) -> Option<Collection> {
         self.states.collection(state)
     }
 
-    /// Releases the checkpoint before the last merge, if no call has used it for
-    /// [`KEPT`](Self::KEPT), or if all searching servers have the last checkpoint (`all_by`). The
-    /// program must call this function regularly.
+    /// Releases the checkpoint before the last merge after [`KEPT`](Self::KEPT) without use, or if
+    /// all servers have the last one (`all_by`). The program must call this regularly.
     pub fn tidy(&self, all_by: Option<u64>) {
         self.states.tidy(all_by);
     }
 
-    /// Whether a query may still use the checkpoint before the last merge, so that a merge should
-    /// wait.
+    /// Whether a query may still use the checkpoint before the last merge.
     pub fn has_before(&self) -> bool {
         self.states.has_before()
     }
@@ -143,9 +139,8 @@ impl Full {
         self.states.forget_before();
     }
 
-    /// Inserts the vectors in `rows`, one after another in the collection's element type, or
-    /// replaces them. Afterwards the vectors are durable according to [`WriteOptions::durability`],
-    /// and later rankings see them.
+    /// Inserts or replaces vectors, one after another in `rows`. They are then durable according to
+    /// [`WriteOptions::durability`], and later rankings see them.
     ///
     /// # Errors
     /// Fails as [`LiveIndex::upsert`] does, and if the index was opened only for reading.
@@ -198,9 +193,8 @@ impl Full {
         })
     }
 
-    /// Ranks nodes of a checkpoint by their exact vectors, together with vectors that wait for a
-    /// merge. A thread of this server later calls `done` with the `k` nearest, or with the error of
-    /// a read.
+    /// Ranks nodes of a checkpoint, and vectors that wait for a merge. A thread of this server
+    /// later calls `done` with the `k` nearest, or an error.
     ///
     /// # Errors
     /// The checkpoint `state` is unknown or was released, the query does not fit, a node does not
@@ -325,8 +319,7 @@ impl View {
         let seen = self.changes.seen();
         let mut ranking = Ranking::new(kernel, &timer, row_bytes, seen.admission());
         ranking.query.copy_from_slice(query);
-        // Some nodes of an older checkpoint may have changed since the merge, so more than `k` are
-        // kept.
+        // Nodes of an older checkpoint may have changed since the merge.
         let most = if self.since_merge.is_some() {
             k.saturating_add(nodes.len())
         } else {
@@ -372,8 +365,8 @@ impl View {
         })
     }
 
-    /// Appends vectors that the merge after this checkpoint wrote, without those that `since`
-    /// deleted or replaced. At least `k` are appended if so many remain.
+    /// Appends at least `k` vectors that the merge wrote, if so many remain without changes of
+    /// `since`.
     fn merged_since(
         &self,
         query: &[u8],
@@ -404,7 +397,6 @@ impl View {
     }
 }
 
-/// Appends the `k` nearest vectors of each fresh graph, which wait for a merge.
 fn waiting(
     seen: &Seen<'_>,
     query: &[u8],
@@ -439,8 +431,7 @@ impl Work for Job {
             if !(self.wanted)() {
                 return;
             }
-            // The view is created now, to include changes that were acknowledged while the job
-            // waited.
+            // The view is created now, to include changes that were acknowledged meanwhile.
             let found = match self.states.view(self.state) {
                 Some(view) => {
                     let found = view.rank(thread, &self.query, &self.nodes, self.k);

@@ -23,8 +23,8 @@ use crate::stores::codes::{Correction, complete, each_code};
 use crate::{Error, Index, OpenOptions};
 
 const SAMPLE: usize = 10_000;
-/// After this many bytes of lists, a round ends. With a very wide beam, the limit ensures that
-/// lists neither exhaust the memory of a server nor exceed a message.
+/// A round ends after this many bytes of lists, so that the lists of a wide beam fit into memory
+/// and a message.
 const ROUND: usize = 1 << 20;
 /// The lists read at a time to count the popularity of nodes, in some milliseconds.
 const COUNTED: u32 = 1 << 13;
@@ -36,8 +36,8 @@ const TABLES: usize = 4;
 pub struct High {
     collection: Collection,
     lists: PackedLists,
-    /// The codes of all nodes in two parts. `lows` has the low codes. `rests` has the residual
-    /// codes, which `corrections` corrects, or high codes if low codes are separate.
+    /// All codes in two parts. `rests` has the residual codes, which `corrections` corrects, or
+    /// separate high codes.
     lows: Vec<u8>,
     rests: Vec<u8>,
     corrections: Option<Vec<Correction>>,
@@ -54,8 +54,7 @@ impl High {
     /// Loads the index at `path`.
     ///
     /// # Errors
-    /// - There is no index, or servers cannot share it, for example with more than about 16,000
-    ///   dimensions.
+    /// - There is no index, or servers cannot share it.
     /// - A file is damaged, or `progress` interrupts.
     /// - Another checkpoint is committed during the call ([`Error::Outdated`]).
     pub fn open(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<High, Error> {
@@ -176,10 +175,9 @@ impl High {
         super::low::encode(&centroids, self.entry, self.lists.model())
     }
 
-    /// Appends the low codes, of `low_bytes` bytes, of the nodes in `nodes` that are among the
-    /// `kept` most popular. Before the codes comes a bit for each node, from the lowest bit of the
-    /// first byte on, set if the code follows. If `kept` covers the whole collection, there are no
-    /// bits. The call first counts the popularity if it is not [known](Self::knows_popular).
+    /// Appends the low codes of the nodes in `nodes` that are among the `kept` most popular. A bit
+    /// for each node, from the lowest bit of the first byte on, comes first: whether the code
+    /// follows. If `kept` covers the whole collection, there are no bits.
     ///
     /// # Errors
     /// A list does not decode while the popularity is counted.
@@ -210,8 +208,7 @@ impl High {
         self.popularity.get().is_some() || self.failed.load(Ordering::Acquire)
     }
 
-    /// Counts the popularity of nodes for some milliseconds more. Returns whether it is known after
-    /// the call. A concurrent call waits for this one.
+    /// Counts the popularity of nodes for some milliseconds more. Returns whether it is then known.
     ///
     /// # Errors
     /// A list does not decode.
@@ -271,20 +268,17 @@ pub struct HighQuery {
     low: DistanceTable,
     is_low_filled: bool,
     low_computations: u64,
-    /// The nodes that this round refines, of the offered and the requested nodes.
     chosen: Vec<(u32, f32)>,
 }
 
 impl HighQuery {
     /// Begins a query with the bytes that a compute server [sends](super::LowQuery::sent). `list`
-    /// is the length of the high list (D_high), `full` the number of candidates that exact vectors
-    /// rank (D_full), and `beam` the most nodes that a round visits. Next, the caller must pass the
-    /// start nodes of [`LowQuery::begin`](super::LowQuery::begin) to [`refine`](HighQuery::refine)
-    /// or [`look`](HighQuery::look).
+    /// is the length of the high list (D_high), `full` the number of results (D_full), and `beam`
+    /// the most nodes of a round. Next, [`refine`](HighQuery::refine) or [`look`](HighQuery::look)
+    /// must get the start nodes.
     ///
     /// # Errors
-    /// The query has a wrong length, has NaN or infinity, or is zero under cosine, or a number is
-    /// 0.
+    /// The query has a wrong length, NaN or infinity, is zero under cosine, or a number is 0.
     pub fn begin(
         &mut self,
         high: &High,
@@ -304,7 +298,7 @@ impl HighQuery {
             }
         }
         let collection = &high.collection;
-        // The codebook always has low and high codes, because [`High::open`] refuses other indexes.
+        // [`High::open`] refuses other indexes.
         if let Some(paired) = high.codebook.paired() {
             collection.sent(query, paired.rounding(), &mut self.floats)?;
             paired.rest_table(collection.metric, &self.floats, &mut self.table);

@@ -19,7 +19,6 @@ pub struct Low {
     lists: ListModel,
     /// The node at which queries without seeds start.
     entry: u32,
-    /// The nodes whose codes this server has, if some codes are offloaded.
     kept: Option<Kept>,
     codes: Vec<u8>,
 }
@@ -50,7 +49,7 @@ impl Low {
     }
 
     /// Makes the part of the compute server from [centroids](super::High::low_centroids) and [low
-    /// codes](super::High::low_codes) in node order. With `bits`, only the marked nodes have codes.
+    /// codes](super::High::low_codes). With `bits`, only the marked nodes have codes.
     ///
     /// # Errors
     /// The data is of another collection, or damaged.
@@ -140,8 +139,7 @@ impl Low {
         self.kept.as_ref().map(|kept| kept.count() as u32)
     }
 
-    /// The bytes of the low codes, and of the bits that mark their nodes, as in
-    /// [`room`](Self::room).
+    /// The bytes of low codes and their bits, as in [`room`](Self::room).
     pub fn code_bytes(&self) -> u64 {
         let which = self.kept.as_ref().map_or(0, Kept::memory_bytes);
         self.codes.len() as u64 + which
@@ -167,8 +165,7 @@ pub struct LowQuery {
     distances: Vec<f32>,
     /// The nodes with offloaded codes that no step has requested yet.
     missing: Vec<u32>,
-    /// The nodes that the last step offered with its request, and how many to take of these and the
-    /// requested nodes.
+    /// The nodes that the last step offered, and how many to take of these and the requested nodes.
     offered: Vec<(u32, f32)>,
     most: usize,
     /// Whether the requested nodes are the start nodes of the search.
@@ -176,17 +173,14 @@ pub struct LowQuery {
 }
 
 impl LowQuery {
-    /// Begins a query.
-    ///
-    /// `query` is one vector of the collection's element type, and `list` the length of the high
-    /// list (D_high). `press` has the length of the low list, and the share that a round refines.
-    /// The call appends the start nodes with their estimates to `nodes`, which the memory server
-    /// must [refine](super::HighQuery::refine) first. `missing` becomes the start nodes whose codes
-    /// are offloaded.
+    /// Begins a query of one vector. `list` is the length of the high list (D_high). Appends the
+    /// start nodes with their estimates to `nodes`, which the memory server must
+    /// [refine](super::HighQuery::refine) first. `missing` gets the start nodes whose codes are
+    /// offloaded.
     ///
     /// # Errors
-    /// The query has a wrong length, has NaN or infinity, or is zero under cosine. Or `list` is 0,
-    /// or `press` has numbers that no search accepts.
+    /// The query has a wrong length, NaN or infinity, or is zero under cosine, or a parameter is
+    /// wrong.
     pub fn begin(
         &mut self,
         low: &Low,
@@ -259,9 +253,8 @@ impl LowQuery {
         &self.sent
     }
 
-    /// Scores the new neighbours in `lists` by their low codes, for the low list. Neighbours with
-    /// offloaded codes are [requested](Self::select) with the next step. [`hear`](Self::hear) must
-    /// first have received the reply to the last request.
+    /// Scores the new neighbours in `lists` for the low list, or [requests](Self::select) them with
+    /// the next step. First, [`hear`](Self::hear) must have received the last reply.
     ///
     /// # Errors
     /// The bytes are not lists of this collection.
@@ -278,9 +271,8 @@ impl LowQuery {
         Ok(())
     }
 
-    /// Takes the memory server's estimates for the nodes that the last step requested
-    /// ([`HighQuery::look`](super::HighQuery::look)). Nodes that the memory server has refined
-    /// count as selected.
+    /// Takes the memory server's estimates ([`HighQuery::look`](super::HighQuery::look)). Refined
+    /// nodes count as selected.
     pub fn hear(&mut self, estimates: &[(u32, f32)]) {
         let begins = std::mem::take(&mut self.begins);
         if !begins {
@@ -291,7 +283,7 @@ impl LowQuery {
         nearest(&mut taken, self.most);
         for (node, estimate) in taken.drain(..) {
             match begins {
-                // The start nodes of a search are not candidates of the low list.
+                // Start nodes are not candidates of the low list.
                 true => drop(self.seen.insert(node)),
                 false => self.low.take_node(node, estimate),
             }
@@ -299,7 +291,6 @@ impl LowQuery {
         self.offered = taken;
     }
 
-    /// Finds the new neighbours with the positions of their low codes, and the `missing` ones.
     fn meet_lists(&mut self, low: &Low, lists: &[u8]) -> Result<(), Error> {
         let Self {
             seen,
@@ -338,11 +329,11 @@ impl LowQuery {
         })
     }
 
-    /// Appends the nearest nodes of the low list that no earlier round selected, with their
-    /// estimates: at most the refinement ratio times the length of the low list. `missing` becomes
-    /// up to [`MOST_OF_STEP`] nodes with offloaded codes that no step has requested. If there are
-    /// such nodes, the caller must pass them to [`HighQuery::look`](super::HighQuery::look).
-    /// Otherwise it passes the appended nodes to [`HighQuery::refine`](super::HighQuery::refine).
+    /// Appends the nearest unselected nodes of the low list with their estimates, at most the
+    /// refinement ratio times its length. `missing` gets up to [`MOST_OF_STEP`] unrequested nodes
+    /// with offloaded codes. If there are such nodes, the caller must pass them to
+    /// [`HighQuery::look`](super::HighQuery::look), otherwise the appended nodes to
+    /// [`HighQuery::refine`](super::HighQuery::refine).
     pub fn select(&mut self, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
         missing.nodes.clear();
         if !self.missing.is_empty() {

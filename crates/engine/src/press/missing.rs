@@ -10,9 +10,8 @@
 //!            estimates that are small enough for L_low ──> compute, with the next lists
 //! ```
 //!
-//! The low list (L_low) has the candidates by low codes, and a round refines the share µ of it. A
-//! node with an offloaded code is refined in the same round as others. Both servers
-//! [choose](nearest) the refined nodes by the same rule, from identical estimates, so the memory
+//! A round refines the share µ of the low list (L_low). A node with an offloaded code is refined in
+//! the same round as others. Both servers [choose](nearest) from identical estimates, so the memory
 //! server needs no low list.
 
 use crate::frontier::key;
@@ -38,7 +37,7 @@ impl Default for Missing {
     }
 }
 
-/// Removes all nodes except the `most` nearest. The remaining nodes are in no particular order.
+/// The remaining nodes are in no particular order.
 pub(super) fn nearest(nodes: &mut Vec<(u32, f32)>, most: usize) {
     if most < nodes.len() {
         nodes.select_nth_unstable_by_key(most, |&(node, estimate)| key(estimate, node));

@@ -12,25 +12,18 @@
 //!                                 best ──────── nodes ──────────────> rank
 //! ```
 //!
-//! The low list (L_low) has the candidates of a query by low codes, and the high list (L_high) the
-//! candidates that high codes have scored. W is the beam width. Messages carry node numbers and
-//! compressed lists, so their size does not depend on the dimension. A node to refine comes with
-//! its low-code estimate, so the memory server scores only the residual code.
-//!
-//! Only [`Full`] uses threads, storage and the clock. [`Strategy::Press`](crate::Strategy::Press)
-//! runs the same search in one process.
+//! The low list (L_low) has the candidates by low codes, and the high list (L_high) those with high
+//! codes. W is the beam width. Messages carry node numbers and compressed lists. A node to refine
+//! comes with its low-code estimate, so the memory server scores only the residual code.
+//! [`Strategy::Press`](crate::Strategy::Press) runs the same search in one process.
 //!
 //! **Offloading.** A compute server without memory for all low codes keeps the codes of the most
-//! popular nodes (`popular.rs`). With its next step, it requests estimates for other nodes
-//! (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). From the same
-//! start nodes, such a search finds the same results with few exceptions. It computes a few per
+//! popular nodes (`popular.rs`), and requests estimates for others (`missing.rs`:
+//! [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). Such a search computes a few per
 //! cent more distances by high codes.
 //!
-//! **Changes** are sent only to [`Full`], which ranks vectors that wait for a merge. After a merge,
-//! it still serves the previous checkpoint for a while (`states.rs`).
-//!
-//! All servers use one index with low and high codes ([`LowCodes`]), for example of the preset
-//! [`distvs`](crate::Preset::DISTVS).
+//! **Changes** are sent only to [`Full`], which still serves the previous checkpoint for a while
+//! after a merge (`states.rs`). All servers use one index with [low and high codes](LowCodes).
 
 mod full;
 mod high;
@@ -113,8 +106,8 @@ impl Collection {
         self.dim as usize * self.element.size()
     }
 
-    /// The bytes of a query as a compute server sends it: of the query itself, or of the query
-    /// after [`Rounding`] if elements have several bytes.
+    /// The bytes of a query as a compute server sends it, after [`Rounding`] of elements of several
+    /// bytes.
     pub fn query_bytes(&self) -> usize {
         match is_rounded(self.element) {
             true => Rounding::bytes_of(self.dim as usize),
@@ -122,8 +115,7 @@ impl Collection {
         }
     }
 
-    /// Computes the rounded numbers of a query, and the bytes to send. Under cosine, the query is
-    /// first scaled to length 1.
+    /// Computes the rounded numbers of a query, and the bytes to send.
     fn rounded(
         &self,
         query: &[u8],
@@ -205,8 +197,8 @@ fn no_node(node: u32, count: u32) -> Error {
     Error::call("a node", node, reason, ALIKE)
 }
 
-/// Servers cannot share an index without low codes, with vectors beside lists, or with inserts into
-/// its graph since the last merge.
+/// Servers share only indexes with low codes, vectors apart from lists, and no inserts since the
+/// merge.
 fn check(path: &Path, index: &Index) -> Result<(), Error> {
     let what = format!("the index {}", path.display());
     let built = |found| {

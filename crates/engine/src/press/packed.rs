@@ -5,8 +5,7 @@
 //!                         4: its list, coded by `stratann_codec`, which marks its own end
 //! ```
 //!
-//! In locality order, the gaps between neighbours' numbers are small, so a neighbour takes 10 to 13
-//! bits.
+//! In locality order, a neighbour takes 10 to 13 bits.
 
 use stratann_codec::ListModel;
 
@@ -18,10 +17,9 @@ const BLOCK: usize = 1 << 16;
 pub(super) struct PackedLists {
     model: ListModel,
     bytes: Vec<u8>,
-    /// The start of each block's lists.
     blocks: Vec<u64>,
-    /// The offset of each node's list from the start of its block. The next field has the length of
-    /// each list in bytes.
+    /// The offset of each node's list in its block. The next field has the length of each list in
+    /// bytes.
     starts: Vec<u32>,
     lengths: Vec<u16>,
 }

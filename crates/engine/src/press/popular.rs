@@ -2,8 +2,8 @@
 //! (DistVS §3.3, "Using low-memory compute servers"). The memory server estimates distances by the
 //! other, *offloaded* codes (`missing.rs`).
 //!
-//! The popularity of a node is its in-degree. Searches meet popular nodes most often, so half of
-//! the codes suffice for more than half of the distances.
+//! The popularity of a node is its in-degree. Half of the codes suffice for more than half of the
+//! distances.
 //!
 //! ```text
 //!   sent, for some nodes         a bit for each, from the lowest of the first byte on: whether its
@@ -14,7 +14,6 @@
 use super::packed::PackedLists;
 use crate::Error;
 
-/// The number of nodes in a block. For each block, the number of set bits before it is in memory.
 const BLOCK: usize = 512;
 
 pub(super) struct Popularity {
@@ -49,8 +48,7 @@ impl Counting {
         }
     }
 
-    /// Reads at most `most` more lists, and returns the popularity after the last. After an error,
-    /// the next call begins with the same list again.
+    /// Reads at most `most` more lists. After an error, the next call begins with the same list.
     pub(super) fn step(
         &mut self,
         lists: &PackedLists,
@@ -75,7 +73,6 @@ impl Counting {
     }
 }
 
-/// For each node, the number of nodes with a higher in-degree, or with the same and a lower number.
 fn ranked(mut degrees: Vec<u32>) -> Vec<u32> {
     let most = degrees.iter().max().map_or(0, |&most| most as usize);
     let mut before = vec![0u32; most + 1];
@@ -105,8 +102,7 @@ impl Kept {
         (nodes.div_ceil(64) * size_of::<u64>() + nodes.div_ceil(BLOCK) * size_of::<u32>()) as u64
     }
 
-    /// Makes the set from the bits of a message. Bits after the last node are ignored. `None` if
-    /// the number of bytes is wrong.
+    /// Ignores bits after the last node. `None` if the number of bytes is wrong.
     pub(super) fn new(sent: &[u8], nodes: usize) -> Option<Self> {
         if sent.len() != nodes.div_ceil(8) {
             return None;
@@ -124,7 +120,6 @@ impl Kept {
                 .sum::<usize>();
         }
         if count == 0 {
-            // No node has a code, so the bits are dropped.
             (bits, before) = (Vec::new(), Vec::new());
         }
         Some(Self {

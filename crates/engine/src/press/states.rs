@@ -1,5 +1,4 @@
-//! The checkpoints whose nodes the storage server can rank: the last one, and the one before it
-//! while other servers still use it.
+//! The checkpoints whose nodes the storage server can rank: the last, and the one before if in use.
 //!
 //! ```text
 //!   insert ──> log, durable ──> waits in memory ──merge──> the next checkpoint          LiveIndex
@@ -10,10 +9,9 @@
 //!             in checkpoint B:  nodes of B + vectors that wait now
 //! ```
 //!
-//! Changes alter neither the graph nor the codes of a checkpoint on other servers. New vectors wait
-//! in the memory of the storage server, which ranks them with the candidates of the walk
-//! (FreshDiskANN, in the form of DistVS's appendix). So a search in any checkpoint sees all changes
-//! that were acknowledged before its ranking.
+//! New vectors wait in the memory of the storage server, which ranks them with the candidates of
+//! the walk (FreshDiskANN, in the form of DistVS's appendix). So a search in any checkpoint sees
+//! all changes that were acknowledged before its ranking.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +26,6 @@ use crate::stores::vectors::segments::Segments;
 use crate::update::Snapshot;
 use crate::{Error, Index, LiveIndex};
 
-/// The changes since a checkpoint, as of a read timestamp.
 #[derive(Clone)]
 pub(super) struct Changes {
     overlay: Overlay,
@@ -45,7 +42,7 @@ impl Changes {
 }
 
 enum Vectors {
-    /// The segments of an index that is open only for reading. Its other stores are closed.
+    /// The segments of an index that is open only for reading.
     Alone(Arc<Segments>),
     Of(Arc<Index>),
 }
@@ -54,7 +51,7 @@ pub(super) struct View {
     pub(super) collection: Collection,
     vectors: Vectors,
     pub(super) changes: Changes,
-    /// The changes since the merge that replaced the checkpoint, if a merge replaced it.
+    /// The changes since the merge that replaced the checkpoint, if any.
     pub(super) since_merge: Option<Changes>,
 }
 
@@ -87,11 +84,10 @@ pub(super) struct Live {
 struct Known {
     /// The collections and indexes of these checkpoints, oldest first.
     states: Vec<(Collection, Arc<Index>)>,
-    /// The last use of an older checkpoint, or the time when a new checkpoint was first noticed.
+    /// The last use of an older checkpoint, or the first notice of a new one.
     asked: Instant,
 }
 
-/// The checkpoint before the last merge stays available for this time after its last use.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
 
 impl States {
@@ -150,7 +146,7 @@ impl States {
         }
     }
 
-    /// The call counts as a use of the checkpoint, so the checkpoint is kept.
+    /// The call counts as a use of the checkpoint.
     pub(super) fn collection(&self, state: u64) -> Option<Collection> {
         self.collection_at(Instant::now(), state)
     }
@@ -168,7 +164,6 @@ impl States {
         }
     }
 
-    /// The data for a ranking that begins now, or `None` if the checkpoint is not kept.
     pub(super) fn view(&self, state: u64) -> Option<View> {
         match self {
             Self::Still(still) => (still.collection.state == state).then(|| View {
@@ -188,8 +183,6 @@ impl States {
         }
     }
 
-    /// Releases the older checkpoint after [`KEPT`] without use, or if all servers use the last
-    /// checkpoint.
     pub(super) fn tidy(&self, all_by: Option<u64>) {
         self.tidy_at(Instant::now(), all_by);
     }
@@ -216,7 +209,7 @@ impl States {
 }
 
 impl Live {
-    /// No other process commits a checkpoint, because this process has the index's lock.
+    /// Only this process commits checkpoints, because it has the index's lock.
     fn newest(&self, now: Instant) -> Collection {
         let mut known = self.known.lock();
         let index = self.index.index();
@@ -243,13 +236,11 @@ impl Live {
         self.known.lock().states.len() > 1
     }
 
-    /// Releases all checkpoints except `last`, if `last` is still the last checkpoint.
     fn forget_before(&self, now: Instant, last: u64) {
         if self.newest(now).state != last {
             return;
         }
-        // As soon as `known` has no older checkpoint, the next merge may start, so the index
-        // releases first.
+        // The next merge may start as soon as `known` has no older checkpoint.
         self.index.forget_before();
         let mut known = self.known.lock();
         let last = known.states.len().saturating_sub(1);
@@ -303,7 +294,6 @@ mod tests {
         Matrix::new(bytes.collect(), count, 16, Element::U8).unwrap()
     }
 
-    /// The index, and the ids of its checkpoints before and after the first merge.
     fn merged(folder: &Path) -> (States, [u64; 2]) {
         let options = BuildOptions {
             degree: Some(4),
@@ -366,7 +356,6 @@ mod tests {
         states.tidy_at(later, None);
         assert!(!has(&states, later, first));
         merge(&states, 101);
-        // `tidy_at` is the first call that notices the third checkpoint.
         let found = later + KEPT;
         states.tidy_at(found, None);
         assert!(states.has_before());

@@ -61,13 +61,11 @@ impl Shares {
         }
     }
 
-    /// The number of tasks of the first share, which is the largest.
     pub(super) fn most(&self) -> usize {
         self.tasks(0)
     }
 
-    /// The number of tasks of a share. The first shares have one task more if tasks do not divide
-    /// evenly.
+    /// The first shares have one task more if tasks do not divide evenly.
     pub(super) fn tasks(&self, share: usize) -> usize {
         self.queries / self.threads + usize::from(share < self.queries % self.threads)
     }
@@ -105,8 +103,7 @@ impl Answers {
             plan,
             next: AtomicUsize::new(0),
             turns: OnceLock::new(),
-            // Each query writes its results to their final position, because copies would need
-            // twice the memory.
+            // Copies of the results would need twice the memory.
             done: Mutex::new(Done {
                 results: SearchResults {
                     k,
@@ -134,8 +131,7 @@ impl Answers {
         })
     }
 
-    /// Restricts a batch to the matches of a filter, before it begins. The options given to `new`
-    /// must have no filter strategy.
+    /// The options given to `new` must have no filter strategy.
     pub(super) fn among(mut self, index: &Index, matching: Matching<'_>, way: Option<Way>) -> Self {
         let explained = ways::choose(index, &matching, way, &mut self.plan);
         self.done.get_mut().results.explained = Some(explained);
@@ -182,7 +178,6 @@ impl Answers {
         })
     }
 
-    /// `deviation` is the largest standard deviation of the distances in `found`.
     fn answer(&self, query: usize, latency: Duration, found: &[Neighbour], deviation: f32) {
         let results = &mut self.done.lock().results;
         results.distance_error = results.distance_error.max(WITHIN * deviation);
@@ -194,7 +189,6 @@ impl Answers {
         results.latencies_us[query] = latency.as_secs_f32() * 1e6;
     }
 
-    /// Counts a query that scans all matches of its filter, because its walk found too few of them.
     fn went_dry(&self) {
         if let Some(explained) = &mut self.done.lock().results.explained {
             explained.dry += 1;
@@ -207,15 +201,13 @@ impl Answers {
         }
     }
 
-    /// Records that a task failed, and leaves no queries for the other tasks.
     fn fail(&self, error: Error, queries: usize) {
         self.done.lock().error.get_or_insert(error);
         self.next.store(queries, Ordering::Relaxed);
     }
 }
 
-/// The CPU time of a thread when the first task of a share began. Other searches on this thread
-/// count too.
+/// The CPU time of a thread when the first task of a share began.
 #[derive(Clone)]
 pub(super) struct Clock(Rc<Duration>);
 
@@ -302,12 +294,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The request to the memory budget, which may grant a part of it.
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // Without the option, one query on each thread suffices. Other searches can then have the
-        // rest.
+        // Other searches can have the rest.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -315,8 +305,7 @@ impl<'a> Batch<'a> {
         let plan = &self.answers.plan;
         let candidates = match self.admission.refused() {
             0 => 0,
-            // A reserve follows for candidates that are found to be excluded only when they are
-            // read.
+            // The reserve is for candidates that turn out to be excluded when they are read.
             refused => plan
                 .candidates
                 .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
@@ -348,13 +337,11 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs queries until none is left, or until the number of queries in flight excludes this
-    /// task.
+    /// Runs queries until none is left, or the number of queries in flight excludes this task.
     async fn task(&self, thread: &Thread, number: usize) -> Result<(), Error> {
         let Some(turns) = self.answers.turns.get() else {
             return Ok(());
         };
-        // The task allocates its state only when it may take a query.
         if !turns.wait(thread, number).await {
             return Ok(());
         }
@@ -401,8 +388,7 @@ impl<'a> Batch<'a> {
                 return Ok(counters);
             }
             if self.stop.is_some() && query > 0 {
-                // If all pages are in memory, only this call lets other searches run, or this
-                // search be stopped.
+                // If all pages are in memory, other searches run only during this call.
                 let_others().await;
             }
             let start = Instant::now();
@@ -411,8 +397,8 @@ impl<'a> Batch<'a> {
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;
             source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
-            // Fresh vectors are searched as of the batch's read timestamp. If a vector moved to the
-            // graph on storage before this timestamp, the walk finds it; if later, this search.
+            // A vector that moved to storage before the batch's read timestamp is found there,
+            // others here.
             waiting.clear();
             let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
             for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
@@ -433,22 +419,21 @@ impl<'a> Batch<'a> {
                 );
             }
             let (live, all) = match self.matching {
-                // Some matches may be deleted. A walk that finds fewer than `k` results, and not
-                // all matches, leads to a scan.
+                // A walk that misses deleted or unreachable matches leads to a scan.
                 Some(matching) => (matching.len(), plan.way == Way::Before),
                 None => {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
                     let live = seen.unwrap_or(index.nodes());
-                    // A walk misses unreachable vectors, so a list with a place for each live
-                    // vector leads to a scan.
+                    // A walk misses unreachable vectors, so a list of all live vectors leads to a
+                    // scan.
                     let room = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
                     (live, room || plan.looks_at == LooksAt::All)
                 }
             };
             let mut list = Some(plan.list);
             let mut enough = false;
-            // A search that excludes a node for each query measures the recall of its list size, so
-            // it never lengthens the list.
+            // A search with excluded nodes measures the recall of its list size, so it never
+            // lengthens the list.
             let mut further = match self.left_out {
                 None => plan.further,
                 Some(_) => 0,
@@ -494,8 +479,8 @@ impl<'a> Batch<'a> {
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;
                 counters += scan.take_counters();
-                // If vectors have two parts, a scan starts with no results. In other layouts, the
-                // second offer of fresh vectors is ignored.
+                // A scan of vectors in two parts starts with no results. Otherwise, repeated offers
+                // are ignored.
                 scan.ranking().offer_all(&waiting);
             }
             self.progress.advance(1);

@@ -6,11 +6,9 @@
 //! ```
 //!
 //! The rounds end when no single vector is worth a read, and few results are expected among all
-//! unread vectors together. If codes hardly distinguish the nodes, most or all vectors are read.
-//!
-//! Without codes in memory, or with too few results because many nodes are deleted, the vectors of
-//! all nodes are read ([`scan`](super::scan)). So the search finds k results whenever k vectors
-//! match.
+//! unread vectors. If codes are not in memory, or hardly distinguish the nodes, or if too few
+//! results were found, all vectors are read ([`scan`](super::scan)). So the search finds k results
+//! whenever k vectors match.
 
 use std::collections::HashSet;
 
@@ -27,13 +25,12 @@ use crate::{Codebook, Error};
 
 /// The vectors beyond k that are read before the search relies on the measured error of codes.
 pub(super) const HEAD: usize = KNOWN as usize;
-/// The vectors that each further round reads. Few, because each nearer result leaves fewer nodes
-/// worth a read.
+/// The vectors of a further round. Each nearer result leaves fewer nodes worth a read.
 const AT_ONCE: usize = 16;
 /// Each later round reads this part of the vectors of all earlier rounds, and at least `AT_ONCE`.
 const AT_ONCE_OF: usize = 8;
-/// The search keeps `SHARES` nodes for each place of the list after the comparison by code, at
-/// least `LEAST`. If these do not suffice, it keeps `MORE` times as many.
+/// The nodes to keep after the comparison by code: `SHARES` for each place of the list, and at
+/// least `LEAST`. If these do not suffice, `MORE` times as many.
 const SHARES: usize = 4;
 const LEAST: usize = 256;
 const MORE: usize = 4;
@@ -96,7 +93,7 @@ impl ByCode<'_, '_> {
             }
             pieces += 1;
             if pieces % PIECES == 0 {
-                // The comparison waits for no read, so it lets other queries run here.
+                // The comparison waits for no read.
                 let_others().await;
             }
         }
@@ -144,8 +141,7 @@ impl Best {
 struct Left {
     /// The keys of these nodes by code, nearest first.
     keys: Vec<u64>,
-    /// The segment and the page of each vector. The segment matters if vectors are apart from
-    /// lists.
+    /// The segment, if vectors are apart from lists, and the page of each vector.
     pages: Vec<(usize, u64)>,
     /// The estimate of the farthest node. It does not change when nodes are taken.
     last: f32,
@@ -168,8 +164,7 @@ impl Left {
         taken
     }
 
-    /// The expected results among these nodes, and among `others` nodes that are at least as far as
-    /// the last.
+    /// The expected results among these nodes, and `others` that are at least as far as the last.
     fn expected(&self, ranking: &Ranking<'_>, others: u64) -> f64 {
         let estimates = self.keys.iter().map(|&key| distance_of(key));
         ranking.expected(estimates) + others as f64 * ranking.expected(std::iter::once(self.last))
@@ -201,7 +196,7 @@ impl<N: NodePages> Everything<'_, '_, N> {
                     break;
                 }
                 if left.keys.is_empty() {
-                    // The codes hardly distinguish the remaining nodes, so their vectors are read.
+                    // Codes hardly distinguish the remaining nodes.
                     let Some(by_code) = self.by_code.as_mut().filter(|_| others > 0) else {
                         break;
                     };
@@ -302,7 +297,6 @@ mod tests {
             let mut best = Best::new(most);
             keys.iter().for_each(|&key| best.offer(key));
             let mut expected = keys;
-            // `u64::MAX` is never a key.
             expected.retain(|&key| key < u64::MAX);
             expected.sort_unstable();
             expected.truncate(most);

@@ -1,5 +1,5 @@
-//! A further walk with a longer candidate list runs if a result was inserted after the last build
-//! or merge, and codes hardly distinguish such vectors.
+//! A further walk with a longer candidate list runs if a result is from after the last build or
+//! merge, and codes hardly distinguish such vectors.
 //!
 //! ```text
 //!   walk with the list ──results──> is a result newer than the build, and did such vectors drift?
@@ -8,9 +8,9 @@
 //!                                               long, up to a quarter of all nodes
 //! ```
 //!
-//! If codes were not trained for a vector ([`drift`](crate::update)), its estimate is about the
-//! same as its neighbours'. So chance decides which of these vectors a short candidate list has.
-//! The further walk also ranks every inserted node on the pages that it reads.
+//! The estimate of a drifted vector ([`drift`](crate::update)) is about the same as its
+//! neighbours'. So chance decides which of them a short list has. The further walk ranks every
+//! inserted node on its pages.
 //!
 //! Recall@10 of queries near vectors of 24 floats that were inserted with a shift of 3:
 //!
@@ -26,8 +26,8 @@
 //! Without whole pages, the recall of `odinann` was .517, .757 and .930 in the three columns on the
 //! right, with 206, 472 and 918 pages.
 //!
-//! **The second walk starts from the beginning.** Resuming would save about an eighth of its reads.
-//! But then every first walk would have to keep candidates that it now drops.
+//! The second walk starts from the beginning. Otherwise every first walk would have to keep
+//! candidates that it now drops, to save about an eighth of these reads.
 
 use super::traversal::SCAN_FROM;
 use super::walker::Plan;
@@ -45,8 +45,7 @@ pub(crate) struct Uses {
 /// The factor on the list size of the first walk, smaller if the memory budget requires it.
 const TIMES: usize = 8;
 
-/// The list size of a further walk, or 0. It is at least the list size of the plan, which for a
-/// recall target was measured before the drift.
+/// The list size of a further walk, or 0. The plan's list size was measured before the drift.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     if plan.drifted_from.is_none() {
         return 0;
@@ -68,7 +67,7 @@ pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     shorter
 }
 
-/// The expected number of nodes that a further walk visits, with nodes that do not match the
+/// The expected number of nodes that a further walk visits, also nodes that do not match the
 /// filter.
 pub(super) fn walked_further(plan: &Plan, list: usize) -> usize {
     let walked = (list as u64).saturating_mul(plan.walked as u64) / plan.list.max(1) as u64;

@@ -7,13 +7,10 @@
 //!                                           from the middle between k and k + 1
 //! ```
 //!
-//! The search reads the trailing parts of all candidates in doubt at once. About one in fifteen of
-//! the candidates at 1.5 deviations from the middle has its exact distance on the other side.
-//! Farther candidates keep their expected distances.
-//!
-//! A leading part gives the interval (step) of each element. The search assumes that the element is
-//! uniformly distributed in its step. So the distance has an expectation and a deviation
-//! ([`LeadingError`]). The expectation differs from the distance of the middles of the steps.
+//! The trailing parts of all candidates in doubt are read at once. About one in fifteen of the
+//! candidates at 1.5 deviations from the middle belongs on the other side. The search assumes that
+//! each element is uniformly distributed in the interval (step) of its leading part. This gives a
+//! distance's expectation and deviation ([`LeadingError`]).
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
@@ -36,7 +33,6 @@ struct Ranked {
     id: u64,
     /// The largest difference of an element from its decoded value.
     error: f32,
-    /// The slot of the leading part, and its length in bytes.
     slot: u32,
     bytes: u32,
     exact: Option<f32>,
@@ -57,7 +53,6 @@ const _: () = assert!(CANDIDATE_BYTES == size_of::<Ranked>() + size_of::<Expecte
 pub(crate) struct Leading {
     found: Vec<Ranked>,
     k: usize,
-    /// The leading parts of the candidates, in slots of `slot_bytes` bytes.
     parts: Vec<u8>,
     slot_bytes: usize,
     expected: Vec<Expected>,
@@ -68,7 +63,6 @@ pub(crate) struct ByLeading<'a> {
     pub(crate) node: u32,
     pub(crate) id: u64,
     pub(crate) distance: f32,
-    /// The leading part, as it is stored on its page.
     pub(crate) part: &'a [u8],
     /// The largest difference of an element from its decoded value. It may be infinite.
     pub(crate) error: f32,
@@ -83,8 +77,8 @@ pub(crate) struct LeadingError {
 }
 
 impl LeadingError {
-    /// The expectation and the deviation of a distance. `distance` and `length` are of the decoded
-    /// vector, and each element is within `error` of its decoded value.
+    /// The expectation and the deviation of a distance, from a decoded vector with elements off by
+    /// at most `error`.
     fn of(self, distance: f32, error: f32, length: f32) -> (f32, f32) {
         if !error.is_finite() {
             return (distance, f32::INFINITY);
@@ -100,8 +94,7 @@ impl LeadingError {
             }
             Metric::InnerProduct => (distance, self.query * variance.sqrt()),
             Metric::Cosine => {
-                // The unknown differences make the vector longer. They are independent of its
-                // direction.
+                // The unknown differences make the vector longer.
                 let longer = (length * length + all).sqrt();
                 let expected = 1.0 - (1.0 - distance) * (length / longer);
                 (expected, variance.sqrt() / longer)
@@ -178,8 +171,7 @@ impl Leading {
         (ranked.node, &self.parts[from..from + ranked.bytes as usize])
     }
 
-    /// Computes the expected distances. Under cosine, `length` returns the length of the vector
-    /// decoded from a leading part.
+    /// Under cosine, `length` returns the length of a decoded vector.
     pub(crate) fn expect<E>(
         &mut self,
         errors: LeadingError,
@@ -215,8 +207,7 @@ impl Leading {
         });
     }
 
-    /// The positions of candidates in doubt, or with `all` of all possible results, without exact
-    /// ones.
+    /// The positions of candidates in doubt, or with `all` of all inexact possible results.
     pub(crate) fn in_doubt(&self, all: bool) -> Vec<usize> {
         let expected = &self.expected;
         let k =
@@ -249,14 +240,13 @@ impl Leading {
             .collect()
     }
 
-    /// Sets the exact distance of a candidate. The order changes with the next
-    /// [`settled`](Leading::settled).
+    /// The order changes with the next [`settled`](Leading::settled).
     pub(crate) fn settle(&mut self, place: usize, distance: f32) {
         self.found[place].exact = Some(distance.min(f32::INFINITY));
     }
 
-    /// Sorts the candidates again. Elements are not exactly uniform in their steps, so the mean
-    /// difference between exact and expected distances corrects all other distances.
+    /// Sorts the candidates again, corrected by the mean difference between exact and expected
+    /// distances.
     pub(crate) fn settled(&mut self) {
         let (mut off, mut count) = (0.0, 0);
         for it in &mut self.expected {
@@ -341,7 +331,6 @@ mod tests {
         let answers: Vec<_> = leading.answers().collect();
         let expected = [(1, 0.5), (2, 0.9), (4, 0.95), (3, 1.1), (7, 1.2), (5, 4.0)];
         assert_eq!(answers, expected);
-        // A candidate with an exact distance is not in doubt, even if the order changes.
         assert!(leading.in_doubt(false).is_empty());
         offer(&mut leading, 3, 1.0);
         offer(&mut leading, 8, 0.1);

@@ -11,10 +11,8 @@ use crate::frontier::{Frontier, distance_of, key, node_of};
 /// more. Further nodes wait for the next step.
 pub const MOST_OF_STEP: usize = 1 << 16;
 
-/// The list of candidates by low codes, reused for each query.
 #[derive(Debug, Default)]
 pub(crate) struct LowList {
-    /// The distances from the query to the centroids of low codes.
     table: DistanceTable,
     list: Frontier,
     /// The greatest length of the list (D_low).
@@ -26,11 +24,10 @@ pub(crate) struct LowList {
     computations: u64,
 }
 
-/// The number of seeds at which a search begins. On photo-sift-100k, a search from 8 seeds took 1 %
-/// more work than one from 4.
+/// The number of start nodes. On photo-sift-100k, 8 took 1 % more work than 4.
 pub(crate) const BEGUN: usize = 4;
-/// Each step of the descent ([`seeds`](LowList::seeds)) scores this many nodes around each of the
-/// nearest nodes, in a window shorter by this factor.
+/// The nodes scored around each near node in a step of the descent ([`seeds`](LowList::seeds)), and
+/// the factor by which the window shrinks.
 const FAN: usize = 4;
 /// The descent ends when the window has at most this many nodes.
 const STRETCH: usize = 16;
@@ -46,8 +43,7 @@ impl LowList {
         quantizer.table(metric, query, &mut self.table);
     }
 
-    /// Begins a query whose list keeps the `size` nearest nodes. The table must be filled before
-    /// the first distance.
+    /// The table must be filled before the first distance.
     pub(crate) fn begin(&mut self, size: usize, press: Press) {
         self.list.clear(size, 1, size);
         (self.size, self.press) = (size, press);
@@ -65,9 +61,8 @@ impl LowList {
     ///                               ...                       and so on, four times as near
     /// ```
     ///
-    /// In locality order, nodes with near numbers are near each other, so these steps descend to
-    /// the query's neighbourhood without a graph. `codes` are in node order, and `entry` must have
-    /// a code.
+    /// In locality order, these steps descend to the query's neighbourhood without a graph. `codes`
+    /// are in node order, and `entry` must have a code.
     pub(crate) fn seeds(
         &mut self,
         codes: &[u8],
@@ -117,9 +112,8 @@ impl LowList {
         self.meet_at(codes, nodes, nodes);
     }
 
-    /// Does the same as [`meet`](Self::meet), for codes at the positions `places`.
+    /// The codes of `nodes` are at the positions `places`.
     pub(crate) fn meet_at(&mut self, codes: &[u8], places: &[u32], nodes: &[u32]) {
-        // The buffer is never shortened. Its contents are overwritten.
         self.scores.resize(self.scores.len().max(nodes.len()), 0.0);
         let scores = &mut self.scores[..nodes.len()];
         self.table.score(codes, places, scores);
@@ -129,16 +123,15 @@ impl LowList {
         self.computations += nodes.len() as u64;
     }
 
-    /// Puts nodes into the list, with the low-code estimates of the memory server.
+    /// Takes the low-code estimates of the memory server.
     pub(crate) fn hear(&mut self, nodes: &[(u32, f32)]) {
         for &(node, estimate) in nodes {
             self.list.insert(key(estimate, node));
         }
     }
 
-    /// Appends the nearest untaken nodes, as many as the step may take after the estimates of
-    /// `asked` more nodes. Returns how many nodes the step will take, and the largest estimate that
-    /// enters the list.
+    /// Appends the nearest untaken nodes, as many as the step may take with `asked` more nodes.
+    /// Returns this number, and the largest estimate that enters the list.
     pub(crate) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);
@@ -155,16 +148,14 @@ impl LowList {
         self.list.expanded(key(estimate, node));
     }
 
-    /// The number of nodes to take at once from a list of length `len`. The bound of a message also
-    /// holds in one process, so that servers find the same results.
+    /// The number of nodes to take at once. Its bound, of a message, holds in one process too, for
+    /// the same results.
     fn share(&self, len: usize) -> usize {
         // If rounding leaves the product just below a whole number, the addend prevents truncation.
         let count = (len as f64 * self.press.ratio + 1e-4) as usize;
         count.clamp(1, MOST_OF_STEP)
     }
 
-    /// Takes the nearest untaken nodes, as many as the refinement ratio times the length of the
-    /// list.
     pub(crate) fn take(&mut self, nodes: &mut Vec<u32>, distances: &mut Vec<f32>) {
         for _ in 0..self.share(self.list.len()) {
             match self.list.take_unread() {
@@ -177,7 +168,7 @@ impl LowList {
         }
     }
 
-    /// Estimates the distances of nodes without putting them into the list.
+    /// The nodes do not enter the list.
     pub(crate) fn score(&mut self, codes: &[u8], nodes: &[u32], distances: &mut Vec<f32>) {
         distances.clear();
         distances.resize(nodes.len(), 0.0);
@@ -202,7 +193,6 @@ mod tests {
 
     #[test]
     fn the_nearest_that_are_left_are_taken_a_share_of_the_list_at_a_time() {
-        // Each vector, of one element, is a centroid, so its code equals its element.
         let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
         let mut codes = vec![0; 256];

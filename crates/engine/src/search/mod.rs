@@ -77,14 +77,13 @@ use crate::stores::VectorsAt;
 use crate::stores::composition::CodesAt;
 use crate::{Error, Press, Rerank, SearchOptions, Strategy, Way, bounds};
 
-/// The most queries in flight on a thread, for a batch that is too short to try several numbers
-/// (`bench/in-flight.toml`). The candidate lists of these queries together have at most
-/// `CHOSEN_LISTS` places.
+/// The most queries in flight on a thread, for a short batch (`bench/in-flight.toml`). Their
+/// candidate lists together have at most `CHOSEN_LISTS` places.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
-/// The factor by which the list of an [unpacked](Index::is_unpacked) graph is longer. A page of
-/// such a graph has one node, so only a longer list gives the recall of full pages.
+/// The factor on the list size in an [unpacked](Index::is_unpacked) graph, whose pages have one
+/// node.
 const WITHOUT_MATES: f64 = 1.75;
 
 /// The default number of probes. On photo-sift-100k, 31 probes have recall@10 .987 with `spann` and
@@ -98,10 +97,9 @@ impl SearchOptions {
         self.probes.unwrap_or(PROBES.max(self.k))
     }
 
-    /// The most queries in flight on each thread for a batch of `rows` queries, if the memory
-    /// budget can hold them. Without the option `in_flight`, the number is at most eight. A batch
-    /// of at least 256 queries for each thread first tries numbers up to 64
-    /// ([`SearchResults::tried`]).
+    /// The most queries in flight on each thread for a batch of `rows` queries, if memory suffices:
+    /// the option `in_flight`, or at most eight. A batch of at least 256 queries for each thread
+    /// tries numbers up to 64 ([`SearchResults::tried`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);
@@ -170,20 +168,18 @@ pub struct SearchResults {
     /// is no vector's id, at infinite distance.
     pub ids: Vec<u64>,
     /// Distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale). In
-    /// the layered layout, some are estimated from the leading part of the vector, unless
-    /// [exact](SearchOptions::exact) distances were requested.
+    /// the layered layout, some are estimates, unless [exact](SearchOptions::exact) distances were
+    /// requested.
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
     pub exact: bool,
-    /// The error bound of distances: four standard deviations of the most uncertain distance. It is
-    /// 0 if all distances are exact, and infinite if a leading part gives no bound. The estimate
-    /// assumes that an element is uniformly distributed in the interval that its leading part
-    /// gives.
+    /// The error bound of distances: four standard deviations of the most uncertain distance, if
+    /// elements are uniform in the intervals of their leading parts. 0 for exact distances, and
+    /// infinite without a bound.
     pub distance_error: f32,
     /// Wall-clock seconds of the batch, from the reservation of its memory on.
     pub seconds: f64,
-    /// CPU seconds of the search threads during the batch, including the kernel's, and other
-    /// searches on these threads.
+    /// CPU seconds of the search threads during the batch, other searches included.
     pub cpu_seconds: f64,
     /// CPU seconds of the whole process during the batch, user and system.
     pub process_cpu_seconds: f64,
@@ -223,10 +219,9 @@ impl Index {
     /// Searches a batch of queries.
     ///
     /// # Errors
-    /// Arguments are wrong ([`Error::is_call_wrong`]), for example `k` is 0 or a query has NaN. A
-    /// search also fails if a read fails or a page is damaged. It fails with [`Error::Outdated`] if
-    /// the inserts of another process have overwritten pages that this handle needs. A failed call
-    /// returns no partial results.
+    /// Arguments are wrong ([`Error::is_call_wrong`]), a read fails, a page is damaged, or the
+    /// inserts of another process have overwritten needed pages ([`Error::Outdated`]). A failed
+    /// call returns no partial results.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -235,8 +230,7 @@ impl Index {
         self.search_observed(queries, options, &Silent)
     }
 
-    /// Searches as [`search`](Index::search) does, and calls `progress` for each finished query.
-    /// `progress` may interrupt the batch.
+    /// Searches as [`search`](Index::search) does. `progress` counts queries, and may interrupt.
     ///
     /// # Errors
     /// Fails as [`search`](Index::search) does, and with [`Error::Interrupted`].
@@ -266,12 +260,11 @@ impl Index {
         found.map_err(|error| self.outdated(error))
     }
 
-    /// Converts an error into [`Error::Outdated`] if another process has changed the index since
-    /// this handle was opened.
+    /// Returns [`Error::Outdated`] if another process has changed the index.
     pub(crate) fn outdated(&self, error: Error) -> Error {
         match error {
-            // Direct inserts reuse pages that only older checkpoints name, and lists written in
-            // place may lead to pages that this checkpoint does not have.
+            // Inserts of another process may have reused pages, or linked to nodes that this
+            // checkpoint lacks.
             Error::Damaged { .. }
             | Error::Layout(_)
             | Error::Tier(TierError::OutOfRange { .. })
@@ -285,7 +278,7 @@ impl Index {
         }
     }
 
-    /// Searches with the changes since the checkpoint in `seen`. `heat` counts the reads of pages.
+    /// `heat` counts the reads of pages.
     pub(crate) fn search_with(
         &self,
         queries: &dyn VectorSource,
@@ -300,8 +293,8 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// Searches only the vectors of the checkpoint. `left_out` has one node for each query, which
-    /// is excluded from the query's results.
+    /// Searches only the checkpoint. `left_out` has the node that is excluded from each query's
+    /// results.
     pub(crate) fn search_leaving_out(
         &self,
         queries: &dyn VectorSource,
@@ -335,7 +328,6 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// Runs a batch on the search threads, and waits for them.
     fn answered(
         &self,
         batch: &Batch<'_>,
@@ -364,12 +356,11 @@ impl Index {
         self.check_numbers(options, self.overlay()).map(drop)
     }
 
-    /// Checks the options as [`check_search`](Index::check_search) does, and the shape of the
-    /// queries. The queries may be an [outline](crate::Outline).
+    /// Checks the options and the shape of the queries, which may be an [outline](crate::Outline).
     ///
     /// # Errors
-    /// Fails as `check_search` does, and if the queries have another dimension or element type than
-    /// the index.
+    /// Fails as [`check_search`](Index::check_search) does, and if the dimension or element type
+    /// differ.
     pub fn check_queries(
         &self,
         queries: &dyn VectorSource,
@@ -379,8 +370,7 @@ impl Index {
         self.check_search(options)
     }
 
-    /// Checks the options for the checkpoint with the changes of `overlay`. Returns the number of
-    /// vectors that can be found.
+    /// Returns the number of vectors that can be found.
     pub(crate) fn check_numbers(
         &self,
         options: &SearchOptions,
@@ -439,8 +429,7 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // The navigation graph is loaded before the batch begins, so that no query waits for
-            // it.
+            // No query waits for the navigation graph.
             self.navigation()?;
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
@@ -476,7 +465,6 @@ impl Index {
                 },
             },
             navigation,
-            // A page of an unpacked graph has one node.
             whole_page: whole_page && !self.is_unpacked(),
             rerank: options.rerank.unwrap_or(preset.rerank),
             // Vectors that wait for a merge change the boundary between results and other

@@ -69,9 +69,8 @@ impl Nodes<'_> {
 }
 
 impl Index {
-    /// Calls `each` with the given nodes that exist, in any order, on one thread at a time. Skips
-    /// nodes that have no page yet, and nodes that `admission` rules out. Fails if a node is not on
-    /// its page.
+    /// Calls `each` with nodes in any order, on one thread at a time, except nodes without a page,
+    /// and nodes that `admission` rules out.
     pub(crate) fn each_node(
         &self,
         nodes: Nodes<'_>,
@@ -93,7 +92,7 @@ impl Index {
         self.each_node_in(&room, nodes, exactness, admission, progress, each)
     }
 
-    /// Does the same as [`each_node`](Index::each_node), with memory that is already reserved.
+    /// Uses memory that is already reserved.
     pub(crate) fn each_node_in(
         &self,
         room: &Taken,
@@ -143,8 +142,7 @@ impl Index {
         }
     }
 
-    /// The number of nodes or clusters to read. Without a table of positions, all clusters are
-    /// read.
+    /// Without a table of positions, all clusters are read.
     fn places_of(&self, nodes: Nodes<'_>) -> usize {
         match self.stands_in_all_clusters() && nodes.len() > 0 {
             true => self.clusters().map_or(0, ClusterStores::clusters) as usize,
@@ -152,8 +150,7 @@ impl Index {
         }
     }
 
-    /// Whether vectors are stored with each of their clusters, so that no table gives their
-    /// positions.
+    /// If vectors are stored with each of their clusters, no table gives their positions.
     pub(crate) fn stands_in_all_clusters(&self) -> bool {
         let vectors = self.clusters().map(|clusters| &clusters.vectors);
         matches!(vectors, Some(Vectors::Replicated))
@@ -169,8 +166,7 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    /// Reads the nodes at the positions `places`, or all vectors of the clusters at these
-    /// positions.
+    /// `places` are positions of nodes, or of clusters with all their vectors.
     async fn some(
         &self,
         thread: &Thread,
@@ -236,7 +232,6 @@ impl Visit<'_> {
         .map(drop)
     }
 
-    /// Reads vectors one by one, without their posting lists.
     async fn by_themselves(
         &self,
         clusters: &ClusterStores,

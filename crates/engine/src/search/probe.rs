@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A cluster is not probed if its head is much farther from the query than the nearest head (SPANN
-//! §3.3). A query reads no vector twice, except in the layout `replicated`. Members that are stored
-//! near each other share one read, because two reads cost more than the bytes between them.
+//! §3.3). Only in the layout `replicated`, a query reads a vector twice. Members that are stored
+//! near each other share one read.
 //!
 //! **Filters.** A query with a filter begins with more clusters ([`Growth`](super::ways::Growth)).
 //! If their share of matches is far below the filter's selectivity, the query continues. A search
@@ -19,9 +19,9 @@
 //! the distance of the nearest head. The query ends when every remaining head is farther than the
 //! k-th match's distance plus the margin.
 //!
-//! **Far matches.** Probes up to far matches may cost more than single reads of all matches, which
-//! the query then makes. In groups, the numbers of a cluster's vectors are consecutive, so both
-//! costs are known before the first read. In other layouts, they are compared after each round.
+//! **Far matches.** If single reads of all matches cost less than further probes, the query makes
+//! them. In groups, both costs are known before the first read, and in other layouts after each
+//! round.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -49,18 +49,15 @@ use crate::stores::clusters::{ByteFile, MemberAt, Run, Vectors};
 /// head, or as the mean distance of vectors to their heads if that is larger. SPANN §4.1 also uses
 /// 7 for ten neighbours.
 const FARTHEST: f32 = 7.0;
-/// The heads that the search in the graph of heads looks for beyond the number of probes.
 const BEYOND: usize = 16;
 /// The approximate bytes of vectors in one read of a scan, and the number of such reads in flight.
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
-/// Matches count as spread evenly if their share of the probed vectors is at least this part of the
-/// selectivity. In a simulation of the clusters of photo-sift-100k, where 1 % to 10 % matched, .9
-/// took 1.3 times the probes for evenly spread matches, and found .936 of far matches in place of
-/// .931.
+/// The least share of matches among probed vectors, as a part of the selectivity, that counts as an
+/// even spread. In a simulation of photo-sift-100k with 1 % to 10 % of matches, .9 took 1.3 times
+/// the probes for evenly spread matches, and found .936 of far matches in place of .931.
 const EVEN: f64 = 0.8;
-/// Matches also count as spread evenly if they are fewer than expected by at most this many
-/// standard deviations.
+/// The standard deviations of chance by which evenly spread matches may be fewer than expected.
 const BY_CHANCE: f64 = 2.0;
 /// The factor by which a further round may multiply the number of probed clusters.
 const WIDER: usize = 4;
@@ -80,8 +77,7 @@ pub(super) struct Prober<'a> {
     /// The number of vectors that the query has read, and of its matches, both with deleted ones.
     seen: u64,
     matched: u64,
-    /// The query probed more clusters than its selectivity asks for; it ended before it had probed
-    /// enough; it has read every match.
+    /// Flags: the query probed more clusters than asked, ended too early, or has read every match.
     is_wider: bool,
     is_dry: bool,
     has_all: bool,
@@ -91,11 +87,9 @@ pub(super) struct Prober<'a> {
     probed: Met,
     /// The ranges of nodes in the groups of the probed clusters, ascending.
     groups: Vec<Range<u32>>,
-    /// The vectors that were ranked or noted as strays, if a query may read a vector several times.
     met: Met,
     waiting: VecDeque<Read>,
-    /// Members that no posting list of this query contains; their positions; and the runs of
-    /// positions that share a read.
+    /// Members in no posting list of this query, their positions, and the runs that share a read.
     strays: Vec<u32>,
     places: Vec<MemberAt>,
     runs: Vec<(usize, usize)>,
@@ -160,8 +154,7 @@ impl<'a> Prober<'a> {
         });
     }
 
-    /// Chooses the clusters to probe first, at most `probes`. Returns the [margin](self) of the
-    /// query.
+    /// Returns the [margin](self) of the query.
     fn choose(&mut self, probes: usize) -> f32 {
         // Only the first search follows the recall target. A wider search follows too few results.
         let depth = self.plan.probe_depth.filter(|_| probes <= self.plan.list);
@@ -242,8 +235,7 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Whether probes up to the matches would cost more than reads of all matches. Without groups,
-    /// returns false.
+    /// Whether probes would cost more than reads of all matches. Always false without groups.
     fn are_far(&mut self, nodes: &NodeSet, share: f64, wanted: u64, margin: f32) -> bool {
         let (clusters, before) = (self.clusters, self.plan.before);
         if !matches!(clusters.vectors, Vectors::Grouped(_)) || before == f64::INFINITY {
@@ -253,7 +245,7 @@ impl<'a> Prober<'a> {
         for &cluster in &self.nearest {
             spread.add(clusters, cluster, nodes);
         }
-        // If the nearest groups have enough matches, the distances of these matches end the query.
+        // Matches in the nearest groups end the query.
         if spread.matched >= wanted || is_even(spread.matched, share * spread.vectors as f64) {
             return false;
         }
@@ -284,8 +276,7 @@ impl<'a> Prober<'a> {
         false
     }
 
-    /// Chooses further clusters: those whose heads are at most `margin` beyond the k-th match, or
-    /// as many as the missing matches need. Chooses none if the query has probed enough.
+    /// Chooses clusters up to `margin` beyond the k-th match, or for the missing matches, or none.
     fn choose_wider(&mut self, margin: f32, found: u64, wanted: u64) {
         let probed = self.probed.count;
         let most = match found < wanted {
@@ -345,8 +336,7 @@ impl<'a> Prober<'a> {
         loop {
             self.submit()?;
             let start = self.timer.start();
-            // Reads are taken from any file as they complete, so that a slow tier delays no other
-            // file.
+            // Reads are taken as they complete, so that a slow tier delays no other file.
             let Some(done) = next_of(&mut self.queues).await else {
                 break;
             };
@@ -380,7 +370,6 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Ranks the vectors in a posting list, and notes the members that are stored elsewhere.
     fn meet_extent(&mut self, cluster: u32, block: &Block) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.index.checks_pages());
         let place = clusters.place(cluster);
@@ -393,8 +382,7 @@ impl<'a> Prober<'a> {
             matched,
             ..
         } = self;
-        // In layouts other than `replicated`, only a query that probes further clusters may read a
-        // vector singly and then in its group.
+        // Otherwise, only further probes may read a vector singly and then in its group.
         let repeats = matches!(clusters.vectors, Vectors::Replicated) || self.is_wider;
         clusters.each_in(
             cluster,
@@ -488,7 +476,6 @@ struct Spread {
 }
 
 impl Spread {
-    /// If a cluster was rewritten since the build, its vectors are unknown.
     fn add(&mut self, clusters: &ClusterStores, cluster: u32, matches: &NodeSet) {
         self.clusters += 1;
         if clusters.is_as_built(cluster) {
@@ -523,7 +510,7 @@ impl<'a> CandidateSource<'a> for Prober<'a> {
         &mut self.ranking
     }
 
-    /// A probe walks only through heads, so the node need not be excluded from the walk.
+    /// A probe walks only through heads.
     fn leave_out(&mut self, left_out: Option<LeftOut>) {
         let node = left_out.map(|left_out| left_out.node);
         self.ranking.leave_out(node);
@@ -589,8 +576,7 @@ pub(super) struct Piece {
     pub(super) bytes: usize,
 }
 
-/// Reads pieces of files, several in flight, and calls `meet` with the position and bytes of each
-/// piece, in any order. Returns the number of bytes read.
+/// Calls `meet` with pieces in any order, and returns the number of bytes read.
 pub(super) async fn each_piece(
     clusters: &ClusterStores,
     thread: &Thread,
@@ -630,7 +616,6 @@ pub(super) async fn each_piece(
     }
 }
 
-/// A scan that reads every vector of a cluster index once.
 pub(super) struct EveryMember<'s, 'a> {
     clusters: &'s ClusterStores,
     check: bool,
@@ -654,7 +639,7 @@ impl EveryMember<'_, '_> {
         Ok(())
     }
 
-    /// Ranks the vectors of a set, in layouts that store each vector once.
+    /// Only in layouts that store each vector once.
     async fn find_among(&mut self, nodes: &NodeSet) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.check);
         let mut nodes = nodes

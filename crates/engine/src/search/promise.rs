@@ -12,21 +12,17 @@
 //! distance so far plus some standard deviations of the codes' error (*slack*). When all remaining
 //! candidates are without promise, the search ends.
 //!
-//! A query measures the error on the nodes that it has expanded. The number of deviations grows by
-//! [`PER_DOUBLING`] with each doubling of the list size beyond k, so that a larger L still gives a
-//! higher recall. Each read in flight lowers the bound, because it may find a nearer node.
+//! A query measures the error on the nodes that it has expanded. With [`PER_DOUBLING`], a larger L
+//! still gives a higher recall. A read in flight may find a nearer node, and lowers the bound.
 //!
-//! - If codes are stored beside lists, the key of a candidate may be an exact distance, which has
-//!   another bound than an estimate ([`Bounds`]).
-//! - Only nodes on storage count for the k-th distance. Vectors that wait for a merge are ranked
-//!   before the walk, so they do not show how far it has come.
+//! - Codes beside lists make some keys exact, with a bound of their own ([`Bounds`]).
+//! - Vectors that wait for a merge are ranked before the walk, and do not count for the k-th
+//!   distance.
 //! - Where vectors are apart from lists, prefetched vectors are ranked as they arrive
-//!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). Before the first of them,
-//!   only the seeds of a navigation graph can end the search early.
-//! - If the candidate list is long enough for all nodes, the search expands all of them.
-//!
-//! With a recall target, the distance of the k-th result so far decides how many of the nearest
-//! candidates are expanded ([`recall`](crate::recall)).
+//!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)).
+//! - A candidate list with space for all nodes is expanded as a whole.
+//! - With a recall target, the k-th distance so far decides how many candidates are expanded
+//!   ([`recall`](crate::recall)).
 
 use std::collections::BinaryHeap;
 
@@ -42,13 +38,11 @@ const PER_READ: f32 = 0.5;
 
 const RESERVED: usize = 1 << 12;
 
-/// The data from which a query decides whether it ends.
 #[derive(Debug, Default)]
 pub(crate) struct Promise {
     ends: Ends,
     /// The slack in standard deviations, or `None` if lack of promise does not end this query.
     slack: Option<f32>,
-    /// The measured numbers of candidates to expand, for a search with a recall target.
     depth: Option<Depth>,
     k: usize,
     expanded: usize,
@@ -63,8 +57,8 @@ pub(crate) enum Ends {
     #[default]
     WithItsList,
     WithoutPromise,
-    /// The search ends when a number of the nearest candidates is expanded, which follows from the
-    /// recall target and the distances of the results.
+    /// The search ends when some nearest candidates are expanded, by the recall target and the
+    /// results' distances.
     AtDepth(Depth),
 }
 
@@ -94,7 +88,6 @@ impl Promise {
         self.limit = f32::INFINITY;
     }
 
-    /// Whether this query may end early. Otherwise callers need not report distances.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.slack.is_some() || self.depth.is_some()
@@ -117,8 +110,8 @@ impl Promise {
         }
     }
 
-    /// Sets an upper bound of the k-th distance, from distinct nodes that may all be results. The
-    /// walk may still report each of these nodes.
+    /// Bounds the k-th distance, by distinct nodes that may all be results, and that the walk may
+    /// still report.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }
@@ -136,8 +129,8 @@ impl Promise {
         }
     }
 
-    /// Records the distance by code of an expanded node that does not match the filter, once. The
-    /// depth for a recall target was measured among all vectors, so all count for it.
+    /// Records an expanded node that does not match the filter, once. The depth was measured among
+    /// all vectors.
     pub(crate) fn passed(&mut self, estimate: f32) {
         if self.depth.is_some() {
             self.met(estimate + self.error.mean());
@@ -183,8 +176,8 @@ fn slack(k: usize, list: usize) -> f32 {
 mod tests {
     use super::*;
 
-    /// A query for 2 results with the list size 8, so the slack is 2.5 deviations. The errors of
-    /// its codes have the mean 4 and the deviation 2.
+    /// k is 2 and the list size 8, so the slack is 2.5 deviations. The errors have mean 4 and
+    /// deviation 2.
     fn learned() -> Promise {
         let mut promise = Promise::new(Ends::WithoutPromise);
         promise.begin(2, 8, 9);
@@ -207,7 +200,6 @@ mod tests {
             promise.expanded();
         }
         for distance in [30.0, 10.0] {
-            // There is no bound before k distances are known.
             assert_eq!(promise.bounds(0), None);
             promise.met(distance);
         }
@@ -233,7 +225,6 @@ mod tests {
         assert_eq!(promise.bounds(0), None);
         promise.expanded();
         assert!(are(&promise, 0, 3.0, 7.0), "{promise:?}");
-        // The next query starts without the data of this one.
         promise.begin(2, 8, 9);
         for _ in 0..2 {
             promise.expanded();
@@ -309,8 +300,7 @@ mod tests {
             promise.expanded();
         }
         assert!(are(&promise, 0, 10.0, 7.0), "{promise:?}");
-        // The squares of the first errors overflow, and the mean of the second. The list size 1
-        // gives no slack.
+        // The squares of the first errors overflow, and the mean of the second.
         for errors in [[1e30, -1e30], [3e38, -3e38]] {
             for list in [1, 64] {
                 promise.begin(1, list, 100);

@@ -1,5 +1,4 @@
-//! Range searches, which are bounded by a distance, and searches for vectors similar to vectors of
-//! the index.
+//! Range searches, and searches for vectors similar to vectors of the index.
 //!
 //! ```text
 //!   range   the k nearest, k = 64, 128, ..  until one is beyond the distance, or a page is full
@@ -7,12 +6,9 @@
 //!   like    ids ──look-up──> vectors ──> the k + 1 nearest, without the id itself
 //! ```
 //!
-//! A range search searches for the k nearest, and doubles k each time, so it costs about twice its
-//! last search. Each page starts from the beginning, so a later page costs more reads. To list most
-//! of an index, [`Index::ids`] and [`Index::vectors`] are cheaper.
-//!
-//! The results are ordered by distance and id. While the index does not change, no result appears
-//! twice on pages.
+//! A range search doubles k, so it costs about twice its last search. Each page starts from the
+//! beginning, so [`Index::ids`] and [`Index::vectors`] list most of an index at less cost. Results
+//! are ordered by distance and id.
 
 use std::time::Instant;
 
@@ -220,8 +216,8 @@ fn within(
             Some(explained) => explained.matching,
             None => vectors as u64,
         };
-        // If this search found a vector that an earlier page missed, more results than before
-        // precede this page.
+        // If this search found a vector that an earlier page missed, more results precede this
+        // page.
         let none_missed = range.after.is_none_or(|after| after.rank == before);
         let last = answers.last().filter(|_| has_more);
         return Ok(RangeResults {
@@ -281,7 +277,6 @@ fn like(
     let one_more = SearchOptions {
         k,
         list: match options.list < options.k {
-            // An invalid list size is passed on unchanged, too.
             true => options.list,
             false => options.list.max(k),
         },
@@ -306,12 +301,11 @@ macro_rules! searches {
     ($type:ty) => {
         impl $type {
             /// Returns a page of the vectors within a distance of the single vector `query`,
-            /// nearest first by exact distance. [`SearchOptions::list`] is the least list size, and
-            /// `k` is ignored. [`RangeResults::complete`] says whether vectors may be missing.
+            /// nearest first by exact distance. `k` is ignored, and [`SearchOptions::list`] is the
+            /// least list size.
             ///
             /// # Errors
-            /// Fails as a search for the k nearest does, and with several queries, a distance NaN,
-            /// or [`SearchOptions::recall`].
+            /// Fails as a search does, and for several queries, NaN, or [`SearchOptions::recall`].
             pub fn search_range(
                 &self,
                 query: &dyn VectorSource,

@@ -1,9 +1,6 @@
-//! Ranking by exact distance: collects the results so far, and decides which nodes are worth
-//! ranking.
-//!
-//! Each query measures the error of codes from its pairs of estimate and exact distance. A node is
-//! not worth ranking if its estimate, corrected by the mean error, is some deviations beyond the
-//! k-th result.
+//! Collects the results so far by exact distance, and decides which nodes are worth ranking: nodes
+//! whose estimate, corrected by the mean error of codes, is at most some deviations beyond the k-th
+//! result.
 
 use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
 
@@ -14,11 +11,10 @@ use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
 use crate::overlay::Admission;
 
-/// The deviations within which a node may be a result, if ranking costs a decoding. On
-/// photo-sift-100k, 3 deviations rank two of five nodes on read pages, and lose .0001 of recall@10.
-/// 2 deviations lose .001.
+/// The deviations for nodes in memory. On photo-sift-100k, with 3 deviations two of five nodes on
+/// read pages are decoded, and .0001 of recall@10 is lost. With 2, .001 is lost.
 const WORTH_DECODING: f32 = 3.0;
-/// The same if ranking costs a read. On package-text with all lists in memory, recall@10 .971 takes
+/// The deviations for nodes to read. On package-text with all lists in memory, recall@10 .971 takes
 /// 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75.
 pub(crate) const WORTH_READING: f32 = 1.75;
 /// The pairs of estimate and distance from which a query knows the error.
@@ -30,21 +26,18 @@ pub(crate) struct Exact {
     pub(crate) came_in: bool,
 }
 
-/// The exact distances of one query, and the error of codes that is computed from these distances.
 pub(crate) struct Ranking<'a> {
     kernel: Kernel,
     timer: &'a Timer,
     pub(crate) query: Vec<u8>,
     pub(crate) nearest: Nearest,
-    /// The nearest nodes by leading parts. Some are in doubt until their trailing parts are read.
     pub(crate) leading: Leading,
     pub(crate) computations: u64,
     error: CodeError,
     pub(crate) promise: Promise,
     /// From this node on, a node whose vector is in memory is never ruled out by its code.
     untrusted_from: u32,
-    /// The first node that codes hardly distinguish, and the smallest distance of such a ranked
-    /// node.
+    /// The first node that codes hardly distinguish, and the smallest distance of such nodes.
     drifted_from: u32,
     nearest_drifted: f32,
     admission: Admission<'a>,
@@ -80,7 +73,6 @@ impl<'a> Ranking<'a> {
         &self.admission
     }
 
-    /// Trusts all codes or none. The codes of nodes from `drifted_from` on are never trusted.
     pub(crate) fn trust(&mut self, codes: bool, drifted_from: Option<u32>) {
         self.drifted_from = drifted_from.unwrap_or(u32::MAX);
         self.untrusted_from = match codes {
@@ -89,7 +81,7 @@ impl<'a> Ranking<'a> {
         };
     }
 
-    /// Whether the results include a node on storage that codes hardly distinguish.
+    /// Whether a node on storage that codes hardly distinguish is among the results.
     pub(crate) fn an_answer_came(&self) -> bool {
         let kth = self.leading.bound().or(self.nearest.bound());
         self.nearest_drifted < f32::INFINITY && kth.is_none_or(|kth| self.nearest_drifted <= kth)
@@ -106,8 +98,7 @@ impl<'a> Ranking<'a> {
         self.admission = self.admission.without(node);
     }
 
-    /// `query` must be set. The seeds are nearest first, with `estimates` by code and exact
-    /// `distances` if known.
+    /// Seeds are nearest first, with `estimates` by code and exact `distances` if known.
     pub(crate) fn begin(&mut self, k: usize, estimates: &[f32], distances: &[f32]) {
         self.nearest.clear(k);
         self.leading.clear(k, self.kernel.dim() + 1);
@@ -123,7 +114,6 @@ impl<'a> Ranking<'a> {
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
 
-    /// Drops the bound of the seeds, because their distances are not exact.
     pub(crate) fn begin_without_limit(&mut self) {
         self.limit = f32::INFINITY;
     }
@@ -145,8 +135,8 @@ impl<'a> Ranking<'a> {
         Some(Exact { distance, came_in })
     }
 
-    /// Ranks a candidate by its leading part, decoded as `vector`. With a `key`, learns the error
-    /// of its code. Returns `None` if the candidate is excluded from the results.
+    /// `vector` is decoded from the leading part. With a `key`, learns the error of the candidate's
+    /// code.
     #[inline]
     pub(crate) fn rank_leading(
         &mut self,
@@ -173,7 +163,6 @@ impl<'a> Ranking<'a> {
         Some(distance)
     }
 
-    /// Sets the exact distance of the candidate at position `place` of `leading`.
     pub(crate) fn settle(&mut self, place: usize, vector: &[u8]) {
         let Self { kernel, query, .. } = self;
         let distance = self
@@ -206,11 +195,9 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Turns the candidates ranked by leading parts into results. This clears the results, so
-    /// vectors that were offered before must be offered again.
+    /// Replaces the results, so vectors that were offered before must be offered again.
     pub(crate) fn answer_leading(&mut self) {
-        // An expected distance may lie below the smallest possible distance. Clamping changes no
-        // order here.
+        // An expected distance may lie below the smallest possible one. Clamping changes no order.
         let least = match self.kernel.metric() {
             Metric::L2 | Metric::Cosine => 0.0,
             Metric::InnerProduct => f32::NEG_INFINITY,
@@ -235,8 +222,7 @@ impl<'a> Ranking<'a> {
         distance
     }
 
-    /// The largest estimate of a possible result, if codes err by at most `spread` standard
-    /// deviations.
+    /// The largest estimate of a possible result, if codes err by at most `spread` deviations.
     #[inline]
     pub(crate) fn bound(&self, spread: f32) -> f32 {
         if self.error.count < LEAST {
@@ -258,8 +244,7 @@ impl<'a> Ranking<'a> {
         bound.unwrap_or(self.limit).min(self.limit)
     }
 
-    /// The expected number of nodes nearer than the k-th result, if codes' errors are normally
-    /// distributed.
+    /// The expected number of nodes nearer than the k-th result, with normally distributed errors.
     pub(crate) fn expected(&self, estimates: impl Iterator<Item = f32>) -> f64 {
         let (nearer, deviation) = (self.farthest() - self.error.mean, self.error.deviation());
         let chance = |estimate: f32| match nearer - estimate {
@@ -270,13 +255,11 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// The nodes in memory that are worth decoding. If codes cannot tell vectors apart, every estimate
-/// is about the mean of all distances. After one near result, the search would skip all other
-/// nodes, so some codes are not trusted.
+/// The nodes in memory that are worth decoding. If codes do not distinguish vectors, one near
+/// result would rule out all other nodes, so some codes are not trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
     estimate: f32,
-    /// From this node on, every node is worth decoding, whatever its estimate is.
     untrusted_from: u32,
 }
 
@@ -287,9 +270,8 @@ impl Worth {
     }
 }
 
-/// The chance that a normally distributed number is more than `x` deviations above its mean, for
-/// `x` from 0 on, by Karagiannidis and Lioumpas (2007). The error is below a sixteenth for `x` up
-/// to 3.
+/// The chance that a normally distributed number is more than `x` deviations above its mean, by
+/// Karagiannidis and Lioumpas (2007). Off by less than a sixteenth for `x` from 0 to 3.
 fn tail(x: f64) -> f64 {
     const SCALE: f64 = 1.135;
     const DECAY: f64 = 1.4;
@@ -325,7 +307,6 @@ impl CodeError {
 
     #[inline]
     pub(super) fn add(&mut self, error: f32) {
-        // An estimate that overflowed shows nothing about other estimates.
         if !error.is_finite() {
             return;
         }

@@ -54,8 +54,8 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         Some(Page { number, bytes })
     }
 
-    /// Whether `page` still has the current bytes, if pages are written in place. If records move
-    /// instead, always true, because the placement gives the current page of each node.
+    /// Whether `page` has the current bytes. If records move instead, the placement gives current
+    /// pages.
     #[inline]
     pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
         N::MOVES || {
@@ -64,7 +64,6 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         }
     }
 
-    /// Queues the read of a page, without blocking.
     pub(crate) fn submit(&mut self, page: u64, counters: &mut Counters) -> Result<(), Error> {
         let (offset, len) = self.pages.place(page);
         if let Some(heat) = self.heat {
@@ -95,7 +94,6 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.queue.need(pages);
     }
 
-    /// The number of reads that were submitted and whose pages were not taken yet.
     pub(crate) fn in_flight(&self) -> usize {
         self.queue.in_flight()
     }
@@ -130,8 +128,7 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
 
     pub(crate) fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
         let number = done.tag;
-        // If pages are written in place, the page may have changed during this read. It is then
-        // dirty, and the bytes in memory are current.
+        // The page may have been changed in place during this read, and is then dirty in memory.
         if !N::MOVES
             && let Some(bytes) = self.graph.unwritten(number).map(Bytes::Unwritten)
         {

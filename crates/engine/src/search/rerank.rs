@@ -10,12 +10,9 @@
 //!            the first batch whose share of new results is below the benefit ratio is the last
 //! ```
 //!
-//! The first K + B candidates, for K results and batches of B, are the *head*, which replaces the
-//! max-heap of the paper. Batch 0 fills the empty results, so batch 1 is the first that can end
-//! re-ranking.
-//!
-//! A batch counts only candidates that may be results. A deleted candidate is replaced by the next
-//! candidate of the list. Otherwise a batch of deleted candidates would end re-ranking too early.
+//! The first K + B candidates are the *head*, which replaces the max-heap of the paper. Batch 1 is
+//! the first that can end re-ranking. A deleted candidate is replaced by the next of the list.
+//! Otherwise a batch of deleted candidates would end re-ranking too early.
 //!
 //! With [`Rerank::estimate`](crate::Rerank), the k-th result of batch 0 and the error of codes show
 //! which other candidates may still be results ([`Ranking::bound`]). The vectors of these
@@ -56,7 +53,6 @@ pub(crate) struct Reranker<'a> {
     /// A read queue for each segment, opened at its first use.
     queues: Vec<Option<Box<dyn ReadQueue>>>,
     pub(super) rerank: Rerank,
-    /// Whether results need exact distances. Leading parts give only approximate distances.
     exact: bool,
     check: bool,
     timer: &'a Timer,
@@ -64,7 +60,6 @@ pub(crate) struct Reranker<'a> {
     /// The number of candidates in the head: K + B, but at most the list size.
     head: usize,
     unchanged: usize,
-    /// The number of candidates whose vectors were requested, from the nearest candidate on.
     asked: usize,
     awaited: Vec<Extent>,
     /// The number of pages at the start of `awaited` that the current batch waits for.
@@ -72,9 +67,8 @@ pub(crate) struct Reranker<'a> {
     /// Pages that have arrived, until the end of the query or until they are too many.
     held: Vec<(Extent, Bytes<'a>)>,
     refused: Vec<u64>,
-    /// The ranked candidates, and whether each became a result. Deleted candidates lead to another
-    /// round, which repeats all batches. The first `known` entries are from earlier rounds, sorted
-    /// by key.
+    /// The ranked candidates, and whether each became a result. The first `known` are from earlier
+    /// rounds, sorted by key.
     ranked: Vec<(u64, bool)>,
     known: usize,
     vector: Vec<u8>,
@@ -87,7 +81,6 @@ struct Outcome {
     came_in: usize,
 }
 
-/// The candidates at the positions `places` whose estimates are at most `bound`.
 fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator<Item = u64> + '_ {
     places
         .filter(|&place| !frontier.is_refused(place))
@@ -107,7 +100,7 @@ fn tagged(segment: usize, tag: u64) -> Extent {
     }
 }
 
-/// The bytes of some pages of a segment, which must be in `held` or resident in memory.
+/// The pages must be in `held` or resident in memory.
 fn here<'b>(held: &'b [(Extent, Bytes<'_>)], segment: &'b Segment, place: Extent) -> &'b [u8] {
     match held.iter().find(|(held, _)| held.covers(place)) {
         Some((held, bytes)) => held.part(bytes, place),
@@ -230,8 +223,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Reads the trailing parts of all candidates in doubt at once, and makes the results. A rare
-    /// further round follows if exact distances are required and a new candidate becomes a result.
+    /// Ranks all candidates in doubt, and makes the results. A rare further round makes new results
+    /// exact.
     pub(crate) async fn settle<N: NodePages>(
         &mut self,
         pages: &N,
@@ -250,7 +243,6 @@ impl<'a> Reranker<'a> {
         while !doubts.is_empty() {
             for piece in doubts.chunks(PIECE) {
                 self.settle_all(piece, ranking, counters).await?;
-                // At most one piece of candidates is in memory at a time.
                 self.held.clear();
             }
             // If a candidate in doubt proves to be no result, another candidate takes its place.
@@ -264,7 +256,6 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// `places` has the positions of candidates in the list by leading parts.
     async fn settle_all(
         &mut self,
         places: &[usize],
@@ -298,8 +289,7 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2 as in the paper. The vectors of batch 0, at the positions `head`, were requested
-    /// before.
+    /// Phase 2 as in the paper. The vectors at `head` were requested before.
     async fn finish_by_batches(
         &mut self,
         frontier: &Frontier,
@@ -334,9 +324,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks a batch of `size` candidates, which begins with the requested ones at `places`. For
-    /// each deleted candidate, one more joins the batch. Returns the position after the last
-    /// candidate.
+    /// Ranks `size` candidates that are not deleted, from `places` on. Returns the position after
+    /// the last.
     async fn rank_batch(
         &mut self,
         frontier: &Frontier,
@@ -438,8 +427,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Releases dirty pages, because a vector may have been added to such a page later. The index
-    /// has the current bytes in memory.
+    /// Releases dirty pages, because a vector may have been added later. The index has the current
+    /// bytes.
     #[cold]
     fn let_go_of_unwritten(&mut self, place: Extent) {
         self.held
@@ -471,7 +460,7 @@ impl<'a> Reranker<'a> {
             if self.held.len() > MOST_HELD && ranking.admission().refused() > 0 {
                 self.held.clear();
             }
-            // Since the request, the page may have been released, or the vector may have moved.
+            // The page may have been released, or the vector may have moved.
             if !self.is_awaited(place) && !self.is_here(place) {
                 self.ask(node, counters)?;
             }
@@ -499,7 +488,6 @@ impl<'a> Reranker<'a> {
         Some(known[at].1)
     }
 
-    /// Whether the pages are in memory, where they then stay until they are released.
     fn is_here(&mut self, place: Extent) -> bool {
         if self.held.iter().any(|(held, _)| held.covers(place)) {
             return true;

@@ -2,11 +2,9 @@
 //! candidate lists, walks that found too few vectors, filters, look-ups, and indexes that have
 //! outgrown their codes ([`looks_at`](crate::index::growth::looks_at)).
 //!
-//! The scan reads the number of nodes first, and looks for each node below this number. A record is
-//! first in memory without a page, then on a dirty page, then on storage. The scan looks in this
-//! order, so it finds a record that moves meanwhile. It may miss a node whose page another process
-//! replaced, and then tries again a few times. If a node stays missing, the scan fails, because an
-//! incomplete result would look complete.
+//! A record is first in memory without a page, then on a dirty page, then on storage. The scan
+//! looks in this order, so it finds a record that moves meanwhile. If a node stays missing after a
+//! few tries, the scan fails, because an incomplete result would look complete.
 //!
 //! ```text
 //!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
@@ -49,7 +47,6 @@ use crate::stores::{GraphStores, NodePages, PageView, Record};
 
 /// The most consecutive pages in one read.
 const RUN: u64 = 4;
-/// The most reads of `RUN` pages in flight. Shorter reads may be more, up to as many pages.
 const RUNS: usize = 4;
 /// The number of nodes that the scan looks for at a time.
 const NODES: usize = 1 << 10;
@@ -62,12 +59,10 @@ const TRIES: u32 = 10;
 /// The pause before the first retry. The pause doubles with each retry.
 const PAUSE: Duration = Duration::from_micros(50);
 const PAUSES: Duration = Duration::from_millis(25);
-/// About how long a scan waits for a node that moves between pages. The move needs no read, but the
-/// thread that makes it may be preempted.
+/// About how long a scan waits for a node that moves between pages.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A function that gets a node: its number, id, and vector. If the vector is decoded from the
-/// leading part alone, the last argument is this part.
+/// A function that gets a node: its number, id, vector, and leading part if decoded from it alone.
 type Each<'a> = dyn FnMut(u32, u64, &[u8], &[u8]) + 'a;
 
 #[derive(Clone, Copy)]
@@ -81,8 +76,7 @@ pub(super) struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Calls `each` with every node that the index has when the scan begins, in any order. Fails if
-    /// a node is not on its page after all retries.
+    /// Calls `each` with every node that exists at the beginning, in any order.
     pub(super) async fn each_vector<N: NodePages>(
         &self,
         pages: &N,
@@ -103,7 +97,7 @@ impl Scan<'_> {
                 counters.graph_reads += sought.pages;
             }
             Some(segments) => {
-                // One segment follows another, so that only one read queue is open at a time.
+                // Only one read queue is open at a time.
                 for number in 0..segments.len() {
                     let nodes = self.those(segments.nodes_of(number, all));
                     let segment = segments.get(number);
@@ -126,8 +120,6 @@ impl Scan<'_> {
         outcome
     }
 
-    /// Turns the nodes that were ranked by leading parts into results, after reads of trailing
-    /// parts.
     pub(super) async fn settle<N: NodePages>(
         &self,
         pages: &N,
@@ -183,8 +175,7 @@ impl Scan<'_> {
             sought.error = None;
             self.look(source, &mut door, sought, false, each).await?;
             let (began, mut pause, mut tries) = (Instant::now(), PAUSE, 1);
-            // A node may reach its page between two reads of its state, so a round reads the state
-            // once.
+            // A node may move between two reads of its state.
             let held_up = loop {
                 let held_up = sought.held_up(source, self.admission);
                 match held_up {
@@ -233,8 +224,8 @@ impl Scan<'_> {
         among.into_iter().flatten().chain(all)
     }
 
-    /// Looks once for each sought node, and removes the found nodes from the list. With `again`,
-    /// the pages that were loaded when the index was opened are not used.
+    /// Looks once for each sought node. With `again`, avoids pages loaded when the index was
+    /// opened.
     async fn look<S: Source>(
         &self,
         source: &S,
@@ -336,8 +327,7 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         self.ranking
     }
 
-    /// Ranks every vector, or with a filter and codes the matches nearest by code. Their number
-    /// follows from `list`.
+    /// Ranks every vector, or the matches nearest by code, by a number that follows from `list`.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         match self.scan.admission.nodes() {
             Some(nodes) if self.by_code.is_some() => self.find_by_code(nodes, list).await,
@@ -384,15 +374,15 @@ impl<N: NodePages> Everything<'_, '_, N> {
     }
 }
 
-/// The nodes of `placed`, which is sorted by page, that are on the page of its first node.
+/// The nodes at the start of `placed`, sorted by page, that share a page.
 fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
     let page = placed.first().map(|first| first.0);
     let here = placed.iter().take_while(|at| Some(at.0) == page);
     &placed[..here.count()]
 }
 
-/// Plans the read that begins with the page at position `at` of `placed`. Returns the position of
-/// the first node after the read, and the read's offset and length in bytes.
+/// Returns the position of the first node after the read, and the read's offset and length in
+/// bytes.
 fn run<S: Source>(source: &S, placed: &[(u64, u32)], at: usize, again: bool) -> (usize, u64, u64) {
     let (first, mut last, mut to) = (placed[at].0, placed[at].0, at);
     let end = |page: u64| {
@@ -472,8 +462,7 @@ impl Sought {
         }
     }
 
-    /// A sought node that is not excluded and is on a page or moves, with its state. Prefers a
-    /// moving node.
+    /// A sought node that is on a page or moves, a moving one first.
     fn held_up<S: Source>(&self, source: &S, admission: Admission<'_>) -> Option<(u32, Standing)> {
         let nodes = self.nodes.iter().copied();
         let standing = nodes
@@ -490,7 +479,6 @@ impl Sought {
         on_page
     }
 
-    /// Calls `each` with the sought nodes that are on the page. The others stay sought.
     fn meet<S: Source>(
         &mut self,
         source: &S,
@@ -536,11 +524,9 @@ trait Source {
         scratch: &mut Scratch,
         each: &mut Each<'_>,
     ) -> Result<bool, Error>;
-    /// A page that needs no read. With `again`, not a page that was loaded when the index was
-    /// opened.
+    /// With `again`, a page that was loaded when the index was opened does not count.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
-    /// If a node is on a page, calls `each` and returns true. The tuple has the page's bytes, its
-    /// number, and whether to verify checksums.
+    /// Calls `each` if the node is on the page: bytes, number, and whether to verify checksums.
     fn meet(
         &self,
         page: (&[u8], u64, bool),
@@ -550,7 +536,6 @@ trait Source {
     ) -> Result<bool, Error>;
 }
 
-/// Vectors that are stored beside lists.
 struct InGraph<'a, N> {
     graph: &'a GraphStores,
     pages: &'a N,

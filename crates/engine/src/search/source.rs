@@ -1,5 +1,4 @@
-//! Candidate sources: the interface between the common part of all searches and the part that finds
-//! candidates.
+//! Candidate sources: the interface of all searches to the part that finds candidates.
 //!
 //! ```text
 //!   Batch     queries, fresh vectors, longer lists, memory,       the same for every kind of index
@@ -20,8 +19,8 @@ use super::ranking::Ranking;
 use crate::Error;
 use crate::progress::Progress;
 
-/// The node that is excluded from a query's results. A measurement of recall takes vectors of the
-/// index as queries, and excludes each query's own vector.
+/// The node that is excluded from a query's results. A measurement of recall excludes each query's
+/// own vector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeftOut {
     pub(crate) node: u32,
@@ -36,7 +35,6 @@ pub(super) trait CandidateSource<'a> {
     /// [`leads_on`](LeftOut::leads_on) is set. Not called for a scan.
     fn leave_out(&mut self, _node: Option<LeftOut>) {}
 
-    /// Finds candidates with a candidate list of size `list`, and ranks them.
     async fn find(&mut self, list: usize) -> Result<(), Error>;
 
     /// The counters of the work since the last call.
@@ -49,27 +47,22 @@ pub(super) trait Guided<'a>: CandidateSource<'a> {
     where
         Self: 's;
 
-    /// Finds candidates from the start, with a longer list and without an early end, if codes
-    /// hardly distinguish the results.
+    /// Starts anew, with a longer list and without an early end.
     async fn find_further(&mut self, list: usize) -> Result<(), Error>;
 
-    /// Whether the source ended before it had found the requested number of matches.
+    /// Whether the source ended before it had found enough matches.
     fn is_dry(&self) -> bool;
 
-    /// Whether the source read every match of the filter, so that a scan finds no more.
     fn has_all(&self) -> bool {
         false
     }
 
-    /// Whether the source read more than its list size asks for, because of the filter.
     fn is_wider(&self) -> bool {
         false
     }
 
-    /// Begins a query for which only a scan finds results.
     fn begin_at_none(&mut self);
 
-    /// A scan that adds its results to the vectors ranked so far. The source first releases the
-    /// memory that only its traversal needs.
+    /// A scan that adds to the vectors ranked so far, after memory of the traversal is released.
     fn scan<'s>(&'s mut self, thread: &'s Thread, progress: &'s dyn Progress) -> Self::Scan<'s>;
 }

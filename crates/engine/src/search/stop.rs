@@ -1,8 +1,7 @@
 //! Stops a submitted search before its end, at its deadline or by a cancellation.
 //!
-//! The future of [`Stop::unless_stopped`] checks for a stop before it polls its task, and drops the
-//! task with its reads and buffers. A timer or a cancellation wakes this future. A hop of a walk
-//! does not check for a stop.
+//! The future of [`Stop::unless_stopped`] drops its task with reads and buffers after a stop. A
+//! timer or a cancellation wakes this future.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -24,7 +23,6 @@ const LATE: u8 = 2;
 pub(super) struct Stop {
     reason: AtomicU8,
     deadline: Option<Instant>,
-    /// The wakers of the search's tasks, until the search is stopped.
     wakers: Mutex<Vec<Waker>>,
 }
 
@@ -42,7 +40,7 @@ impl Stop {
         self.stop(CANCELLED);
     }
 
-    /// The reason to end the search, or `None`. Reads the clock if there is a deadline.
+    /// Reads the clock if there is a deadline.
     pub(super) fn reason(&self) -> Option<Error> {
         if self.deadline.is_some_and(|due| due <= Instant::now()) {
             self.stop(LATE);

@@ -11,11 +11,9 @@
 //!                                                                              wait, await, notify
 //! ```
 //!
-//! A search thread finds the matches of a filter, because `submit` must not block. The memory that
-//! the search needs depends on these matches.
-//!
-//! The pool owns the [`Submitted`] search until its last task has ended. Then the pool releases the
-//! index, the queries and the memory, and only then reports the end to the caller.
+//! A search thread finds the matches of a filter, because `submit` must not block. The search waits
+//! for its memory only then. The pool owns the [`Submitted`] search until its last task has ended,
+//! and releases index, queries and memory before it reports the end.
 
 use std::fmt;
 use std::future::Future;
@@ -42,7 +40,6 @@ pub(crate) trait Searched: Send + Sync {
     fn index(&self) -> &Index;
     /// The changes since the checkpoint at the time of the submission.
     fn seen(&self) -> Option<Seen<'_>>;
-    /// Converts an outcome into the result that the caller gets.
     fn settle(
         &self,
         options: &SearchOptions,
@@ -79,12 +76,12 @@ impl Index {
     /// Searches a batch of queries as [`search`](Index::search) does, but returns at once. The
     /// index stays open until the search has ended.
     ///
-    /// If the search is not done by `deadline`, it ends with [`Error::DeadlineExceeded`]. If it is
-    /// [cancelled](SubmittedSearch::cancel), or its handle is dropped, it ends with
-    /// [`Error::Interrupted`]. It then waits only for the reads that its threads wait for.
+    /// After `deadline`, the search ends with [`Error::DeadlineExceeded`]. After a
+    /// [cancellation](SubmittedSearch::cancel), or a drop of its handle, it ends with
+    /// [`Error::Interrupted`]. Either way, it waits only for the reads that its threads wait for.
     ///
-    /// Under a memory budget, the search waits for memory without occupying a thread. Without a
-    /// budget, every submitted search begins at once, and the caller must bound their number.
+    /// Without a memory budget, every submitted search begins at once, and the caller must bound
+    /// their number.
     ///
     /// # Errors
     /// An argument is wrong, as [`search`](Index::search) describes, or threads cannot be started.
@@ -118,11 +115,8 @@ impl Index {
     }
 
     /// Searches as [`search_filtered`](Index::search_filtered) does, but returns at once, as
-    /// [`submit`](Index::submit) does.
-    ///
-    /// A search thread first finds the matches of the filter, and runs no query until then. During
-    /// this time, neither a deadline nor [`cancel`](SubmittedSearch::cancel) takes effect. The
-    /// matches need at most one bit of memory for each vector of the index.
+    /// [`submit`](Index::submit) does. While a search thread finds the matches of the filter,
+    /// neither a deadline nor [`cancel`](SubmittedSearch::cancel) takes effect.
     ///
     /// # Errors
     /// Fails as [`submit`](Index::submit) does, and with [`Error::Filter`] if the filter does not
@@ -240,10 +234,8 @@ enum Phase {
     /// A task, which takes this value, waits for memory.
     Waits(Option<Queued>),
     HasRoom(Taken),
-    Runs {
-        shares: Shares,
-        begun: Instant,
-    },
+    /// The queries have been running since the time `begun`.
+    Runs { shares: Shares, begun: Instant },
     /// The matches of the filter could not be found, so the search does not begin.
     Failed(Error),
     /// The search was stopped before its queries ran.
@@ -407,7 +399,6 @@ impl Work for Submitted {
     }
 }
 
-/// The state that the handle and the tasks of a search share.
 struct Ending {
     stop: Stop,
     outcome: Mutex<Outcome>,
@@ -451,9 +442,8 @@ impl Ending {
 
 /// A submitted search ([`Index::submit`], [`LiveIndex::submit`](crate::LiveIndex::submit)).
 ///
-/// A caller can wait for the end in three ways: [`wait`](SubmittedSearch::wait) blocks the thread,
-/// `.await` suspends a task of any executor, and [`notify`](SubmittedSearch::notify) calls a
-/// function. If the handle is dropped before the search has ended, the search is cancelled.
+/// [`wait`](SubmittedSearch::wait) blocks the thread, `.await` suspends a task of any executor, and
+/// [`notify`](SubmittedSearch::notify) calls a function. A drop of the handle cancels the search.
 ///
 /// # Panics
 /// If the search panicked, the call that takes its results panics with the same payload. In a
@@ -480,13 +470,10 @@ impl SubmittedSearch {
         outcome.take()
     }
 
-    /// Waits until the search has ended or `timeout` has passed. The search continues after a
-    /// timeout.
+    /// Waits until the search has ended or `timeout` has passed, and then returns the handle.
     ///
     /// # Errors
-    /// After a timeout, the error is the handle. The inner result fails as
-    /// [`wait`](SubmittedSearch::wait) does.
-    /// [`wait`](SubmittedSearch::wait) does.
+    /// The error is the handle. The inner result fails as [`wait`](SubmittedSearch::wait) does.
     pub fn wait_timeout(self, timeout: Duration) -> Result<Result<SearchResults, Error>, Self> {
         self.check_process();
         let until = Instant::now().checked_add(timeout);
@@ -513,15 +500,15 @@ impl SubmittedSearch {
         self.ending.outcome.lock().is_there
     }
 
-    /// Returns at once, and ends the search as soon as the reads that its threads wait for have
-    /// completed. The result is then [`Error::Interrupted`], unless the search had ended before.
+    /// Ends the search as soon as the reads that its threads wait for have completed. The result is
+    /// then [`Error::Interrupted`], unless the search had ended before.
     pub fn cancel(&self) {
         self.check_process();
         self.ending.stop.cancel();
     }
 
-    /// Calls the function `told` once, when the search has ended. A search thread may run `told`,
-    /// so it should only signal another thread. Only the last `told` counts.
+    /// Calls `told` once, when the search has ended. `told` should only signal another thread,
+    /// because a search thread may run it. Only the last `told` counts.
     pub fn notify(&self, told: impl FnOnce() + Send + 'static) {
         self.check_process();
         let mut outcome = self.ending.outcome.lock();

@@ -89,7 +89,6 @@ fn small() -> &'static Small {
                 .join(format!("{layout}-{compression}-{order}"));
             build(&base, &path, &options, &Silent).unwrap();
         };
-        // While the first test builds the indexes, the other tests wait for them.
         std::thread::scope(|scope| {
             for stored in STORED {
                 scope.spawn(move || build_one(stored));
@@ -116,7 +115,6 @@ fn head(path: &std::path::Path, rows: usize) -> Matrix {
     Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
 }
 
-/// The pages of the coupled index are in memory, and are read through `faults`.
 fn under(faults: Faults) -> Index {
     stored_under(COUPLED, faults)
 }
@@ -202,8 +200,7 @@ fn best_first_answers_the_same_under_any_completion_order() {
 
 #[test]
 fn compression_changes_no_bit_of_an_answer() {
-    // Layouts differ in the records on a page. So the search must not rank whole pages, nor depend
-    // on candidates of a beam that share a page.
+    // Layouts differ in the records on a page, so the search must not depend on shared pages.
     let presets = [Preset::DISKANN, Preset::DECOUPLEVS];
     for (preset, beam) in presets
         .into_iter()
@@ -312,8 +309,7 @@ fn the_cache_and_pages_in_memory_save_reads_and_no_recall() {
         for preset in [Preset::DISKANN, Preset::STRATANN] {
             let search = |open: OpenOptions| {
                 let mut index = Index::open(path(stored), &open).unwrap();
-                // The order of reads and queries is fixed, so the cache has the same contents in
-                // each run.
+                // The order of reads and queries is fixed, so the cache has the same contents.
                 let volume = stratann_tier::Directory::open(path(stored)).unwrap();
                 index.replace_tiers(&|name| Arc::new(DramTier::new(volume.read(name).unwrap())));
                 let options = SearchOptions {
@@ -470,7 +466,6 @@ fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let segment: fn(&str) -> bool = |name| name.ends_with("-0000");
     let stored = STORED.map(|stored| (graph, stored));
     let cases = stored.into_iter().chain([(segment, BEST)]);
-    // The stored indexes have no low codes.
     let presets = Preset::ALL
         .into_iter()
         .filter(|preset| preset.low_codes.is_none());

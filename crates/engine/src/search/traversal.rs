@@ -11,11 +11,8 @@
 //! ```
 //!
 //! **Whole-page search** (`whole_page`): a page that was read is held until the query ends, and all
-//! its nodes enter the candidate list by code. A candidate on a held page is expanded without a
-//! read.
-//!
-//! In whole-page search, exact distances can wait until the traversal is done. Then the L nodes on
-//! held pages that are best by code are ranked. Their distances show which other nodes may still be
+//! its nodes enter the candidate list. Exact distances may wait until the traversal is done. Then
+//! the L nodes on held pages that are best by code are ranked, and show which others may be
 //! results.
 //!
 //! Where vectors are apart from lists, the [`Reranker`] does all ranking. Where only leading parts
@@ -50,7 +47,6 @@ use crate::visited::Visited;
 
 pub(crate) enum Fetched {
     Expanded,
-    /// The node's page is being read for another candidate.
     Awaited,
     Submitted,
 }
@@ -82,14 +78,11 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) whole_page: bool,
     /// Whether every page stays readable until the query ends, as in whole-page search.
     pub(crate) hold: bool,
-    /// The most candidates of a list if some are deleted. Only a limit above twice the list size
-    /// counts.
+    /// The most candidates of a list if some are deleted, if above twice the list size.
     pub(crate) candidates: usize,
-    /// About the most nodes nearer than the last match of the list. Only a number above the list
-    /// size counts.
+    /// About the most nodes nearer than the last match of the list, if above the list size.
     pub(crate) walked: usize,
-    /// The share of refused candidates
-    /// ([`take_unread_among`](crate::frontier::Frontier::take_unread_among)).
+    /// The parameter of [`take_unread_among`](crate::frontier::Frontier::take_unread_among).
     pub(crate) through: f64,
     pub(crate) timer: &'a Timer,
 }
@@ -99,10 +92,8 @@ pub(crate) struct Traversal<'a, N> {
     /// The codes and the number of nodes when they were last read. Inserts make both grow.
     codes: &'a [u8],
     nodes: u64,
-    /// The query's distances to every centroid. With a low list, the table is for residual codes,
-    /// or for high codes where high and low codes are separate.
+    /// Distances to every centroid: of residual codes with a low list, or of separate high codes.
     pub(crate) table: DistanceTable,
-    /// The candidates by low codes (L_low), if codes have two precisions.
     pub(crate) low: Option<LowList>,
     /// Finds the seeds of a search that uses codes of one precision.
     pub(crate) seeding: Option<LowList>,
@@ -122,7 +113,6 @@ pub(crate) struct Traversal<'a, N> {
     /// later. `distances` has the exact distances of nodes that entered the list by estimate.
     ranked: Vec<u64>,
     distances: Vec<(u32, f32)>,
-    /// Pages being read, with a candidate that waits for the page.
     awaited: Vec<(u64, u64)>,
     patience: u32,
     /// Scratch space from here on. `due` has candidates to expand now, or seeds.
@@ -153,7 +143,6 @@ impl<N> Traversal<'_, N> {
 }
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// `reranker` is given where vectors are apart from lists.
     pub(super) fn new(
         setting: Setting<'a, N>,
         ranking: Ranking<'a>,
@@ -195,7 +184,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Sets how the next queries use their reads, and returns the previous setting.
     pub(super) fn use_reads(&mut self, uses: Uses) -> Uses {
         let rerank = match &mut self.reranker {
             Some(reranker) => std::mem::replace(&mut reranker.rerank, uses.rerank),
@@ -213,7 +201,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             .leave_out(left_out.map(|left_out| left_out.node));
     }
 
-    /// Starts a query from the entry points nearest by code. The query and its `table` must be set.
+    /// The query and its `table` must be set.
     pub(crate) fn begin(&mut self, k: usize, list: usize) {
         self.clear(k, list);
         let entries = self.setting.entries;
@@ -241,8 +229,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.ranking.begin(k, &[], &[]);
     }
 
-    /// Starts a query from distinct nodes with known distances. The query and its `table` must be
-    /// set.
+    /// Starts at distinct nodes with known distances. The query and its `table` must be set.
     pub(crate) fn begin_at(&mut self, k: usize, list: usize, from: &Seeds<'_>) {
         let (seeds, distances) = (from.nodes, from.distances);
         self.clear(k, list);
@@ -305,7 +292,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let (refused, dead) = (admission.refused(), admission.deleted());
         let nodes = self.nodes.max(1) as usize;
         if self.setting.hold || refused == 0 {
-            // The memory that is planned for an insert has no space for further candidates.
             return (
                 1,
                 if refused == 0 {
@@ -318,8 +304,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         let live = nodes.saturating_sub(dead).max(1);
         // All of a few deleted vectors may be near this query, so the list is doubled.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
-            // Nodes that do not match the filter are known before the search, so they need no
-            // place.
+            // Nodes that do not match the filter are known before the search.
             0 if dead == 0 => 1,
             0 => 2,
             _ => (1 + nodes.div_ceil(live)).clamp(2, MOST_SHARES),
@@ -349,7 +334,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         reader.in_flight() + vectors
     }
 
-    /// The next page of the graph, or `None` if a read of vectors completed first.
+    /// `None` if a read of vectors completed first.
     pub(crate) async fn next(
         &mut self,
         reader: &mut NodeReader<'a, N>,
@@ -389,8 +374,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Ranks the nodes that were not ranked during the walk. Returns whether the walk must
-    /// continue, because other candidates have replaced deleted ones.
+    /// Ranks the remaining nodes. Returns whether the walk must continue, because other candidates
+    /// have replaced deleted ones.
     pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
         let mut refused = false;
@@ -416,7 +401,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(refused)
     }
 
-    /// Ranks nodes on held pages: the best by code first, then the nodes that may still be results.
     fn rank_held(&mut self, reader: &NodeReader<'a, N>) -> Result<(), Error> {
         let mut unranked = std::mem::take(&mut self.unranked);
         let held = std::mem::take(&mut self.held);
@@ -443,7 +427,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 }
             }
         }
-        // These nodes are done, so a later call must not rank them again.
+        // A later call must not rank these nodes again.
         unranked.clear();
         (self.unranked, self.held) = (unranked, held);
         outcome
@@ -465,8 +449,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.held.iter()
     }
 
-    /// Expands a candidate if its node is in memory, and otherwise makes sure that its page is
-    /// read.
     pub(crate) fn fetch(
         &mut self,
         key: u64,
@@ -505,8 +487,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if let Some(page) = reader.in_memory(number) {
             self.counters.cache_hits += 1;
             let view = reader.view(&page)?;
-            // If pages have only lists and are in memory, no list costs a read, so whole-page
-            // search saves nothing.
+            // Whole-page search saves nothing if pages have only lists and are in memory.
             let shared = self.setting.whole_page && N::VECTORS;
             if shared {
                 self.share(view, number)?;
@@ -526,8 +507,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if self.expand_cached(number, key)? {
             self.counters.cache_hits += 1;
             if !N::MOVES && reader.in_memory(number).is_some() {
-                // The page was rewritten in place after the look-up, so the cached record may be
-                // outdated.
+                // The page was rewritten after the look-up, so the cached record may be outdated.
                 self.put_back(key);
             }
             return Ok(Fetched::Expanded);
@@ -542,8 +522,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(Fetched::Submitted)
     }
 
-    /// Sorts arrived pages into the order of their requests. A page that was requested twice
-    /// appears at both positions, so that the order does not depend on shared pages.
+    /// Restores the order of requests. A page that was requested twice appears at both positions.
     pub(crate) fn sort_by_request(&self, pages: &mut [Page<'_>]) {
         let mut rest = pages;
         for &(awaited, _) in &self.awaited {
@@ -554,7 +533,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Takes a page that arrived and expands the candidates that waited for it.
     pub(crate) fn arrive(
         &mut self,
         page: Page<'a>,
@@ -604,8 +582,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.held.push(page);
         }
         if self.held.len() > self.most_held && !self.setting.hold {
-            // A walk past many deleted nodes could hold too many pages, so they are ranked and
-            // dropped.
+            // A walk past many deleted nodes could hold too many pages.
             self.rank_held(reader)?;
             self.held.clear();
         }
@@ -619,7 +596,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 }
 
-/// The number of candidates that waited for a page, by their state when it arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrival {
     /// Candidates that were still in the list.

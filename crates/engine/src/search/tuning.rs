@@ -1,10 +1,8 @@
 //! Chooses the number of queries of a batch in flight, by measuring the first queries of the batch.
 //!
 //! While one query of a thread waits for a read, the others in flight compute (second-tier memory,
-//! §5: the software pipeline). With too many queries, their pages and tables no longer fit the
-//! processor's cache.
-//!
-//! A long batch tries one query in flight, then two, four and so on, and measures its own queries.
+//! §5: the software pipeline). With too many queries, their data no longer fit the processor's
+//! cache. So a long batch tries numbers on its own queries.
 //!
 //! ```text
 //!   in flight  1    2    4    8    16   32   |  4 again  |  8 until the end
@@ -14,10 +12,8 @@
 //!
 //! - A number is *better* if its throughput is [`BETTER`] times as high.
 //! - A query in flight during a change of the number counts for neither number.
-//! - When half of the batch is done, at the latest, the batch chooses the best number so far.
-//! - After the choice, the batch releases the memory of queries beyond the chosen number.
-//!
-//! A batch has a task for each query that may be in flight. Tasks beyond the current number wait.
+//! - When half of the batch is done, at the latest, the best number so far is chosen. Tasks beyond
+//!   it end, and release their memory.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -31,16 +27,14 @@ use stratann_tier::Thread;
 use super::batch::Shares;
 use crate::room::Taken;
 
-/// A batch with fewer queries for each thread does not measure: the result would be noise or too
-/// late.
+/// The least queries for each thread with which a batch measures.
 pub(super) const FROM: usize = 256;
 
 pub(super) const MOST: usize = 64;
 
 const BETTER: f64 = 1.08;
 
-/// After this many successive trials without improvement, no larger number is tried. A single trial
-/// may have been disturbed.
+/// After this many successive trials without improvement, no larger number is tried.
 const WORSE: usize = 2;
 
 /// One number in flight is measured with at least this many queries per thread.
@@ -57,7 +51,7 @@ pub struct Tried {
     pub qps: f64,
 }
 
-/// Chooses the next number to try, and finally the best number, without reading a clock.
+/// Chooses numbers without reading a clock.
 #[derive(Debug)]
 struct Climb {
     most: usize,
@@ -80,8 +74,7 @@ impl Climb {
         }
     }
 
-    /// Records the throughput of the current number. Returns the next number to try, or `None` if
-    /// the best is chosen.
+    /// Returns the next number to try, or `None` if the best is chosen.
     fn measured(&mut self, qps: f64) -> Option<usize> {
         let this = Tried {
             in_flight: self.now,
@@ -90,8 +83,7 @@ impl Climb {
         self.tried.push(this);
         let better = |a: &Tried, b: &Tried| a.qps > b.qps * BETTER;
         let next = match self.best {
-            // In its second trial, the smaller number had pages in memory, and still is only as
-            // good as the best.
+            // Even with more pages in memory, the smaller number is only as good as the best.
             Some(best) if self.descends && !better(&best, &this) => {
                 self.best = Some(this);
                 self.smaller()
@@ -125,8 +117,7 @@ impl Climb {
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// This many of the next finished queries do not count, because they may have begun before the
-    /// number changed.
+    /// The number of finished queries to ignore, because they may have begun before the change.
     Changes(usize),
     /// The finished queries since the time `since` are counted.
     Counts { answers: usize, since: Instant },
@@ -141,7 +132,7 @@ struct Tuning {
 }
 
 impl Tuning {
-    /// Records a finished query. Returns whether the number in flight must change or be chosen now.
+    /// Returns whether the number in flight must change or be chosen now.
     fn answered(&mut self, threads: usize, now: Instant) -> bool {
         self.left = self.left.saturating_sub(1);
         match &mut self.phase {
@@ -195,8 +186,7 @@ struct State {
 }
 
 impl Turns {
-    /// If `tunes` is set and the batch is long enough, the batch measures the best number in
-    /// flight.
+    /// If `tunes` is set, a long batch measures the best number in flight.
     pub(super) fn new(shares: Shares, rows: usize, room: Taken, tunes: bool) -> Self {
         let (threads, most) = (shares.threads, shares.most());
         let tunes = tunes && most > 1 && rows / threads >= FROM;
@@ -218,7 +208,7 @@ impl Turns {
         }
     }
 
-    /// Waits until a task of `thread` may take queries. Returns false if the task never may.
+    /// Returns false if the task never may take queries.
     pub(super) async fn wait(&self, thread: &Thread, task: usize) -> bool {
         if task < self.now.load(Ordering::Acquire) {
             return true;
@@ -287,17 +277,14 @@ impl Turns {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// The final number in flight on each thread, and the numbers that were tried.
     pub(super) fn into_chosen(self) -> (usize, Vec<Tried>) {
         (self.now.into_inner(), self.state.into_inner().tried)
     }
 }
 
-/// The right of a task to take queries. If no number is chosen yet, the drop chooses one, so that
-/// waiting tasks end.
+/// The right of a task to take queries. Its drop chooses a number, so that waiting tasks end.
 pub(super) struct Turn<'a> {
     pub(super) turns: &'a Turns,
-    /// The task's number among the tasks of its thread.
     pub(super) number: usize,
 }
 
@@ -321,8 +308,7 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    /// The chosen number, and all that were tried. `qps` gives the throughput of a number in the
-    /// `n`th trial.
+    /// The chosen number, and all that were tried. `qps` has the number and the trial.
     fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
         let mut climb = Climb::new(most);
         for n in 0.. {
@@ -335,8 +321,7 @@ mod tests {
         (climb.best.unwrap().in_flight, tried)
     }
 
-    /// The throughput if a device answers after the time `latency`, and a query computes for the
-    /// time 1.
+    /// The throughput if a device answers after `latency`, and a query computes for the time 1.
     fn waits(latency: f64) -> impl Fn(usize, usize) -> f64 {
         move |in_flight, _| (in_flight as f64 / (1.0 + latency)).min(1.0)
     }

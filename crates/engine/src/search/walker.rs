@@ -35,17 +35,14 @@ pub(crate) struct Plan {
     /// The list size for vectors that wait for a merge. In a cluster index, `list` is the number of
     /// probes.
     pub(crate) fresh_list: usize,
-    /// For a recall target: the number of clusters to probe, by the distance of the nearest head.
-    /// At most `list`.
+    /// With a recall target: the number of clusters to probe, by the distance of the nearest head.
     pub(crate) probe_depth: Option<Depth>,
     /// The growth of the number of probes with a filter, and the most clusters of such a query.
     pub(crate) growth: Growth,
     pub(crate) widest: usize,
-    /// The reads of [`Way::Before`], which replaces further probes that cost more. Infinite if the
-    /// caller requested the strategy.
+    /// The reads of [`Way::Before`], or infinite if the caller requested the strategy.
     pub(crate) before: f64,
-    /// The most candidates that a query may keep if some are deleted. Only a limit above twice the
-    /// list size counts.
+    /// The most candidates of a query if some are deleted, if above twice the list size.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
@@ -53,28 +50,26 @@ pub(crate) struct Plan {
     pub(crate) navigation: bool,
     pub(crate) whole_page: bool,
     pub(crate) rerank: Rerank,
-    /// Whether results need exact distances. Leading parts give only approximate distances.
     pub(crate) exact: bool,
     pub(crate) ends: Ends,
     /// The vectors to rank in addition to those that codes or heads lead to.
     pub(crate) looks_at: LooksAt,
     /// The first node inserted since the last build or merge, if codes hardly distinguish such
-    /// nodes ([`drifted_from`](Index::drifted_from)).
+    /// nodes.
     pub(crate) drifted_from: Option<u32>,
-    /// The list size of a [further](mod@super::further) walk, for queries with results from
-    /// `drifted_from` on, or 0.
+    /// The list size of a [further](mod@super::further) walk, or 0.
     pub(crate) further: usize,
     pub(crate) further_uses: Uses,
-    /// Whether pages stay readable until the next walk. Such a walk ranks no vectors apart from
-    /// lists.
+    /// Whether pages stay readable until the next walk. Vectors apart from lists are then not
+    /// ranked.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
     pub(crate) way: Way,
-    /// About the most nodes nearer than the last match of the longest list, for which memory is
-    /// reserved. Without a filter, the list size.
+    /// About the most nodes nearer than the last match of the longest list, without a filter the
+    /// list size.
     pub(crate) walked: usize,
-    /// The share of the list's places, from the nearest on, at which a walk also expands nodes that
-    /// do not match ([`THROUGH`](super::ways)). Without a filter, it is 1.
+    /// The share of the list's places at which a walk also expands nodes that do not match
+    /// ([`THROUGH`](super::ways)).
     pub(crate) through: f64,
     /// The longest list for a walk that begins again because it found too few results.
     pub(crate) longest: usize,
@@ -120,8 +115,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let graph = index.search_stores();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
-        // If another process rewrites a page in place, a read may return a mixture of old and new
-        // bytes.
+        // If another process rewrites a page in place, a read may mix old and new bytes.
         let check = index.checks_pages() || (!N::MOVES && graph.placement.get().is_some());
         let queue = graph.tier.queue(thread)?;
         let setting = Setting {
@@ -167,8 +161,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {
-            // If vectors are apart from lists, deleted candidates are found only now, and others
-            // replace them. A walk does not resume for candidates that only now have promise.
+            // Where vectors are apart from lists, deleted candidates are found only now, and others
+            // replace them.
             let refused = self.traversal.finish(&self.reader).await?;
             if !refused || !self.traversal.frontier.has_unread() {
                 return Ok(());

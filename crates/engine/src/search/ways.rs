@@ -6,34 +6,28 @@
 //! | *before* | codes of all matches, then vectors of the best | a few times k vectors |
 //!
 //! The list size of *within* counts matches. If codes are not in memory, *before* reads the vector
-//! of each match. The selectivity is exact, because the set of matching nodes is known before the
-//! choice.
+//! of each match. The selectivity is exact, because the matching nodes are known before the choice.
 //!
-//! **The list adapts.** With selectivity s, a list of `list` matches would visit `list / s` nodes,
-//! and a list of k matches `k / s`. The planner takes `list` times the power [`GROWTH`] of s. The
-//! list keeps at least [`LEAST`] times k matches, or k plus half of the places beyond k.
+//! **The list adapts.** With selectivity s, a list of `list` matches would visit `list / s` nodes.
+//! The planner takes `list` times the power [`GROWTH`] of s, and at least [`LEAST`] times k
+//! matches, or k plus half of the places beyond k.
 //!
-//! **Through.** Most matches near the query are neighbours of several nearer nodes. So a walk
-//! expands each match of its list, but a node that does not match only at one of the first places:
-//! `list` places, plus the part [`THROUGH`] of the `list / s - list` nodes that do not match.
+//! **Through.** A walk expands each match of its list. It expands other nodes only at the first
+//! places of the list: `list` places, plus the part [`THROUGH`] of the `list / s - list` nodes that
+//! do not match. Most matches are neighbours of several nearer nodes.
 //!
 //! **Recall.** With a recall target, the distance of the k-th nearest vector gives the list size of
 //! each query ([`promise`](super::promise)). This list size is then adapted to the filter.
 //!
-//! **Clusters.** A query probes more clusters than without a filter ([`Growth`]). It continues with
-//! further clusters or with *before* if the matches are not spread evenly
-//! ([`probe`](super::probe)).
+//! **Clusters.** A query probes more clusters than without a filter ([`Growth`]), and still more,
+//! or uses *before*, if matches are spread unevenly ([`probe`](super::probe)).
 //!
 //! **Dry.** If a walk meets too few matches, *before* follows. The walk keeps at most as many
 //! candidates as *before* needs reads, or twice the expected number if that is more. So a search
 //! costs at most about twice the cheaper strategy.
 //!
-//! **After.** There is no strategy that searches without the filter and then checks the answers.
-//! *Within* visits the same nodes, and checks no attributes (`docs/measured.md` has the cost of
-//! both).
-//!
-//! **All.** If a search ranks every vector anyway ([`looks_at`](crate::index::growth::looks_at)),
-//! *before* reads the vectors of all matches and compares no codes.
+//! **After.** There is no strategy that filters the results of a search: *within* visits the same
+//! nodes, and checks no attributes (`docs/measured.md`).
 
 use std::ops::AddAssign;
 
@@ -56,24 +50,22 @@ use crate::stores::clusters::{ClusterStores, Vectors};
 pub struct Explained {
     /// The number of matching vectors, including those deleted since the last checkpoint.
     pub matching: u64,
-    /// The strategy that was chosen or requested, of several indexes the choice of the majority. An
-    /// index that [outgrew its codes](crate::Due::Grown) and has few vectors uses [`Way::Before`].
+    /// The strategy that was chosen or requested, by the majority of several indexes. A few vectors
+    /// with [outgrown codes](crate::Due::Grown) always use [`Way::Before`].
     pub way: Way,
-    /// The largest adapted list size, or number of clusters to probe, of any query and any index.
-    /// It has no meaning with [`Way::Before`].
+    /// The largest adapted list size, or number of clusters to probe. It has no meaning with
+    /// [`Way::Before`].
     pub list: usize,
     /// The number of indexes searched by each strategy.
     #[serde(default)]
     pub indexes: ByWay,
     /// About how many reads a query takes with each strategy, if matches are spread evenly.
     pub estimates: Estimates,
-    /// Reads of columns that found the matches, once for a batch. The counters do not include these
-    /// reads.
+    /// Reads of columns that found the matches, once for a batch. The counters leave them out.
     pub column_reads: u64,
     /// Bytes of the column reads.
     pub column_bytes: u64,
-    /// Queries that continued with [`Way::Before`], because [`Way::Within`] found too few matches
-    /// or would have cost more.
+    /// Queries that continued with [`Way::Before`], after too few matches or too many probes.
     pub dry: u64,
     /// Queries of a cluster index that probed more clusters than `list`.
     #[serde(default)]
@@ -124,9 +116,9 @@ const GROWTH: f64 = -0.45;
 /// result, a walk finds 94 % of the nearest.
 const LEAST: f64 = 2.0;
 
-/// The places in the list where a walk expands nodes that do not match, for each such node. With 1
-/// in place of a half, walks of photo-sift-1m with selectivity .1 took 55 reads in place of 37,
-/// with the same recall (.993, measured by hand).
+/// The places in the list, for each node that does not match, where such nodes are expanded. With
+/// 1, walks of photo-sift-1m with selectivity .1 took 55 reads in place of 37, with the same recall
+/// (.993, measured by hand).
 const THROUGH: f64 = 0.5;
 
 /// The list size with which builds measure reads.
@@ -157,7 +149,6 @@ const APART: f64 = 0.5;
 /// With x^1.5 in place of x^2, it was .896 to .943, and with x^3, .933 to .976.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
-    /// The most probes without a filter.
     pub(super) list: usize,
     /// sqrt(r).
     near: f64,
@@ -172,8 +163,7 @@ impl Growth {
         by: 0.0,
     };
 
-    /// `list` is the most probes without the filter. `near` is the number of clusters that together
-    /// have as many vectors as there are results.
+    /// `near` is the number of clusters that together have as many vectors as there are results.
     fn new(list: usize, near: f64, share: f64) -> Self {
         Self {
             list,
@@ -182,8 +172,8 @@ impl Growth {
         }
     }
 
-    /// The number of probes of a query that would take `probes` without the filter. It is at most
-    /// `probes` / s if a cluster has more vectors than there are results.
+    /// The number of probes, if there were `probes` without the filter. At most `probes` / s if a
+    /// cluster has more vectors than there are results.
     pub(super) fn of(&self, probes: f64) -> f64 {
         let root = probes.sqrt();
         let step = self.near.min(root) * self.by;
@@ -332,8 +322,8 @@ struct Pages<'a> {
     /// The number of matches that codes hardly distinguish.
     blind: f64,
     lists: f64,
-    /// The number of pages with vectors, and the share of them in memory. `None` if codes are in
-    /// the records.
+    /// The number of pages with vectors, and the share in memory. `None` if codes are in the
+    /// records.
     vectors: Option<(f64, f64)>,
 }
 
@@ -376,16 +366,14 @@ impl<'a> Pages<'a> {
         let Some((pages, in_memory)) = self.vectors else {
             return self.matches.min(self.lists);
         };
-        // After the first candidates, few further candidates are near enough by code. If codes do
-        // not distinguish the matches, the pages of all matches are read.
+        // Codes that do not distinguish the matches lead to reads of all their pages.
         let told = (self.matches - self.blind).min((k + HEAD) as f64);
         let vectors = told + touched(self.blind, self.all, pages);
         self.matches / CODES_A_READ + vectors * (1.0 - in_memory).max(0.0)
     }
 
     fn within(&self, list: f64, share: f64, plan: &Plan) -> f64 {
-        // The share of queries that walk further is the share of matches that codes hardly
-        // distinguish.
+        // Queries walk further in proportion to the matches that codes hardly distinguish.
         let further = match walked_further(plan, plan.further) as f64 {
             walked if walked > 0.0 && plan.further_uses.whole_page => {
                 touched(walked, self.all, self.lists) + HOP * walked
@@ -400,8 +388,7 @@ impl<'a> Pages<'a> {
         let places = list + plan.through * (nearer - list);
         let walked = (places + share * (nearer - places)).min(self.all);
         let reads = match self.index.memory().predicted_reads {
-            // The build measured its few vectors, which shows nothing about the many inserted
-            // later.
+            // The build measured its few vectors, and not those inserted later.
             _ if plan.looks_at != LooksAt::Chosen => walked.min(self.lists),
             // Where vectors are apart from lists, only the vectors of matches are read.
             Some([lists, vectors]) => {
@@ -431,7 +418,6 @@ mod tests {
             let needed = near / share / probes;
             assert!((1.0..1.01).contains(&(times(share) / needed)), "{probes}");
         }
-        // A cluster has fewer vectors than results.
         let few = Growth::new(2, 50.0, 0.1).of(2.0);
         assert!((few - 20.0).abs() < 1e-9, "{few}");
         for probes in 1..1_000 {

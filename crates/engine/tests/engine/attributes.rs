@@ -65,8 +65,7 @@ fn row(numbers: &[(&str, i64)], payload: Option<&str>) -> Row {
     }
 }
 
-/// Vectors are on storage or in memory, with or without attributes, with or without a merge between
-/// calls.
+/// Vectors are on storage or in memory, with or without attributes and a merge.
 #[test]
 fn an_update_keeps_what_it_is_not_given() {
     for preset in [Preset::STRATANN, Preset::DISKANN, Preset::SPANN] {

@@ -430,7 +430,7 @@ fn numbers_of_everything_else() {
             &words,
         );
     }
-    // All other values are the largest possible, but the index starts so many threads.
+    // The index starts so many threads.
     let options = WriteOptions {
         threads: 3,
         direct: DirectOptions {

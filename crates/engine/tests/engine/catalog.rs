@@ -108,7 +108,6 @@ impl Place {
         }
     }
 
-    /// The bytes of an index itself, and the bytes of its codebook.
     fn costs(&self, name: &str) -> (u64, u64) {
         let catalog = self.catalog(None);
         let nothing = catalog.memory_bytes();
@@ -636,7 +635,6 @@ fn a_change_for_which_there_is_no_room_is_refused_and_leaves_nothing() {
     let codebook = codebook(1);
     let place = Place::with_three(&codebook);
     let (own, shared) = place.costs("a");
-    // This budget suffices to open the index for reading.
     let low = place.budget(own + shared);
     let catalog = place.catalog(Some(low));
     let index = catalog.index("a").unwrap();
@@ -660,7 +658,6 @@ fn a_change_for_which_there_is_no_room_is_refused_and_leaves_nothing() {
     let alone = LiveIndex::open(place.path("a"), index.options(), &WriteOptions::default());
     drop(alone.unwrap());
     drop((index, catalog));
-    // This budget suffices once no other index is in use.
     let catalog = place.catalog(Some(needs + 1_000));
     let held = catalog.index("b").unwrap();
     let error = change(&catalog, "a").unwrap_err();
@@ -801,8 +798,7 @@ fn threads_open_search_and_close_at_once() {
             scope.spawn(move || {
                 for round in 0..60 {
                     let name = ["a", "b", "c", "d", "e"][(thread * 2 + round * (thread + 1)) % 5];
-                    // The four largest indexes exceed the budget, so one thread waits for another
-                    // to drop its index.
+                    // Four large indexes exceed the budget, so one thread waits for another.
                     let index = loop {
                         match catalog.index(name) {
                             Ok(index) => break index,
@@ -869,7 +865,6 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     let names = quarters(&place);
     let queries = queries(50);
     let truth = brute_force(&base(2_000), &queries, 20, Metric::L2, 2, &Silent).unwrap();
-    // A list as long as the index finds all neighbours.
     let options = SearchOptions {
         k: 20,
         list: 500,
@@ -965,7 +960,6 @@ fn a_search_of_several_indexes_with_a_filter_is_that_of_what_matches_in_their_un
         threads: 2,
         ..SearchOptions::default()
     };
-    // The budget suffices for one index at a time.
     let costs = names.map(|name| place.costs(name).0);
     let room = place.costs(names[0]).1 + costs.into_iter().max().unwrap();
     let tight = place.catalog(Some(place.budget(room)));
@@ -1067,7 +1061,6 @@ fn an_index_may_have_fewer_vectors_than_answers_are_wanted() {
         list: 200,
         ..options
     };
-    // The search asks for more results than there are vectors.
     let found = catalog.search(&["few", "more"], &base(5), &all).unwrap();
     for (ids, distances) in found.ids.chunks(106).zip(found.distances.chunks(106)) {
         assert!(ids[..105].iter().all(|&id| id != u64::MAX));

@@ -73,8 +73,7 @@ fn quality(
     )
 }
 
-/// A small collection is opened, changed and closed several times, as by a nightly job. Old
-/// versions of pages are not free before a checkpoint.
+/// Old versions of pages are not free before a checkpoint.
 #[test]
 fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     let size = |path: &Path| -> u64 {
@@ -95,7 +94,6 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
         built(&head(SIFT_BASE, 1_000), preset, &path);
         let each = size(&path) as f64 / 1_000.0;
         let (mut next, mut merged) = (1_000, 1_000);
-        // Returns the largest size, as a multiple of a build's, and how often a merge was due.
         let mut nights = |merges: bool| {
             let (mut most, mut due) = (0.0f64, 0);
             for _ in 0..6 {
@@ -228,12 +226,10 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         eprintln!("{said}");
         assert!(recall >= aim - 0.01, "{said}");
         // The ratio was 1.02, 1.07 and 1.09 in three runs, because the links of two threads differ.
-        // A build fills its pages by the graph, and inserts fill free space.
         assert!(reads <= 1.25 * reads_aim, "{said}");
         assert!(each(direct.pages_written) <= most_pages, "{said}");
         drop(live);
 
-        // After a restart, there is no log to replay.
         let index = Index::open(&grown, &OpenOptions::default()).unwrap();
         assert_eq!((index.live(), index.stats().logged), (count, 0));
         let again = quality(&|queries, options| index.search(queries, options).unwrap());
@@ -460,7 +456,6 @@ fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
             Err(Error::Memory { needs, .. }) => needs,
             other => panic!("{other:?}"),
         };
-        // A budget that allowed the deletes suffices to open the index again.
         of(least).unwrap();
         let pages = plan.graph_pages + plan.vector_pages;
         for memory in [

@@ -58,7 +58,6 @@ impl Other {
     }
 }
 
-/// The vectors of the build, the inserted vectors, and queries of both kinds.
 fn rows(other: Other) -> [Vec<f32>; 3] {
     let mut numbers = Normal(7);
     let built = numbers.rows(ROWS, |x| x);
@@ -266,7 +265,6 @@ fn who_searches_with_little_memory_looks_as_well_and_is_told() {
         assert!((0.4..=0.5).contains(&share), "{memory}: {share}");
         assert_eq!(stats.health.drifted, Some(share));
         assert!(stats.trouble.unwrap().contains("often miss"), "{memory}");
-        // The memory for queries is free again.
         let found = index.search(&matrix(&[0.0; DIM]), &SearchOptions::default());
         assert_eq!(found.unwrap().ids.len(), 10);
         assert!(index.health(&Silent).unwrap().drifted.is_some());

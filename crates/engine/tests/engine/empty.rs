@@ -279,7 +279,6 @@ fn how_many_there_are_is_right_at_every_moment() {
             false
         }
     }
-    // By default, one preset inserts directly, and the vectors of another wait for a merge.
     let all = [
         Preset::STRATANN,
         Preset::DISKANN,
@@ -397,7 +396,6 @@ fn what_is_emptied_and_filled_again_counts_right() {
     }
 }
 
-/// Without a merge, the index keeps the codebook of a build without vectors.
 #[test]
 fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     let folder = tempfile::tempdir().unwrap();

@@ -47,8 +47,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Recall@10 of a query for some kinds. A result counts if it is as near as the tenth true
-/// neighbour.
+/// A result counts if it is as near as the tenth true neighbour.
 fn recall(index: &LiveIndex, now: &[usize], asked: &[usize], kinds: usize) -> f64 {
     let queries = rows_of(asked, kinds);
     let truth = brute_force(
@@ -104,8 +103,7 @@ fn equal_rows_are_found_after_inserts_deletes_and_a_merge() {
                 index.delete(&[gone as u64]).unwrap();
             }
         }
-        // A kind with deleted vectors has five left, so any vector is as near as the tenth
-        // neighbour.
+        // A kind with deleted vectors has fewer than ten.
         let grown = recall(&index, &now, &come, kinds);
         index.compact(&Silent).unwrap();
         let merged = recall(&index, &now, &come, kinds);

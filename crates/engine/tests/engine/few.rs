@@ -15,7 +15,6 @@ use super::fixtures::{SIFT_BASE, head, rows, slow};
 /// Sentences as 384 floats. An index of these vectors stores them apart from lists.
 const TEXTS: &str = "package-text-2k.base.fbin";
 
-/// Builds an index of the first `built` vectors of a file, or of none.
 fn begin(path: &Path, preset: Preset, file: &str, built: usize) {
     let graph = ![Preset::SPANN.name, Preset::TIERED_CLUSTER.name].contains(&preset.name);
     let usual = BuildOptions::default();
@@ -58,7 +57,6 @@ fn nearest(list: usize) -> SearchOptions {
     }
 }
 
-/// Some of the first `count` vectors of a file, including the last of these vectors.
 fn some(file: &str, count: usize) -> Matrix {
     let first = head(file, count);
     let step = (count / 50).max(1);

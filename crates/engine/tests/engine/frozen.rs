@@ -1,5 +1,4 @@
-//! Indexes that earlier versions wrote (`fixtures/README.md`), and that must stay readable and take
-//! changes.
+//! Indexes of earlier versions (`fixtures/README.md`), which must stay readable and take changes.
 
 use std::fs;
 use std::path::Path;
@@ -366,7 +365,6 @@ fn an_index_with_a_file_of_ids_opens_answers_and_takes_changes() {
     let gone = |id: u64| id.is_multiple_of(20) && id > 0;
     let ids: Vec<u64> = (0..400).filter(|&id| !gone(id)).collect();
     let stats = open(path).stats();
-    // The file of ids has a header and two blocks.
     assert_eq!((stats.format_version, stats.bytes.ids), (4, 3 * 4096));
     assert_eq!((stats.vectors, stats.logged), (381, 0));
     let writing = alone();
@@ -417,7 +415,7 @@ fn grown_index_opens_and_answers(path: &Path) {
     assert!(report.clean(), "{report:#?}");
     let index = open(path);
     let stats = index.stats();
-    // Two ids were replaced, and two more were deleted, so four records are dead.
+    // Two ids were replaced, and two more were deleted.
     assert_eq!(
         (
             stats.format_version,
@@ -527,7 +525,6 @@ const SMALL: [Small; 11] = [
     texts("index-v4-marks", "coupled", Metric::L2, "raw", false),
     texts("index-v4-csr", "csr", Metric::L2, "raw", false),
     texts("index-v4-state", "coupled", Metric::Cosine, "raw", false),
-    // Vectors of this index continue from block to block.
     Small {
         dim: 260,
         built: 150,
@@ -629,8 +626,7 @@ impl Small {
                 ..SearchOptions::default()
             };
             let found = search(&queries, &options);
-            // Two ids were replaced by equal vectors, and two more were deleted. No old id is a
-            // result.
+            // No old id is a result.
             assert!(
                 found.ids.iter().all(|&id| id < rows as u64),
                 "{}",
@@ -642,7 +638,6 @@ impl Small {
                 Metric::InnerProduct => 0.97,
                 _ => 0.98,
             };
-            // The results of a pipelined search also depend on the order of completions.
             let least = match strategy {
                 Strategy::BestFirst => least,
                 _ => least - 0.02,

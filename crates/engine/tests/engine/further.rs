@@ -46,7 +46,6 @@ fn shifted(x: f32) -> f32 {
     x + 3.0
 }
 
-/// The built and the inserted vectors, and queries of both kinds with their answers.
 struct Rows {
     built: Matrix,
     came: Matrix,
@@ -108,7 +107,6 @@ fn reader(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// The reads do not depend on the order of completions.
 fn searches() -> SearchOptions {
     SearchOptions {
         list: LIST,
@@ -135,7 +133,6 @@ fn manifest(path: &Path) -> String {
     std::fs::read_to_string(path.join("MANIFEST")).unwrap()
 }
 
-/// A search with a second walk must reach the recall `least` for the inserted vectors.
 fn looks_further(preset: Preset, least: f64) {
     let rows = rows();
     let folder = tempfile::tempdir().unwrap();

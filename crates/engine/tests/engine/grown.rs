@@ -27,8 +27,7 @@ fn options(preset: Preset) -> BuildOptions {
     }
 }
 
-/// One insert follows the other, so nodes are numbered in this order, which decides the samples of
-/// a merge.
+/// The order of inserts decides the samples of a merge.
 fn within(path: &Path, memory: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -94,7 +93,6 @@ impl Progress for Inserts<'_> {
     }
 }
 
-/// Builds an index of the first vectors, inserts the others, and merges during further inserts.
 fn grown(path: &Path, built: usize, options: &BuildOptions) -> (LiveIndex, CompactReport) {
     build(&head(SIFT_BASE, built), path, options, &Silent).unwrap();
     let index = live(path);
@@ -160,8 +158,7 @@ fn a_codebook_that_serves_the_vectors_stays() {
     .unwrap();
     let before = codebook(folder.path());
     let index = live(folder.path());
-    // With so few new vectors, a new codebook reduces the error by less than 5 %, in any order of
-    // inserts.
+    // So few new vectors make a new codebook better by less than 5 %.
     let rest = rows(SIFT_BASE, ROWS, LATER / 4);
     index.insert(&rest, None, &Silent).unwrap();
     let report = index.compact(&Silent).unwrap();

@@ -71,7 +71,7 @@ fn embeddings_under_cosine_and_inner_product() {
             ..quick(Preset::STRATANN)
         };
         build(&base, &path, &options, &Silent).unwrap();
-        // The results of a pipelined search also depend on the order of completions.
+        // A pipelined search depends on the order of completions.
         for (strategy, least) in [(Strategy::BestFirst, 0.95), (Strategy::Pipelined, 0.9)] {
             let options = SearchOptions {
                 list: 60,
@@ -126,8 +126,8 @@ fn aisaq_answers_as_diskann_does() {
             code_bytes: Some(8),
             ..BuildOptions::default()
         },
-        // A page has nine records of 428 bytes here, and fifteen in the other index, so a beam
-        // requests some pages twice.
+        // A page has nine records here, and fifteen in the other index, so a beam requests some
+        // pages twice.
         4096,
     );
     let texts = (
@@ -140,8 +140,7 @@ fn aisaq_answers_as_diskann_does() {
             metric: Metric::Cosine,
             ..BuildOptions::default()
         },
-        // A record of 3,948 bytes fills a page. With 64 neighbours, it has 7,948 bytes, which are
-        // two blocks.
+        // A record of 3,948 bytes fills a page. With 64 neighbours, it takes two blocks.
         4096,
     );
     let long = (
@@ -235,8 +234,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     ..expected.counters
                 };
                 assert_eq!(found.counters, expected, "{name}");
-                // In a wider beam, a cached candidate leaves its place to another, which the search
-                // would otherwise read later or not at all.
+                // In a wider beam, a cached candidate leaves its place to another.
                 if beam == 1 {
                     assert!(found.ids == plain.ids, "{name}");
                     assert!(found.distances == plain.distances, "{name}");
@@ -282,8 +280,7 @@ fn aisaq_searches_in_every_way() {
         };
         let (plain, from_medoid) = search(&aisaq, Strategy::BestFirst, false);
         assert!(plain > 0.9, "list {list}: recall {plain}");
-        // The start nodes are the same as before, with exact distances in place of distances by
-        // codes.
+        // The start nodes have exact distances in place of distances by codes.
         let (navigated, reads) = search(&aisaq, Strategy::BestFirst, true);
         let (coupled, coupled_reads) = search(&diskann, Strategy::BestFirst, true);
         let name = format!("list {list}: {navigated}, {coupled}, {plain}");
@@ -297,7 +294,6 @@ fn aisaq_searches_in_every_way() {
         );
         let ratio = reads.graph_reads as f64 / coupled_reads.graph_reads as f64;
         assert!((0.9..1.1).contains(&ratio), "{name}: {ratio}");
-        // The reads of a pipelined search depend on the order of completions.
         for navigation in [false, true] {
             let (pipelined, _) = search(&aisaq, Strategy::Pipelined, navigation);
             eprintln!("list {list}: recall {pipelined} pipelined, {plain} best-first");
@@ -351,14 +347,12 @@ fn whole_pages_of_an_inline_index_find_no_less() {
         });
         let name = format!("list {list}, {strategy}: {alone:?}, {shared:?}");
         eprintln!("{name}");
-        // The other nodes of a page are candidates too. Otherwise, three of ten reads would be
-        // saved.
+        // The other nodes of a page are candidates too, which takes three of ten reads.
         match strategy {
             Strategy::BestFirst => {
                 assert!(shared.0 >= alone.0, "{name}");
                 assert!(2 * shared.1.graph_reads < alone.1.graph_reads, "{name}");
             }
-            // The reads of a pipelined search also depend on the order of completions.
             _ => {
                 assert!(shared.0 >= alone.0 - 0.02, "{name}");
                 assert!(
@@ -710,7 +704,6 @@ fn verify_finds_any_flipped_bit_of_any_file() {
                 let found = verify(&path, &Silent).unwrap();
                 let (name, problem) = (file.display().to_string(), found.problems.first());
                 let problem = problem.unwrap_or_else(|| panic!("{name}: {what}"));
-                // The report may name other files too.
                 let named = found.problems.iter().any(|problem| problem.file == name);
                 assert!(named, "{name}: {what}: {problem:?}");
             };
@@ -955,8 +948,6 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
         let usual = build(rows, &path, &options, &Silent).unwrap().bytes;
         options.degree = None;
         let mut degrees = Vec::new();
-        // By default, only layouts with whole vectors and with vectors in two parts have the
-        // largest index.
         let most = slow() || matches!(layout, Layout::Packed | Layout::Layered);
         let spaces = [usual + usual / 20, usual + usual / 4, 10 * usual];
         for space in spaces.into_iter().take(if most { 3 } else { 2 }) {

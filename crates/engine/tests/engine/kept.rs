@@ -89,14 +89,12 @@ fn manifest(path: &Path) -> Manifest {
     Manifest::decode(&std::fs::read(path.join("MANIFEST")).unwrap(), "MANIFEST").unwrap()
 }
 
-/// An index whose ids are row numbers of a collection, and the live ids.
 struct Place {
     data: Data,
     all: Matrix,
     folder: tempfile::TempDir,
     live: BTreeSet<u64>,
     next: u64,
-    /// The recall after the build.
     recall: f64,
 }
 
@@ -149,7 +147,6 @@ impl Place {
         self.live.extend(ids);
     }
 
-    /// Merges. Checks that the files of kept segments are unchanged.
     fn compact(&self, live: &LiveIndex) -> CompactReport {
         let before = self.vectors();
         let report = live.compact(&Silent).unwrap();
@@ -265,8 +262,7 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(live.stats().garbage > garbage);
     place.check();
 
-    // Now a fifth of most segments is garbage. A merge rewrites about as many of their vectors as
-    // it writes anyway.
+    // Now a fifth of most segments is garbage, and a merge rewrites these segments.
     place.delete(&live, some(5..built, 8));
     place.insert(&live, segment);
     let report = place.compact(&live);
@@ -276,8 +272,7 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(written > segment && written <= 2 * anyway, "{report:?}");
     place.check();
 
-    // If no vector is inserted and the last segment becomes empty, the index still has a segment
-    // for new vectors.
+    // Even if the last segment becomes empty, the index has a segment for new vectors.
     drop(live);
     let live = place.open(update);
     place.delete(&live, built..built + 3 * segment);
@@ -411,7 +406,7 @@ fn a_reader_that_was_open_before_a_merge_goes_on() {
     assert!(report.segments_kept > 4, "{report:?}");
     let after = reader.search(&queries, &options).unwrap();
     assert_eq!((after.ids, after.distances), (before.ids, before.distances));
-    // A pipelined search may find one of two nearly equal vectors. Here all reads complete.
+    // A pipelined search may find one of two nearly equal vectors.
     let after = reader.search(&queries, &pipelined).unwrap();
     assert!(after.ids.iter().all(|&id| id < SIFT.built));
 }

@@ -86,7 +86,6 @@ fn what_waits_is_lent_more_and_a_merge_gives_it_back() {
     assert!(catalog.memory_bytes() < first);
 }
 
-/// Opens all indexes for changes, until one is refused.
 fn hold(catalog: &Catalog, names: &[String]) -> (Vec<LiveIndex>, Option<Error>) {
     let mut held = Vec::new();
     for name in names {

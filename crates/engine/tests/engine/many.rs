@@ -123,8 +123,7 @@ fn rows_whose_merge_is_interrupted_wait_are_found_and_stay() {
         index.due(&MergeWhen::default()),
         Some(Due::Logged(_))
     ));
-    // The forgotten handle stands for a crash. The log's records wait again, and are not inserted
-    // at the open.
+    // The forgotten handle stands for a crash. The log's records wait again.
     std::mem::forget(index);
     let copy = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(folder.path()).unwrap() {

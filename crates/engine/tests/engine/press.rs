@@ -72,7 +72,6 @@ struct Found {
     high: u64,
     offloaded: u64,
     steps: u32,
-    /// The bytes of received lists, the nodes in them, and the nodes that were sent back.
     lists: usize,
     numbers: usize,
     refined: usize,
@@ -235,8 +234,7 @@ fn found_together(low_codes: LowCodes) {
         QUERIES * (LIST / 2),
         "not half of the candidate list is ranked"
     );
-    // The set of visited nodes may forget nodes, and its size differs in one process and on
-    // servers.
+    // The set of visited nodes may forget nodes, and differs in size on servers.
     let near = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
     let by_high = counters.distance_computations - counters.low_computations;
     assert!(near(high + full, by_high), "{} {by_high}", high + full);
@@ -360,9 +358,7 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     }
 }
 
-/// From the same start node, these queries find the same results with offloaded low codes, by a few
-/// more distances by high codes. Another query may differ, because an additional node takes a slot
-/// in L_high.
+/// An additional node takes a slot in L_high, so other queries may differ.
 #[test]
 fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     let (path, _) = built(LowCodes::Separate);
@@ -399,8 +395,8 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 there += other.offloaded;
             }
         }
-        // Measured without codes in the compute server: 16,797 distances by high codes in place of
-        // 16,251.
+        // Measured: 16,797 distances by high codes in place of 16,251, without codes in the compute
+        // server.
         assert!(20 * some_high <= 21 * all_high, "{some_high} {all_high}");
         // Popular nodes have more than their share of the distances.
         let share = 1.0 - there as f64 / here as f64;
@@ -411,8 +407,8 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     }
 }
 
-/// Seeds are nodes whose codes the compute server has. Here a search from the graph's entry node
-/// takes 7.8 rounds, and one from the nearest of evenly spaced nodes 6.7 rounds.
+/// Here a search from the graph's entry node takes 7.8 rounds, and one from the nearest of evenly
+/// spaced nodes 6.7 rounds.
 #[test]
 fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     let (path, truth) = built(LowCodes::Nested);
@@ -517,8 +513,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         of.read(n, &mut row).unwrap();
         row
     };
-    // At 0 to 9 are new vectors, at 10 to 19 replacements. The vectors at 20 to 29 are inserted
-    // while servers use the earlier checkpoint.
+    // The vectors at 20 to 29 are inserted while servers use the earlier checkpoint.
     let new: Vec<u64> = (5000..5010).collect();
     let rows =
         |range: std::ops::Range<usize>| -> Vec<u8> { range.flat_map(|n| row(&more, n)).collect() };

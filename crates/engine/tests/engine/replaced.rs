@@ -56,8 +56,7 @@ fn a_handle_leaves_the_index_alone_that_has_taken_its_place() {
                 fs::remove_dir_all(&path).unwrap();
             }
             built(ROWS, preset, &path);
-            // Every change returns an error with this reason, while searches still read the old
-            // index.
+            // Searches still read the old index.
             let says = |done: Result<(), Error>| {
                 let text = done.unwrap_err().to_string();
                 assert!(text.contains("open the index again"), "{preset}: {text}");

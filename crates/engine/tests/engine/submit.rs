@@ -229,7 +229,7 @@ fn an_index_that_changes_answers_as_it_was_and_closes_when_all_have_ended() {
         let live = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
         live.insert(&base(ROWS, 300), None, &Silent).unwrap();
         live.delete(&(0..100).collect::<Vec<_>>()).unwrap();
-        // A search records which nodes are deleted, until nothing changes.
+        // A search records deleted nodes, until nothing changes.
         let mut expected = live.search(&all, &options()).unwrap();
         loop {
             let again = live.search(&all, &options()).unwrap();
@@ -361,8 +361,7 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
         search
     });
     is_told.recv_timeout(LONG).unwrap();
-    // A larger pool replaces this one, and waits for the old threads, of which one is in the
-    // callback.
+    // The call waits for the old threads, and one of them is in the callback.
     let (more, searched) = (index.clone(), mpsc::channel());
     std::thread::spawn(move || {
         let options = SearchOptions {
@@ -388,7 +387,6 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
     assert_eq!(telling.join().unwrap().wait().unwrap().ids.len(), 10);
 }
 
-/// The attributes are one of 20 parts, and a list of tags.
 fn built_with_rows(folder: &Path, preset: Preset) -> PathBuf {
     let path = folder.join(format!("{}-rows", preset.name));
     let mut options = BuildOptions {

@@ -79,8 +79,7 @@ fn an_unpacked_graph_finds_as_much_without_a_read() {
             for list in [10, 20, 40] {
                 let [read, held] = [&stored, &unpacked].map(|index| found(index, &queries, list));
                 let recalls = [recall_of(&read, &truth), recall_of(&held, &truth)];
-                // A page of lists has a thirtieth of this index, so its reads find more than in a
-                // large index.
+                // A page of lists has a thirtieth of this small index.
                 assert!(
                     recalls[1] >= recalls[0] - 0.005,
                     "{metric} {layout} {list}: {recalls:?}"
@@ -95,7 +94,6 @@ fn an_unpacked_graph_finds_as_much_without_a_read() {
     }
 }
 
-/// A recall that was measured with much memory is also right for searches with little memory.
 #[test]
 fn an_index_is_calibrated_as_it_is_on_storage() {
     let folder = tempfile::tempdir().unwrap();

@@ -387,8 +387,7 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::F32).unwrap()
 }
 
-/// Searches that compare all vectors find all true neighbours, while another thread changes the
-/// index.
+/// Searches that compare all vectors find all true neighbours, whatever another thread changes.
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
@@ -432,7 +431,7 @@ fn what_others_change_meanwhile_makes_nothing_wrong() {
                         known.last.is_none_or(|last| last.found == 1.0),
                         "{preset}, {update}: {known:?}"
                     ),
-                    // During the searches, the clusters were rebalanced again and again.
+                    // The clusters were rebalanced again and again.
                     Err(error) => {
                         assert!(matches!(error, Error::Restless { .. }), "{error}");
                         thrown_away += 1;
@@ -627,7 +626,7 @@ fn a_pass_that_is_interrupted_or_cannot_read_says_so_and_searches_go_on() {
         (known.samples_measured, known.waiting, known.error),
         (0, 0, None)
     );
-    // A page near the end, which some queries never read.
+    // Some queries never read this page.
     let pages = std::fs::read_dir(&path)
         .unwrap()
         .map(|file| file.unwrap().path());

@@ -78,7 +78,6 @@ fn open(path: &Path, case: usize) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// For each vector, the id of the nearest vector, if both are equal.
 fn found(of: &[(u64, u64)], results: &SearchResults) -> Vec<Option<u64>> {
     let nearest = results.ids.chunks(3).zip(results.distances.chunks(3));
     let exact = nearest.map(|(ids, distances)| (distances[0] == 0.0).then_some(ids[0]));
@@ -99,8 +98,7 @@ fn work(told: &str) {
             scope.spawn(move || {
                 for at in 0..CALLS {
                     make(live, &caller.call());
-                    // Each line is one write. A line that was read means that the call was
-                    // acknowledged.
+                    // Each line is one write.
                     let line = format!("done {number} {at}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                     std::io::stdout().lock().flush().unwrap();
@@ -238,7 +236,6 @@ fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &s
         .spawn()
         .unwrap();
     let mut done = vec![0; CALLERS as usize];
-    // Sometimes the process is not killed.
     let last = random.below(CALLERS * CALLS * 5 / 4);
     let pause = Duration::from_micros(random.below(3_000));
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -264,7 +261,6 @@ fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &s
     done
 }
 
-/// This is no test, but the work of the child process that is killed.
 #[test]
 fn worker() {
     if let Ok(told) = std::env::var(WORK) {

@@ -70,13 +70,11 @@ pub struct Caller {
     random: Random,
     number: u64,
     of: u64,
-    /// The ids of this caller, after all calls so far.
     pub versions: Versions,
     version: u64,
 }
 
 impl Caller {
-    /// Caller `number` of `of`, for an index with the ids `all`.
     pub fn new(seed: u64, number: u64, of: u64, all: &Versions) -> Self {
         let own = all.iter().filter(|&(&id, _)| id % of == number);
         Self {
@@ -120,7 +118,6 @@ impl Caller {
             60..84 => {
                 let mut ids = self.some(6);
                 ids.retain(|id| self.versions.contains_key(id));
-                // Some ids always stay.
                 ids.truncate(self.versions.len().saturating_sub(3));
                 match ids.is_empty() {
                     true => Call::Read,

@@ -117,7 +117,6 @@ impl Progress for Impatient {
     }
 }
 
-/// The order, the lists and the entry node of a built graph.
 type Built = (Vec<u32>, Vec<Vec<u32>>, u32);
 
 /// Rows whose build needs more than 900 KiB of memory as a whole, and less in parts.
@@ -185,7 +184,6 @@ fn a_build_in_parts_that_is_interrupted_anywhere_goes_on_to_the_same_graph() {
                 Err(GraphError::Interrupted) => {}
                 Err(error) => panic!("{error}"),
             }
-            // The resumed build has another amount of free memory.
             let second = savepoints(&volume);
             let free = free + 1024 * (patience % 10);
             let built = parts_of(&source, order, free, Some(&second), &Silent).unwrap();

@@ -1,6 +1,5 @@
 //! Phase 1 of re-ranking, during the walk: prefetches the vectors of the best candidates. A search
-//! that may stop early ranks these vectors on arrival. Otherwise it would know distances only after
-//! the walk.
+//! that may stop early needs these distances.
 
 use super::*;
 
@@ -19,8 +18,7 @@ impl Reranker<'_> {
         self.awaited.len()
     }
 
-    /// Once the best candidates have not changed for some expansions, requests their vectors, with
-    /// at most `most` reads in flight.
+    /// Requests the vectors of the best candidates, once these are stable.
     pub(crate) fn prefetch(
         &mut self,
         frontier: &Frontier,
@@ -56,8 +54,6 @@ impl Reranker<'_> {
         Ok(())
     }
 
-    /// Ranks the unranked candidates of the head whose vectors have arrived, and refuses excluded
-    /// ones.
     pub(crate) fn rank_arrived(
         &mut self,
         frontier: &mut Frontier,

@@ -1,5 +1,4 @@
-//! Reads nodes that are given by number, each on its current page, even if another process moves
-//! it.
+//! Reads nodes that are given by number, also while another process moves them.
 
 use super::*;
 
@@ -7,9 +6,8 @@ use super::*;
 const PARTED: usize = 128;
 
 impl Scan<'_> {
-    /// Calls `each` with the number, id and vector of the given nodes that exist, in any order.
-    /// Unless `exact` is set, a vector in two parts is decoded from its leading part. `nodes` must
-    /// ascend.
+    /// Calls `each` with the number, id and vector of nodes that exist. Unless `exact` is set,
+    /// leading parts may replace vectors. `nodes` must ascend.
     pub(in crate::search) async fn each_node<N: NodePages>(
         &self,
         pages: &N,

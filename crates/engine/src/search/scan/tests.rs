@@ -71,7 +71,7 @@ impl Source for Moving<'_> {
     }
 }
 
-/// Returns the number of times that the scan met node 3, and the number of look-ups of its state.
+/// The number of times that the scan met node 3, and of look-ups.
 fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
     let index = Index::open(path(COUPLED), &OpenOptions::default()).unwrap();
     let source = Moving {

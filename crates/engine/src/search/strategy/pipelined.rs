@@ -1,12 +1,10 @@
 //! Pipelined search, as in PipeANN (Guo and Lu, OSDI 2025).
 //!
-//! The search keeps up to `width` reads in flight, expands each page on arrival, and then requests
-//! the page of the nearest unread candidate.
-//!
-//! Reads are speculative, because nearer candidates may push a requested one out of the list. On
-//! the approach, [`APPROACH_WIDTH`] reads are in flight. Once the nearest [`SETTLED`] candidates
-//! are expanded, each page adds [`GROWTH`] reads, up to `width`, unless more than the share
-//! [`WASTE`] was wasted.
+//! The search expands each page on arrival, and then requests the page of the nearest unread
+//! candidate. Reads are speculative, because nearer candidates may push a requested one out of the
+//! list. On the approach, [`APPROACH_WIDTH`] reads are in flight. Once the nearest [`SETTLED`]
+//! candidates are expanded, each page adds [`GROWTH`] reads, unless more than the share [`WASTE`]
+//! was wasted.
 //!
 //! PipeANN waits for the nearest 5 candidates, and adds 1 read. On photo-sift-1m at recall@10 0.96
 //! with one query in flight, this took 808 queries a second, and this file's parameters 937 to 974.
@@ -20,11 +18,8 @@ use crate::stores::NodePages;
 
 /// The number of reads in flight while the search approaches its results.
 const APPROACH_WIDTH: usize = 4;
-/// The search has converged once this many of the nearest candidates are expanded.
 const SETTLED: usize = 1;
-/// The number of reads by which each page widens the pipeline.
 const GROWTH: usize = 8;
-/// The largest share of wasted reads at which the pipeline still grows.
 const WASTE: f32 = 0.1;
 
 pub(super) async fn pipelined<'a, N: NodePages>(
@@ -51,7 +46,7 @@ pub(super) async fn pipelined<'a, N: NodePages>(
         if reader.in_flight() == 0 && !unread {
             return Ok(());
         }
-        // Reads of vectors use the remaining width, even if no candidate is left to request.
+        // Vector reads use the remaining width, even without a candidate to request.
         traversal.prefetch(max_width, reader)?;
         // All reads of a round are submitted together, because each submission notifies the device.
         reader.flush();

@@ -1,27 +1,23 @@
 //! PRESS, progressive precision similarity search (DistVS §3.1, Algorithm 2).
 //!
-//!
 //! ```text
 //!   L_high ── the W nearest unread ──> lists ──> neighbours, by low codes ─> L_low
 //!      ^                                                                       │ the nearest left,
 //!      └───────────────────────────── by high codes ───────────────────────────┘ a share of it
 //! ```
 //!
-//! In the first rounds, the number W of nodes that a round expands grows from 1 to the beam width
-//! ([`width_of`]). Candidates by low codes form the low list (L_low). The candidate list of the
-//! traversal is the high list (L_high), and the search ends when all of it is expanded. Each round
-//! waits for all its lists, so that results do not depend on completions. Exact vectors are read
-//! only after the traversal ([`Rerank::ratio`](crate::Rerank::ratio)).
+//! The number W of nodes that a round expands grows to the beam width ([`width_of`]). Each round
+//! waits for all its lists, so that results do not depend on completions. The search ends when all
+//! of the high list (L_high) is expanded. Exact vectors are read afterwards
+//! ([`Rerank::ratio`](crate::Rerank::ratio)).
 //!
-//! This file runs PRESS in one process. [`press`](crate::press) has the parts for several
-//! processes.
+//! This file runs PRESS in one process. [`press`](crate::press) has the parts for several servers.
 
 use crate::Error;
 use crate::search::reader::{NodeReader, Page};
 use crate::search::traversal::Traversal;
 use crate::stores::NodePages;
 
-/// Runs the traversal of one query to its end. `beam` is the caller's scratch space.
 pub(super) async fn press<'a, N: NodePages>(
     traversal: &mut Traversal<'a, N>,
     reader: &mut NodeReader<'a, N>,
@@ -54,10 +50,9 @@ pub(super) async fn press<'a, N: NodePages>(
     Ok(())
 }
 
-/// The number of nodes that a round visits: 1 in round 0, then doubled up to the beam width. On the
-/// way to the query's neighbourhood, the candidates of further nodes would soon be dropped. With
-/// DistVS's fixed width, of 8, PRESS took 1.25 times the work on photo-sift-100k, and 1.14 times on
-/// package-text.
+/// The number of nodes that a round visits: 1 in round 0, then doubled up to the beam width.
+/// Candidates of further nodes would soon be dropped. With a fixed width of 8, PRESS took 1.25
+/// times the work on photo-sift-100k, and 1.14 times on package-text.
 pub(crate) fn width_of(round: u32, beam: usize) -> usize {
     1usize
         .checked_shl(round)

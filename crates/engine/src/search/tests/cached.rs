@@ -26,8 +26,7 @@ fn open(path: &std::path::Path, cache: CacheSize, update: Update) -> LiveIndex {
         durability: Durability::OnFlush,
         threads: 1,
         update: Some(update),
-        // With few waiting changes and frequent checkpoints, pages are written and reused all the
-        // time.
+        // Pages are written and reused all the time.
         direct: DirectOptions {
             pending: 600,
             checkpoint: Some(16),

@@ -74,8 +74,8 @@ fn probing_all_clusters_answers_exactly_whatever_the_element_and_the_metric() {
         for (m, metric) in Metric::ALL.into_iter().enumerate() {
             let truth = brute_force(&base, &queries, 10, metric, 2, &Silent).unwrap();
             for (l, layout) in LAYOUTS.into_iter().enumerate() {
-                // By default, each pair of two of these (element type, metric, layout) occurs at
-                // least once.
+                // By default, each pair of an element type, a metric and a layout occurs at least
+                // once.
                 if !slow() && (e + m + l) % LAYOUTS.len() != 0 {
                     continue;
                 }
@@ -88,8 +88,7 @@ fn probing_all_clusters_answers_exactly_whatever_the_element_and_the_metric() {
                 let index = Index::open(&path, &OpenOptions::default()).unwrap();
                 let found = index.search(&queries, &probing(1_000)).unwrap();
                 let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-                // Clusters with much farther heads are not probed, and the graph misses a few
-                // heads.
+                // Far clusters are not probed, and the graph misses a few heads.
                 assert!(recall >= 0.999, "{element}, {metric}, {layout}: {recall}");
             }
         }

@@ -23,7 +23,6 @@ pub(super) fn normal(rows: usize, seed: u64) -> Matrix {
             .wrapping_add(1_442_695_040_888_963_407);
         ((state >> 40) as f32 + 0.5) / (1u64 << 24) as f32
     };
-    // The sum of twelve uniform numbers, less its mean.
     let floats = (0..rows * DIM).map(|_| (0..12).map(|_| uniform()).sum::<f32>() - 6.0);
     let bytes = floats.flat_map(f32::to_le_bytes).collect();
     Matrix::new(bytes, rows, DIM, Element::F32).unwrap()
@@ -38,7 +37,7 @@ pub(super) fn presets() -> [Preset; 4] {
     ]
 }
 
-/// Many tests begin with the same index, so a process builds each index once, and copies it.
+/// A process builds each index once, and copies it.
 pub(super) fn built(folder: &std::path::Path, preset: Preset, layout: Option<Layout>) -> PathBuf {
     static BUILT: Mutex<Vec<(&str, Option<Layout>, tempfile::TempDir)>> = Mutex::new(Vec::new());
     let path = folder.join(preset.to_string());
@@ -107,7 +106,7 @@ fn all_that_is_asked_for_is_found_however_many_are_deleted() {
             let deleted = all_but(kept);
             let new: Vec<u64> = deleted.into_iter().filter(|&id| gone.insert(id)).collect();
             index.delete(&new).unwrap();
-            // The second search knows the deleted nodes that the first search found.
+            // The second search knows the deleted nodes that the first found.
             for _ in 0..2 {
                 let found = index.search(&queries, &tight()).unwrap();
                 assert!(
@@ -200,8 +199,7 @@ fn more_than_are_left_is_answered_with_padding() {
 
 #[test]
 fn the_list_is_of_those_that_are_not_deleted() {
-    // A search expands as many live candidates as before, even if only vectors apart from lists, or
-    // cached records, show the deletes.
+    // Even if only vectors or cached records show the deletes, the number of live candidates stays.
     let folder = tempfile::tempdir().unwrap();
     let queries = normal(20, 99);
     for (preset, cache) in [
@@ -227,8 +225,7 @@ fn the_list_is_of_those_that_are_not_deleted() {
         let before = hops();
         let gone: Vec<u64> = (0..ROWS as u64).filter(|id| id % 4 != 0).collect();
         index.delete(&gone).unwrap();
-        // The second search knows the deletes in advance. With three of four vectors deleted, a
-        // search takes about four times as many hops.
+        // With three of four vectors deleted, a search takes about four times as many hops.
         for known in [false, true] {
             let after = hops();
             assert!(
@@ -257,8 +254,7 @@ fn several_host_threads_search_at_once() {
     }
     let index = under(Faults::none());
     if crate::threads::processors() == 1 {
-        // With one processor, searches would share one worker, and the busy search would block the
-        // other.
+        // With one processor, the busy search would block the other.
         index.worker_pool(2).unwrap();
     }
     let queries = &small().queries;
@@ -326,8 +322,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
             let mut searches = 0;
             while changing.load(Ordering::SeqCst) || searches == 0 {
                 let nodes = all_nodes(&index.on_storage());
-                // The newest node gets its number before its page, and its insert is not
-                // acknowledged yet.
+                // The newest node gets its number before its page.
                 let acknowledged = &nodes[..nodes.len() - 1];
                 assert!(acknowledged.iter().all(|&seen| seen), "{preset}: {nodes:?}");
                 let found = index.search(&queries, &tight());
@@ -408,8 +403,7 @@ fn a_few_deletions_near_a_query_are_walked_past() {
                 "{preset}, {gone} deleted: {} right in {reads} reads of vectors",
                 right.clone().count()
             );
-            // Even without deletes, a walk with a list of ten finds only two to five of these
-            // vectors.
+            // Even without deletes, a list of ten finds only two to five of these vectors.
             assert!(right.count() >= 2, "{what}");
             // If vectors are apart from lists, the search does not read all vectors.
             assert!(reads < 80, "{what}");

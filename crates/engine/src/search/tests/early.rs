@@ -120,8 +120,7 @@ fn best_first_stops_where_it_does_under_any_completion_order() {
     }
 }
 
-/// If vectors are apart from lists, distances that are known only after the walk must neither
-/// resume it nor rank candidates again.
+/// Distances that are known only after the walk must not resume it, nor rank candidates again.
 #[test]
 fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     let index = stored_under(BEST, Faults::none());
@@ -196,8 +195,7 @@ fn a_list_with_room_for_all_is_gone_through_to_its_end() {
     }
 }
 
-/// If codes are in the records, keys of seeds and of nodes in memory are exact, and not estimates
-/// without error.
+/// If codes are in the records, some keys are exact.
 #[test]
 fn what_is_in_memory_stops_no_search_too_soon() {
     for (number, stored) in STORED.into_iter().enumerate() {
@@ -210,10 +208,8 @@ fn what_is_in_memory_stops_no_search_too_soon() {
                 cache,
                 ..OpenOptions::default()
             };
-            // The order of reads and queries is fixed, so the cache has the same contents in each
-            // run.
+            // The order of reads and queries is fixed, so the cache has the same contents.
             let index = from_memory(path(stored), &open);
-            // Runs with a cache try other combinations than runs without a cache.
             let number = number + usize::from(memory.is_none());
             for way in ways_of(number) {
                 let alone = |options| SearchOptions {
@@ -239,7 +235,6 @@ fn from_memory(path: std::path::PathBuf, open: &OpenOptions) -> Index {
     index
 }
 
-/// Reads are from memory and complete in the order of requests.
 fn changing(folder: &std::path::Path, layout: Layout, update: Option<Update>) -> LiveIndex {
     let base = head(&fixture("photo-sift-20k.base.u8bin"), 1_500);
     let options = BuildOptions {
@@ -389,8 +384,7 @@ fn every_metric_has_its_bound() {
                 let what = format!("{metric:?}, {layout}, {way:?}: {few:?} {all:?}");
                 assert!(few.0 > all.0 - 0.02, "{what}");
                 assert!(few.1 < all.1, "{what}");
-                // A search without early stop that costs as much has a shorter list, and must not
-                // find more.
+                // A search without early stop that costs as much must not find more.
                 let shorter = (10..=few.1 as usize / 100)
                     .rev()
                     .step_by(2)

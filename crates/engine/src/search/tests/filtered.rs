@@ -58,8 +58,7 @@ pub(super) fn photos() -> (Matrix, Matrix) {
     (base, queries)
 }
 
-/// The recall among the matching vectors. Checks that results match, are distinct, and are as many
-/// as possible.
+/// The recall among the matching vectors.
 fn checked(
     what: &str,
     found: &SearchResults,
@@ -112,8 +111,7 @@ fn checked(
     right as f64 / (count * queries.rows()) as f64
 }
 
-/// The ids by distance from the vector that is farthest from all queries. The first vectors are in
-/// a region without queries.
+/// The ids by distance from the vector farthest from all queries.
 fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     static ORDER: OnceLock<Vec<u64>> = OnceLock::new();
     ORDER.get_or_init(|| {
@@ -152,8 +150,7 @@ fn check_index(
             .collect();
         let rows: Vec<u64> = (0..ROWS as u64).filter(|&id| matches(id)).collect();
         assert_eq!(set.len() as usize, rows.len());
-        // The strategy *within* also runs by request, so that walks with too few matches are
-        // tested.
+        // Requested walks may find too few matches.
         for way in [None, Some(Way::Within)] {
             let found = among(index, queries, &SearchOptions { way, ..*options }, &set);
             assert!(way.is_none_or(|way| found.explained.unwrap().way == way));
@@ -164,8 +161,7 @@ fn check_index(
                 "{what}: recall {recall:.3}, {} + {} reads",
                 counters.graph_reads, counters.vector_reads
             );
-            // PRESS ends by its low codes, which are less exact. The planner would not choose
-            // *within* here.
+            // PRESS ends by its low codes, which are less exact.
             let least = if way.is_some() { 0.9 } else { 0.95 };
             assert!(recall >= least, "{what}: recall {recall}");
         }
@@ -386,7 +382,6 @@ fn even_matches_in_groups_are_probed() {
 
 #[test]
 fn both_ways_are_right_by_themselves() {
-    // Each strategy is also tested with filters for which it is expensive.
     let (base, queries) = photos();
     for stored in [COUPLED, BEST, INLINE, LAYERED] {
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
@@ -415,8 +410,7 @@ fn both_ways_are_right_by_themselves() {
                 );
                 assert!(recall >= 0.95, "{what}: recall {recall}");
                 if way == Way::Before && [COUPLED, BEST].contains(&stored) {
-                    // A query reads few vectors beside the k results and those that show the error
-                    // of codes.
+                    // Beside the k results, a query reads the vectors that show the error of codes.
                     let reads = counters.graph_reads + counters.vector_reads;
                     let each = reads as f64 / queries.rows() as f64;
                     assert!(each <= (K + 10) as f64, "{what}: {each} reads a query");

@@ -77,7 +77,6 @@ fn options(exact: bool) -> SearchOptions {
     }
 }
 
-/// The recall, and the number of exact distances.
 fn compared(
     base: &Matrix,
     queries: &Matrix,
@@ -92,7 +91,6 @@ fn compared(
         kernel.distance(&row(queries, n / 10), &row(base, id as usize)) == distance
     };
     let pairs = found.ids.iter().zip(&found.distances).enumerate();
-    // With approximate distances, wrong ids could count as found.
     let unknown = vec![f32::INFINITY; found.ids.len()];
     let distances = if found.exact {
         &found.distances
@@ -157,7 +155,6 @@ fn outliers_are_found_as_others_are() {
     let (mut base, mut asked) = texts();
     for rows in [&mut base, &mut asked] {
         for (n, row) in rows.chunks_exact_mut(DIM).enumerate() {
-            // A tenth of the vectors get outliers, each with another value.
             if n % 10 == 3 {
                 row[5] = 4.0 + (n % 97) as f32 / 3.0;
             }
@@ -279,7 +276,6 @@ fn distances_of_embeddings_are_as_near_as_they_are_said_to_be() {
         });
         let off: Vec<f32> = off.collect();
         let largest = off.iter().copied().fold(0.0, f32::max);
-        // The reported error is a bound, and it is small enough to be useful.
         let error = found.distance_error;
         assert!(
             largest <= error && error < 20.0 * largest,

@@ -47,7 +47,6 @@ fn a_node_that_is_left_out_is_no_answer_and_leads_on_only_if_it_may() {
             far += sum(&without);
         }
     }
-    // The list of the excluded node links to its nearest neighbours, so a walk through this node
-    // finds more.
+    // The list of the excluded node links to its nearest neighbours.
     assert!(near < far, "{near} {far}");
 }

@@ -20,14 +20,12 @@ struct Traffic {
     prefetched: AtomicUsize,
     /// The most reads of the graph in flight.
     widest: AtomicUsize,
-    /// The pages of vectors that were read, each once.
     pages: Mutex<HashSet<(String, u64)>>,
 }
 
 struct Counted {
     inner: Arc<dyn Tier>,
     traffic: Arc<Traffic>,
-    /// The number of polls without a result before a queue returns a completed read.
     slow: usize,
     /// The name of the file, if it has vectors.
     vectors: Option<String>,
@@ -67,7 +65,6 @@ struct CountedQueue {
     inner: Box<dyn ReadQueue>,
     traffic: Arc<Traffic>,
     slow: usize,
-    /// The number of polls since the queue's last completed read.
     asked: usize,
     vectors: Option<String>,
 }
@@ -151,8 +148,7 @@ impl Drop for CountedQueue {
     }
 }
 
-/// An index whose vectors are apart from lists, read through `faults`, with the counts of its
-/// reads.
+/// The vectors are apart from lists, and all files are read through `faults`.
 fn counted(faults: &Faults) -> (Index, Arc<Traffic>) {
     counted_at(&path(BEST), faults, 0)
 }
@@ -260,14 +256,13 @@ fn free_reads_are_used_again_until_the_whole_head_is_here() {
         ..options(Preset::DECOUPLEVS)
     };
     let head = options.k + rerank.batch;
-    // While one read of the graph is in flight, there is time for all vectors of the head.
+    // During one read of the graph, there is time for all vectors of the head.
     let (index, traffic) = counted_at(&folder.path().join("index"), &Faults::none(), 1_000);
     let mut all = 0;
     for query in 0..queries.rows() {
         let query = rerank::query_of(queries, query);
         let found = index.search(&query, &options).unwrap().counters;
-        // An exception is possible: a vector on a page that begins with the end of an earlier
-        // record.
+        // A page may begin with the end of an earlier record.
         let after = (found.vector_reads - found.prefetched) as usize;
         all += usize::from(found.prefetched as usize > head - 2 * BEAM && after <= rerank.batch);
     }

@@ -29,8 +29,8 @@ pub(super) fn query_of(queries: &Matrix, query: usize) -> Matrix {
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// Re-ranking ends as early as possible, since only a batch of nothing but results continues it. A
-/// beam width of 1 leaves no read for prefetches.
+/// Only a batch of nothing but results continues re-ranking. A beam width of 1 leaves no read for
+/// prefetches.
 fn stubborn() -> SearchOptions {
     SearchOptions {
         list: 100,
@@ -65,8 +65,7 @@ fn k_and_two_batches_are_read_before_re_ranking_may_end() {
 
 #[test]
 fn a_batch_pays_from_the_benefit_ratio_on() {
-    // A benefit ratio of m in ten ends re-ranking with the first batch of ten that adds fewer than
-    // m results.
+    // A ratio of m in ten ends re-ranking with the first batch that adds fewer than m results.
     let (folder, queries) = wide();
     let index = Index::open(folder.path().join("index"), &OpenOptions::default()).unwrap();
     let ranked = |query: &Matrix, tenths: u32| {
@@ -120,11 +119,10 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
         let near = index.search(&query_row, &near).unwrap();
         let gone = near.ids.iter().filter(|&&id| id != u64::MAX);
         index.delete(&gone.copied().collect::<Vec<_>>()).unwrap();
-        // The second search knows the deletes in advance.
         for known in [false, true] {
             let found = index.search(&query_row, &stubborn()).unwrap();
             let ranked = found.counters.reranked as usize;
-            // If the deletes are not known, the traversal resumes once, and may find nearer nodes.
+            // If the deletes are not known, the traversal resumes once.
             let more = if known { 0 } else { 5 };
             assert!(
                 (most..=most + more).contains(&ranked),

@@ -26,8 +26,7 @@ fn listed(list: usize) -> SearchOptions {
     }
 }
 
-/// All vectors except `kept` random ones are deleted. With `update`, some were also inserted and
-/// deleted.
+/// With `update`, some vectors were also inserted and deleted.
 fn few_left(
     folder: &std::path::Path,
     preset: Preset,
@@ -221,7 +220,7 @@ const GONE: u64 = 1 << 40;
 
 #[test]
 fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
-    // The list size suffices for all 3,000 vectors. Without deletes the search would walk.
+    // Without deletes the search would walk.
     for stored in [COUPLED, BEST] {
         let traffic = Arc::new(Traffic::default());
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();

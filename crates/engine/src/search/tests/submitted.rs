@@ -133,7 +133,6 @@ fn a_deadline_ends_a_slow_search() {
             );
             assert!(Instant::now() >= deadline && alone(&index));
         }
-        // The hundred queries, with a dozen reads each, were not finished.
         assert!(tier.reads() < 100, "{stored:?}: {}", tier.reads());
         let far = Instant::now() + 10 * LONG;
         let found = index.submit(some(2), &plain(), Some(far)).unwrap().wait();
@@ -180,7 +179,6 @@ fn it_goes_on_when_all_handles_of_the_index_are_dropped() {
     until("it reads", || tier.reads() > 0);
     drop(index);
     same(&search.wait().unwrap(), &expected, "without a handle");
-    // If the index has no other handle, the threads end with the search.
     let (index, tier) = slow(COUPLED, Duration::from_millis(1));
     let search = index.submit(some(5), &plain(), None).unwrap();
     until("it reads", || tier.reads() > 0);
@@ -234,7 +232,6 @@ fn a_thousand_at_once_are_all_answered() {
     assert!(alone(&index));
 }
 
-/// An index with memory for one query with the returned options. Its reads take `latency`.
 fn narrow(latency: Duration) -> (Arc<Index>, Slow, SearchOptions) {
     let least = {
         let open = OpenOptions {
@@ -306,7 +303,6 @@ fn handles_are_waited_for_awaited_and_told() {
     same(&found.unwrap(), &expected, "waited for in turns");
     let forever = submit().wait_timeout(Duration::MAX).unwrap();
     same(&forever.unwrap(), &expected, "waited for");
-    // The handle is a future for any executor.
     let thread = Thread::local(stratann_tier::IoMode::Auto).unwrap();
     let (first, second) = (submit(), submit());
     let both = thread.block_on(async { (first.await, second.await) });
@@ -407,7 +403,7 @@ fn one_whose_pages_are_in_memory_is_ended_between_queries() {
         ..plain()
     };
     let search = index.submit(many.unwrap(), &long, None).unwrap();
-    // A later search runs beside the long one on the same thread, with its own deadline.
+    // A later search on the same thread keeps its own deadline.
     let soon = Instant::now() + Duration::from_millis(3);
     let short = index.submit(some(1), &plain(), None).unwrap().wait();
     assert!(short.is_ok() && !search.is_done());

@@ -44,8 +44,7 @@ fn best_first() -> SearchOptions {
 
 #[test]
 fn a_batch_that_tries_how_many_are_best_answers_as_any_other() {
-    // A query waits for ten milliseconds, and computes for a tenth. The best number depends on the
-    // clock, so only `by_the_clock` tests it.
+    // The best number depends on the clock, so only `by_the_clock` tests it.
     let index = late(Duration::from_millis(1));
     for threads in [1, 2] {
         let queries = many(2 * threads * FROM);
@@ -141,8 +140,7 @@ mod by_the_clock {
             };
             let mut seen = Vec::new();
             let hides = (0..3).any(|_| {
-                // The effect must be larger than the difference of two equal runs: four queries in
-                // flight wait together only as long as one query alone.
+                // Four queries in flight must be faster than by the difference of two equal runs.
                 let [one, again] = [Some(1), Some(1)].map(|alone| run(&few, alone));
                 let chosen = run(&queries, None);
                 let noise = (one.seconds / again.seconds).max(again.seconds / one.seconds);

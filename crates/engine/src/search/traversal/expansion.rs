@@ -11,7 +11,7 @@ use super::*;
 use crate::search::leading::ByLeading;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Expands a candidate of the page `view`. Without whole-page search, ranks its node at once.
+    /// Without whole-page search, ranks the candidate's node at once.
     pub(super) fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
         let Some(slot) = view.slot_of(node_of(key)) else {
             return self.expand_pending(page, key);
@@ -28,16 +28,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// If a candidate is excluded from the results, gives one more candidate a place (OdinANN
-    /// §3.4.1).
+    /// Gives one more candidate a place for an excluded one (OdinANN §3.4.1).
     pub(super) fn make_up_for(&mut self, id: u64, key: u64) {
         if !self.ranking.admission().admits(id, node_of(key)) {
             self.frontier.refuse(key);
         }
     }
 
-    /// Expands a candidate that is not on the page that was read for it: its record waits for this
-    /// page, or has moved to another.
+    /// Expands a candidate whose record waits for the page that was read, or has moved.
     #[cold]
     pub(super) fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
         let node = node_of(key);
@@ -58,21 +56,19 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
             return Ok(());
         }
-        // If pages are written in place, this page may have been read before the node was written
-        // to it.
+        // The page may have been read before the node was written to it.
         if u64::from(placement.page_of(node)) == page && !placement.is_even() {
             return Err(self.not_there(node, page));
         }
-        // The candidate may be a result, and this may be the only valid record of its id. If it was
-        // put back too often, other nodes lead to its neighbours.
+        // This may be the only valid record of the candidate's id. After too many tries, other
+        // nodes lead to its neighbours.
         if !self.put_back(key) {
             self.frontier.expanded(key);
         }
         Ok(())
     }
 
-    /// Puts a candidate back, so that the search looks on its current page. Returns false if the
-    /// query has done this too often.
+    /// The search then looks on the candidate's current page. Returns false after too many tries.
     pub(super) fn put_back(&mut self, key: u64) -> bool {
         let patient = self.patience > 0;
         if patient {
@@ -82,8 +78,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         patient
     }
 
-    /// Puts a candidate back if `page` was rewritten in place before. The expansion may have missed
-    /// changes of its list, which were written with the new page.
+    /// If `page` was rewritten in place before, the expansion may have missed changes of its list.
     pub(super) fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
         if !reader.is_current(page) {
             self.put_back(key);
@@ -130,8 +125,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(expanded)
     }
 
-    /// Puts the new neighbours of a candidate into the list, unless the candidate has left the
-    /// list.
     pub(super) fn expand_record(
         &mut self,
         page: u64,
@@ -148,7 +141,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_list(page, key, record.codes)
     }
 
-    /// `self.list` is the adjacency list as it is stored on `page`.
     pub(super) fn expand_list(&mut self, page: u64, key: u64, codes: &[u8]) -> Result<(), Error> {
         let node = node_of(key);
         let mut amended = std::mem::take(&mut self.amended);
@@ -161,8 +153,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             } else if pending.amend_coded(page as u32, node, list, codes, &mut amended) {
                 codes = &amended;
             }
-            // Pending changes of this list may have been written with the list to another page
-            // meanwhile.
+            // Pending changes of this list may have been written with it to another page.
             moved = N::MOVES && u64::from(placement.page_of(node)) != page;
         }
         // The loop has no branch on new neighbours, because a processor cannot predict it.
@@ -175,8 +166,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.fresh.truncate(new);
         if u64::from(largest) >= self.nodes && !self.is_new(largest) {
-            // If another process writes pages in place, a page may be newer than the opened
-            // checkpoint. The search traverses newer nodes, but does not return them.
+            // Pages that another process writes in place may be newer than the checkpoint. Newer
+            // nodes are traversed, but not returned.
             if N::MOVES {
                 return Err(self.bad_link(node, largest));
             }
@@ -190,8 +181,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.amended = amended;
         if self.low.is_some() {
-            // Neighbours enter the candidate list in `refine`, when all neighbours of this round
-            // are known.
+            // `refine` adds neighbours when all of this round are known.
             return Ok(());
         }
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
@@ -245,8 +235,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Puts new nodes of a page into the candidate list, and possible results into `unranked`. The
-    /// caller then adds the page to `held`.
+    /// The caller then adds the page to `held`.
     pub(super) fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
         let count = view.len();
         self.fresh.clear();
@@ -280,8 +269,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             if self.visited.insert(node) {
                 Self::admit(&mut self.frontier, &self.ranking, key);
             }
-            // If the estimate of a node is within the bound of the candidate list, the node is
-            // always ranked.
+            // A node within the bound of the candidate list is always ranked.
             let ranks = N::VECTORS && slot < count;
             if ranks
                 && (worth.admits(node, score) || key <= self.frontier.bound())
@@ -293,8 +281,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Shares a page whose nodes' codes are in the records of other nodes, with exact distances as
-    /// estimates.
+    /// Exact distances serve as estimates, because codes are in the records of other nodes.
     pub(super) fn share_exactly(&mut self, view: N::View<'_>) -> Result<(), Error> {
         let Setting { pages, timer, .. } = self.setting;
         for slot in 0..self.fresh.len() {
@@ -314,7 +301,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Puts a candidate into the list, which counts it as no result if the admission rules it out.
     #[inline]
     pub(super) fn admit(frontier: &mut Frontier, ranking: &Ranking<'_>, key: u64) {
         frontier.insert_unless(key, |node| ranking.admission().rules_out(node));
@@ -354,8 +340,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         N::PARTS && self.setting.hold
     }
 
-    /// Ranks a node whose record waits for its page. If vectors have two parts, it uses the leading
-    /// part that the page will have, so that all nodes are ranked in the same way.
+    /// The leading part that the page will have ranks all nodes in the same way.
     #[cold]
     fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<Option<f32>, Error> {
         if !N::PARTS {
@@ -414,7 +399,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// Replaces the estimates in `scores` by low codes with estimates by high codes.
     fn go_on(&mut self, code_parts: CodeParts<'_>) {
         let (table, fresh, timer) = (&self.table, &self.fresh, self.setting.timer);
         let (sums, scores) = (&mut self.sums, &mut self.scores[..fresh.len()]);
@@ -432,7 +416,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.low_computations += fresh.len() as u64;
     }
 
-    /// Starts a query with a low list from seeds by low codes. Returns whether there is a low list.
+    /// Returns whether there is a low list.
     pub(super) fn begin_by_low_codes(&mut self) -> bool {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return false;
@@ -452,8 +436,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         true
     }
 
-    /// Starts a query with codes of one precision from seeds, found by low codes if the index has
-    /// them.
     pub(super) fn begin_at_seeds(&mut self) -> bool {
         let Some(seeding) = &mut self.seeding else {
             return false;
@@ -485,8 +467,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Moves the nearest candidates of the low list to the candidate list: `ExpandHigh` of PRESS
-    /// (DistVS §3.1).
+    /// `ExpandHigh` of PRESS (DistVS §3.1).
     pub(crate) fn refine(&mut self) {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return;
@@ -498,7 +479,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.admit_fresh();
     }
 
-    /// `fresh` has the positions of the codes in `codes`.
     #[inline]
     pub(super) fn score(&mut self, codes: &[u8]) {
         if self.scores.len() < self.fresh.len() {

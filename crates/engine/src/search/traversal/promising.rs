@@ -12,9 +12,8 @@ use super::*;
 use crate::frontier::KeyIs;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Takes the nearest unrequested candidate that has promise, or is within the depth for the
-    /// recall target. A candidate that does not match the filter must be among the nearest of such
-    /// candidates ([`Frontier::take_unread_among`]).
+    /// Takes the nearest unrequested candidate that has promise, or is within the depth. Candidates
+    /// that do not match the filter are bounded too ([`Frontier::take_unread_among`]).
     #[inline]
     pub(crate) fn take(&mut self, on_their_way: usize) -> Option<u64> {
         if let Some(bounds) = self.ranking.promise.bounds(on_their_way) {
@@ -28,8 +27,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// If vectors are apart from lists, prefetches vectors with the part of `width` that page reads
-    /// leave free.
+    /// Prefetches vectors apart from lists with the part of `width` that page reads leave free.
     pub(crate) fn prefetch(
         &mut self,
         width: usize,
@@ -53,8 +51,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Requests the best candidates' vectors before lists, because early stop needs exact distances
-    /// soon. Returns the vector reads in flight, by which the search reduces its reads of lists.
+    /// Requests vectors before lists, because early stop needs exact distances soon. Returns the
+    /// vector reads in flight, by which the search reduces its reads of lists.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
@@ -67,15 +65,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(self.reranker.as_ref().map_or(0, Reranker::in_flight))
     }
 
-    /// The seeds are nearest first. The first `seeds` entries of `scores` are their estimates.
+    /// The seeds are nearest first, and `scores` begins with their estimates.
     pub(super) fn learn_from_seeds(&mut self, seeds: usize, distances: &[f32]) {
-        // The ids of seeds are not known. So if any vector is excluded, a seed may be excluded too.
+        // The ids of seeds are not known, so an excluded vector may be a seed.
         let all = self.ranking.admission().is_of_all();
         let promise = &mut self.ranking.promise;
         let kth = self.k.checked_sub(1).and_then(|kth| distances.get(kth));
         promise.limit(kth.copied().filter(|_| all));
-        // If vectors are beside lists, expansion shows the error of codes. If codes are too, the
-        // keys of seeds are exact.
+        // Otherwise, expansion shows the error of codes, or keys are exact.
         if !N::VECTORS {
             for (estimate, distance) in self.scores[..seeds].iter().zip(distances) {
                 promise.learn(distance - estimate);
@@ -89,8 +86,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Ranks a candidate when it is expanded, in a whole-page search that may stop early. Others
-    /// rank after the walk.
     pub(super) fn rank_early(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         if !N::CODES {
             self.rank_on_the_path(key, record)?;
@@ -123,8 +118,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// If an expanded candidate does not match the filter, its distance by code shows how far the
-    /// walk has come.
+    /// The distance by code of a node that does not match the filter shows how far the walk has
+    /// come.
     #[inline]
     pub(super) fn record_expansion(&mut self, key: u64) {
         self.counters.hops += 1;
@@ -141,9 +136,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Records the exact distance of a node on a whole page, if codes are in the records of other
-    /// nodes. With `fresh`, the node entered the list with this distance. Otherwise its key is
-    /// known on expansion.
+    /// Records the exact distance of a node on a whole page. With `fresh`, the node entered the
+    /// list with this distance. Otherwise its key is known on expansion.
     pub(super) fn note_shared(&mut self, node: u32, id: u64, distance: f32, fresh: bool) {
         if !fresh {
             self.distances.push((node, distance));
