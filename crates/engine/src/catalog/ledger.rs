@@ -47,7 +47,7 @@ struct Newcomer<'a> {
     /// A description of the index for messages.
     what: &'a str,
     charge: &'a Charge,
-    /// The number of the index that is replaced, or 0. It may stay until its callers drop it.
+    /// The number of the replaced index, or 0. This index may stay until its callers drop it.
     instead: u64,
 }
 
@@ -103,7 +103,7 @@ struct Open {
 }
 
 impl Open {
-    /// Whether no caller has the index, or can get it while the ledger is locked.
+    /// Whether no caller has the index. While the ledger is locked, no caller can get it.
     fn is_free(&self) -> bool {
         Arc::strong_count(&self.index) == 1
     }

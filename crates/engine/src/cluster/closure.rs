@@ -17,8 +17,8 @@ pub(crate) struct Closure {
     pub(crate) replicas: usize,
     /// The share of the nearest head's squared distance by which another head's may be larger.
     pub(crate) share: f32,
-    /// The most members of a cluster. Members with a nearer cluster leave, by the ratio of both
-    /// distances.
+    /// The most members of a cluster. Of members with a nearer cluster, the ones with the largest
+    /// ratio of both distances leave first.
     pub(crate) most: usize,
     /// The sizes of members and blocks, if clusters are stored in whole blocks.
     pub(crate) blocks: Option<Blocks>,

@@ -125,7 +125,7 @@ impl Schema {
         warnings.collect()
     }
 
-    /// The result, without a limit, can check filters, but must not be used for new rows.
+    /// Adds columns without a limit, so the result must not be used for new rows.
     pub(crate) fn join(&mut self, other: &Schema) {
         for (name, &kind) in &other.columns {
             self.columns.entry(name.clone()).or_insert(kind);

@@ -89,7 +89,7 @@ impl Plan {
             .min(rows)
             .min((parts * 512).max(20_000))
             .max(parts * 4);
-        // The saved sample took at most a third of memory that may have been slightly larger.
+        // The saved sample took at most a third of slightly more memory, so half is allowed here.
         let kept = again.map(|(_, sample)| sample).filter(|&sample| {
             (parts * 4..=rows.max(parts * 4)).contains(&sample)
                 && (sample as u64 <= during_deal / 2 / sampled || sample == parts * 4)

@@ -17,7 +17,7 @@ use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The most rows from which a cut is found, and that are copied as f32 and divided down to pages.
+/// The most rows from which a cut is found. A segment of at most this many rows is copied as f32.
 const SAMPLE: usize = 1024;
 
 const ROUNDS: usize = 6;

@@ -130,7 +130,7 @@ fn mixed(node: u32, other: u32) -> u64 {
     (spread ^ (spread >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93)
 }
 
-/// Replaces the count of comparisons of a chosen candidate.
+/// Marks a chosen candidate, in place of its count of comparisons.
 const CHOSEN: u32 = u32::MAX;
 
 #[cfg(test)]

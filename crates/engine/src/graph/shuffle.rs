@@ -107,7 +107,8 @@ pub(crate) fn shuffle(
 struct Stretch {
     first: u32,
     room: u32,
-    /// The position at which the edges of each node, of both directions, begin, and a last end.
+    /// Where the edges of each node begin, in both directions, and the end of the last node's
+    /// edges.
     offsets: Vec<u32>,
     edges: Vec<u32>,
     page_of: Vec<u32>,

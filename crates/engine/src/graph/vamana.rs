@@ -30,8 +30,8 @@ const BATCH: usize = 128;
 
 const POOL: usize = 500;
 
-/// The slots of a node during the build, as a multiple of R: longer scans, but fewer prunes. The
-/// factors 1.3 and 1.5 take the same CPU time.
+/// The slots of a node during the build, as a multiple of R. More slots mean longer scans, but
+/// fewer prunes. The factors 1.3 and 1.5 take the same CPU time.
 const SLACK: f64 = 1.3;
 
 /// The list size and the degree of the first pass, as shares of the full parameters.

@@ -124,7 +124,8 @@ impl Full {
     }
 
     /// Releases the checkpoint before the last merge after [`KEPT`](Self::KEPT) without use, or if
-    /// all servers have the last one (`all_by`). The program must call this regularly.
+    /// all servers have `all_by`, the last checkpoint. The program must call this function
+    /// regularly.
     pub fn tidy(&self, all_by: Option<u64>) {
         self.states.tidy(all_by);
     }
@@ -365,8 +366,8 @@ impl View {
         })
     }
 
-    /// Appends at least `k` vectors that the merge wrote, if so many remain without changes of
-    /// `since`.
+    /// Appends vectors that the merge wrote and `since` did not change, at least `k` if there are
+    /// so many.
     fn merged_since(
         &self,
         query: &[u8],

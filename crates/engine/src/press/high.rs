@@ -273,9 +273,9 @@ pub struct HighQuery {
 
 impl HighQuery {
     /// Begins a query with the bytes that a compute server [sends](super::LowQuery::sent). `list`
-    /// is the length of the high list (D_high), `full` the number of results (D_full), and `beam`
-    /// the most nodes of a round. Next, [`refine`](HighQuery::refine) or [`look`](HighQuery::look)
-    /// must get the start nodes.
+    /// is the length of the high list (D_high), `full` the number of candidates that exact vectors
+    /// rank (D_full), and `beam` the most nodes of a round. Next, [`refine`](HighQuery::refine) or
+    /// [`look`](HighQuery::look) must get the start nodes.
     ///
     /// # Errors
     /// The query has a wrong length, NaN or infinity, is zero under cosine, or a number is 0.

@@ -12,9 +12,9 @@
 //!                                 best ──────── nodes ──────────────> rank
 //! ```
 //!
-//! The low list (L_low) has the candidates by low codes, and the high list (L_high) those with high
-//! codes. W is the beam width. Messages carry node numbers and compressed lists. A node to refine
-//! comes with its low-code estimate, so the memory server scores only the residual code.
+//! The low list (L_low) has the candidates by low codes, and the high list (L_high) the candidates
+//! by high codes. W is the beam width. Messages carry node numbers and compressed lists. A node to
+//! refine comes with its low-code estimate, so the memory server scores only the residual code.
 //! [`Strategy::Press`](crate::Strategy::Press) runs the same search in one process.
 //!
 //! **Offloading.** A compute server without memory for all low codes keeps the codes of the most

@@ -297,7 +297,7 @@ impl<'a> Batch<'a> {
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // Other searches can have the rest.
+        // Without the option, other searches can have the rest of the budget.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -397,8 +397,8 @@ impl<'a> Batch<'a> {
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;
             source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
-            // A vector that moved to storage before the batch's read timestamp is found there,
-            // others here.
+            // The walk finds vectors that moved to storage before the batch's read timestamp, and
+            // this search finds the others.
             waiting.clear();
             let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
             for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
@@ -419,7 +419,7 @@ impl<'a> Batch<'a> {
                 );
             }
             let (live, all) = match self.matching {
-                // A walk that misses deleted or unreachable matches leads to a scan.
+                // A walk that finds fewer than `k` results, and not all matches, leads to a scan.
                 Some(matching) => (matching.len(), plan.way == Way::Before),
                 None => {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));

@@ -148,8 +148,8 @@ impl LowList {
         self.list.expanded(key(estimate, node));
     }
 
-    /// The number of nodes to take at once. Its bound, of a message, holds in one process too, for
-    /// the same results.
+    /// The number of nodes to take at once. The bound of messages holds in one process too, so that
+    /// servers find the same results.
     fn share(&self, len: usize) -> usize {
         // If rounding leaves the product just below a whole number, the addend prevents truncation.
         let count = (len as f64 * self.press.ratio + 1e-4) as usize;

@@ -179,7 +179,7 @@ pub struct SearchResults {
     pub distance_error: f32,
     /// Wall-clock seconds of the batch, from the reservation of its memory on.
     pub seconds: f64,
-    /// CPU seconds of the search threads during the batch, other searches included.
+    /// CPU seconds of the search threads during the batch, with other searches on these threads.
     pub cpu_seconds: f64,
     /// CPU seconds of the whole process during the batch, user and system.
     pub process_cpu_seconds: f64,

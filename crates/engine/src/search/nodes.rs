@@ -69,8 +69,8 @@ impl Nodes<'_> {
 }
 
 impl Index {
-    /// Calls `each` with nodes in any order, on one thread at a time, except nodes without a page,
-    /// and nodes that `admission` rules out.
+    /// Calls `each` in any order, on one thread at a time. Skips nodes without a page, and nodes
+    /// that `admission` rules out.
     pub(crate) fn each_node(
         &self,
         nodes: Nodes<'_>,

@@ -57,7 +57,7 @@ const SCAN_READS: usize = 4;
 /// even spread. In a simulation of photo-sift-100k with 1 % to 10 % of matches, .9 took 1.3 times
 /// the probes for evenly spread matches, and found .936 of far matches in place of .931.
 const EVEN: f64 = 0.8;
-/// The standard deviations of chance by which evenly spread matches may be fewer than expected.
+/// Evenly spread matches may be fewer than expected by this many standard deviations.
 const BY_CHANCE: f64 = 2.0;
 /// The factor by which a further round may multiply the number of probed clusters.
 const WIDER: usize = 4;
@@ -276,7 +276,8 @@ impl<'a> Prober<'a> {
         false
     }
 
-    /// Chooses clusters up to `margin` beyond the k-th match, or for the missing matches, or none.
+    /// Chooses the clusters up to `margin` beyond the k-th match. If matches are missing, chooses
+    /// as many clusters as these need.
     fn choose_wider(&mut self, margin: f32, found: u64, wanted: u64) {
         let probed = self.probed.count;
         let most = match found < wanted {
@@ -382,7 +383,7 @@ impl<'a> Prober<'a> {
             matched,
             ..
         } = self;
-        // Otherwise, only further probes may read a vector singly and then in its group.
+        // In other layouts, only further probes may read a vector singly and then in its group.
         let repeats = matches!(clusters.vectors, Vectors::Replicated) || self.is_wider;
         clusters.each_in(
             cluster,

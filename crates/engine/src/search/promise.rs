@@ -57,8 +57,8 @@ pub(crate) enum Ends {
     #[default]
     WithItsList,
     WithoutPromise,
-    /// The search ends when some nearest candidates are expanded, by the recall target and the
-    /// results' distances.
+    /// The recall target and the results' distances decide how many nearest candidates are
+    /// expanded.
     AtDepth(Depth),
 }
 
@@ -129,8 +129,8 @@ impl Promise {
         }
     }
 
-    /// Records an expanded node that does not match the filter, once. The depth was measured among
-    /// all vectors.
+    /// Records an expanded node that does not match the filter, because the depth was measured
+    /// among all vectors.
     pub(crate) fn passed(&mut self, estimate: f32) {
         if self.depth.is_some() {
             self.met(estimate + self.error.mean());

@@ -6,9 +6,9 @@
 //!   like    ids ──look-up──> vectors ──> the k + 1 nearest, without the id itself
 //! ```
 //!
-//! A range search doubles k, so it costs about twice its last search. Each page starts from the
-//! beginning, so [`Index::ids`] and [`Index::vectors`] list most of an index at less cost. Results
-//! are ordered by distance and id.
+//! A range search repeats a search with doubled k, so it costs about twice its last search. Each
+//! page starts from the beginning, so [`Index::ids`] and [`Index::vectors`] list most of an index
+//! at less cost. Results are ordered by distance and id.
 
 use std::time::Instant;
 
@@ -305,7 +305,8 @@ macro_rules! searches {
             /// least list size.
             ///
             /// # Errors
-            /// Fails as a search does, and for several queries, NaN, or [`SearchOptions::recall`].
+            /// Fails as a search does, and for several queries, a NaN distance, or
+            /// [`SearchOptions::recall`].
             pub fn search_range(
                 &self,
                 query: &dyn VectorSource,

@@ -17,7 +17,7 @@ const WORTH_DECODING: f32 = 3.0;
 /// The deviations for nodes to read. On package-text with all lists in memory, recall@10 .971 takes
 /// 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75.
 pub(crate) const WORTH_READING: f32 = 1.75;
-/// The pairs of estimate and distance from which a query knows the error.
+/// The number of pairs of estimate and distance after which a query knows the error.
 pub(super) const LEAST: u32 = 8;
 
 #[derive(Clone, Copy)]

@@ -194,7 +194,7 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2. Ends when too few candidates become results, or when no candidate is left.
+    /// Phase 2 ends when too few candidates become results, or when no candidate is left.
     pub(crate) async fn finish(
         &mut self,
         frontier: &Frontier,

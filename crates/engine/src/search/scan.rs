@@ -62,7 +62,8 @@ const PAUSES: Duration = Duration::from_millis(25);
 /// About how long a scan waits for a node that moves between pages.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A function that gets a node: its number, id, vector, and leading part if decoded from it alone.
+/// A function that gets a node: its number, its id, its vector, and the leading part if the vector
+/// is decoded from this part alone.
 type Each<'a> = dyn FnMut(u32, u64, &[u8], &[u8]) + 'a;
 
 #[derive(Clone, Copy)]
@@ -526,7 +527,8 @@ trait Source {
     ) -> Result<bool, Error>;
     /// With `again`, a page that was loaded when the index was opened does not count.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
-    /// Calls `each` if the node is on the page: bytes, number, and whether to verify checksums.
+    /// If the node is on the page, calls `each`. The tuple has the page's bytes, its number, and
+    /// whether to verify checksums.
     fn meet(
         &self,
         page: (&[u8], u64, bool),

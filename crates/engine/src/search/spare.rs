@@ -31,7 +31,7 @@ impl Spare {
         spare.ok().flatten().unwrap_or_default()
     }
 
-    /// Under a memory budget, no buffers are kept, because it has no memory for idle buffers.
+    /// Under a memory budget, no buffers are kept, because idle buffers would take its memory.
     pub(super) fn leave(self, budget: Option<u64>) {
         let bytes = self.frontier.memory_bytes() + self.visited.memory_bytes();
         if bytes > MOST_BYTES || budget.is_some() {

@@ -11,9 +11,9 @@
 //!                                                                              wait, await, notify
 //! ```
 //!
-//! A search thread finds the matches of a filter, because `submit` must not block. The search waits
-//! for its memory only then. The pool owns the [`Submitted`] search until its last task has ended,
-//! and releases index, queries and memory before it reports the end.
+//! A search thread finds the matches of a filter, because `submit` must not block. The needed
+//! memory depends on these matches. The pool owns the [`Submitted`] search until its last task has
+//! ended, and releases index, queries and memory before it reports the end.
 
 use std::fmt;
 use std::future::Future;
@@ -228,11 +228,13 @@ struct Looks {
 }
 
 enum Phase {
-    /// A task, which takes this value, finds the matches of the filter.
+    /// A task takes this value, and finds the matches of the filter.
     Looks(Option<Box<Looks>>),
+    /// The matches are known, so the search may request memory.
     Looked,
-    /// A task, which takes this value, waits for memory.
+    /// A task takes this value, and waits for memory.
     Waits(Option<Queued>),
+    /// The search has reserved its memory and may begin.
     HasRoom(Taken),
     /// The queries have been running since the time `begun`.
     Runs { shares: Shares, begun: Instant },
@@ -470,10 +472,11 @@ impl SubmittedSearch {
         outcome.take()
     }
 
-    /// Waits until the search has ended or `timeout` has passed, and then returns the handle.
+    /// Waits until the search has ended, or returns the handle after `timeout`.
     ///
     /// # Errors
-    /// The error is the handle. The inner result fails as [`wait`](SubmittedSearch::wait) does.
+    /// After `timeout`, the error is the handle. The inner result fails as
+    /// [`wait`](SubmittedSearch::wait) does.
     pub fn wait_timeout(self, timeout: Duration) -> Result<Result<SearchResults, Error>, Self> {
         self.check_process();
         let until = Instant::now().checked_add(timeout);

@@ -78,9 +78,11 @@ pub(crate) struct Setting<'a, N> {
     pub(crate) whole_page: bool,
     /// Whether every page stays readable until the query ends, as in whole-page search.
     pub(crate) hold: bool,
-    /// The most candidates of a list if some are deleted, if above twice the list size.
+    /// The most candidates of a list with deleted ones, if this number is above twice the list
+    /// size.
     pub(crate) candidates: usize,
-    /// About the most nodes nearer than the last match of the list, if above the list size.
+    /// About the most nodes nearer than the list's last match, if this number is above the list
+    /// size.
     pub(crate) walked: usize,
     /// The parameter of [`take_unread_among`](crate::frontier::Frontier::take_unread_among).
     pub(crate) through: f64,
@@ -92,7 +94,8 @@ pub(crate) struct Traversal<'a, N> {
     /// The codes and the number of nodes when they were last read. Inserts make both grow.
     codes: &'a [u8],
     nodes: u64,
-    /// Distances to every centroid: of residual codes with a low list, or of separate high codes.
+    /// The query's distances to every centroid, with a low list to centroids of residual or high
+    /// codes.
     pub(crate) table: DistanceTable,
     pub(crate) low: Option<LowList>,
     /// Finds the seeds of a search that uses codes of one precision.

@@ -13,7 +13,7 @@
 //! - A number is *better* if its throughput is [`BETTER`] times as high.
 //! - A query in flight during a change of the number counts for neither number.
 //! - When half of the batch is done, at the latest, the best number so far is chosen. Tasks beyond
-//!   it end, and release their memory.
+//!   this number end, and release their memory.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -83,7 +83,7 @@ impl Climb {
         self.tried.push(this);
         let better = |a: &Tried, b: &Tried| a.qps > b.qps * BETTER;
         let next = match self.best {
-            // Even with more pages in memory, the smaller number is only as good as the best.
+            // With the advantage of pages in memory, the smaller number is as good as the best.
             Some(best) if self.descends && !better(&best, &this) => {
                 self.best = Some(this);
                 self.smaller()
@@ -308,7 +308,7 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    /// The chosen number, and all that were tried. `qps` has the number and the trial.
+    /// The chosen number, and all that were tried. `qps` gets the number and the trial.
     fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
         let mut climb = Climb::new(most);
         for n in 0.. {

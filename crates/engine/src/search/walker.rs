@@ -42,7 +42,8 @@ pub(crate) struct Plan {
     pub(crate) widest: usize,
     /// The reads of [`Way::Before`], or infinite if the caller requested the strategy.
     pub(crate) before: f64,
-    /// The most candidates of a query if some are deleted, if above twice the list size.
+    /// The most candidates of a query with deleted ones, if this number is above twice the list
+    /// size.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
@@ -65,7 +66,7 @@ pub(crate) struct Plan {
     pub(crate) hold: bool,
     pub(crate) parts: bool,
     pub(crate) way: Way,
-    /// About the most nodes nearer than the last match of the longest list, without a filter the
+    /// About the most nodes nearer than the last match of the longest list. Without a filter, the
     /// list size.
     pub(crate) walked: usize,
     /// The share of the list's places at which a walk also expands nodes that do not match

@@ -9,8 +9,8 @@
 //! of each match. The selectivity is exact, because the matching nodes are known before the choice.
 //!
 //! **The list adapts.** With selectivity s, a list of `list` matches would visit `list / s` nodes.
-//! The planner takes `list` times the power [`GROWTH`] of s, and at least [`LEAST`] times k
-//! matches, or k plus half of the places beyond k.
+//! The planner reduces these to `list` times the power [`GROWTH`] of s. The list keeps at least
+//! [`LEAST`] times k matches, or k plus half of the places beyond k.
 //!
 //! **Through.** A walk expands each match of its list. It expands other nodes only at the first
 //! places of the list: `list` places, plus the part [`THROUGH`] of the `list / s - list` nodes that
@@ -50,8 +50,8 @@ use crate::stores::clusters::{ClusterStores, Vectors};
 pub struct Explained {
     /// The number of matching vectors, including those deleted since the last checkpoint.
     pub matching: u64,
-    /// The strategy that was chosen or requested, by the majority of several indexes. A few vectors
-    /// with [outgrown codes](crate::Due::Grown) always use [`Way::Before`].
+    /// The strategy that was chosen or requested, for several indexes by their majority. An index
+    /// of few vectors with [outgrown codes](crate::Due::Grown) always uses [`Way::Before`].
     pub way: Way,
     /// The largest adapted list size, or number of clusters to probe. It has no meaning with
     /// [`Way::Before`].
@@ -172,8 +172,8 @@ impl Growth {
         }
     }
 
-    /// The number of probes, if there were `probes` without the filter. At most `probes` / s if a
-    /// cluster has more vectors than there are results.
+    /// The number of probes of a query that would take `probes` without the filter. At most
+    /// `probes` / s if a cluster has more vectors than there are results.
     pub(super) fn of(&self, probes: f64) -> f64 {
         let root = probes.sqrt();
         let step = self.near.min(root) * self.by;

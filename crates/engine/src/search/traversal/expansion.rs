@@ -78,7 +78,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         patient
     }
 
-    /// If `page` was rewritten in place before, the expansion may have missed changes of its list.
+    /// Puts a candidate back if `page` was rewritten, because its expansion may have missed
+    /// changes.
     pub(super) fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
         if !reader.is_current(page) {
             self.put_back(key);
@@ -340,7 +341,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         N::PARTS && self.setting.hold
     }
 
-    /// The leading part that the page will have ranks all nodes in the same way.
+    /// Ranks vectors in two parts by the leading part that the page will have, like other nodes.
     #[cold]
     fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<Option<f32>, Error> {
         if !N::PARTS {
