@@ -27,7 +27,8 @@ use crate::{Codebook, Error};
 pub(super) const HEAD: usize = KNOWN as usize;
 /// The vectors of a further round. Each nearer result leaves fewer nodes worth a read.
 const AT_ONCE: usize = 16;
-/// Each later round reads one vector for this many of all earlier rounds, and at least `AT_ONCE`.
+/// Each later round reads as many vectors as all earlier rounds, divided by this number, and at
+/// least `AT_ONCE`.
 const AT_ONCE_OF: usize = 8;
 /// The nodes to keep after the comparison by code: `SHARES` for each place of the list, and at
 /// least `LEAST`. If these do not suffice, `MORE` times as many.

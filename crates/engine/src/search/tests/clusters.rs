@@ -46,7 +46,7 @@ fn of_element(rows: &Matrix, element: Element) -> Matrix {
         Element::F16 => {
             let mut out = Vec::new();
             for value in values {
-                // Half floats have whole numbers of up to ten bits exactly.
+                // Half floats represent whole numbers of up to ten bits exactly.
                 let bits = value.to_bits();
                 let half = match value == 0.0 {
                     true => 0,

@@ -199,7 +199,7 @@ fn more_than_are_left_is_answered_with_padding() {
 
 #[test]
 fn the_list_is_of_those_that_are_not_deleted() {
-    // Even if only vectors or cached records show the deletes, the number of live candidates stays.
+    // Deletes that only vectors or cached records show do not reduce the number of live candidates.
     let folder = tempfile::tempdir().unwrap();
     let queries = normal(20, 99);
     for (preset, cache) in [

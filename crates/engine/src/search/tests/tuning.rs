@@ -140,7 +140,7 @@ mod by_the_clock {
             };
             let mut seen = Vec::new();
             let hides = (0..3).any(|_| {
-                // Four queries in flight must be faster than by the difference of two equal runs.
+                // Four queries in flight must save more time than the difference of two equal runs.
                 let [one, again] = [Some(1), Some(1)].map(|alone| run(&few, alone));
                 let chosen = run(&queries, None);
                 let noise = (one.seconds / again.seconds).max(again.seconds / one.seconds);
