@@ -1,5 +1,4 @@
-//! Damaged indexes that were found or thought of earlier. Each one hung a reader, took gigabytes or
-//! made it panic. Readers must refuse them or read them.
+//! Damaged indexes that hung a reader, took gigabytes or made it panic.
 
 use serde_json::Value;
 
@@ -8,7 +7,6 @@ use crate::mutate::{Files, framed, parsed, payload_of, seal_page, sealed};
 /// Damages an index as the case is named. Returns false if the index has no such part.
 type Craft = fn(&mut Files) -> bool;
 
-/// All cases, by name.
 pub const CASES: [(&str, Craft); 9] = [
     ("a hundred thousand names in the MANIFEST", names),
     ("names of files outside of the index", elsewhere),
@@ -95,8 +93,7 @@ fn pages(files: &mut Files) -> bool {
     })
 }
 
-/// Makes page 0 of packed pages a relocated one with a record of a node above all others. No table
-/// has this node, and a table returns page 0 for it.
+/// Makes page 0 a relocated page with a record of a node above all others, which no table has.
 fn record(files: &mut Files) -> bool {
     let name = files.keys().find(|name| name.starts_with("packed"));
     let Some(bytes) = name.cloned().and_then(|name| files.get_mut(&name)) else {

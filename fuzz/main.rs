@@ -1,5 +1,5 @@
 //! Files with valid checksums and invalid contents. A reader must not panic, hang, or take much
-//! more memory than the files have bytes. It may refuse them, report damage, or answer.
+//! more memory than the files have bytes.
 //!
 //! ```text
 //! STRATANN_SLOW=1 cargo test -p stratann --test fuzz                    five minutes
@@ -7,10 +7,8 @@
 //! cargo test -p stratann --test fuzz -- --seed 7 --from 1234 --inputs 1 one input
 //! ```
 //!
-//! An input is an index of `fixtures/`, or a small index that is built here, with one to three
-//! changes under valid checksums (`mutate.rs`). The index is opened, searched and verified. Many
-//! are then changed, merged and repaired. Other inputs are payloads for one decoder. The seed and
-//! the number of an input determine it.
+//! An input is an index with one to three changes under valid checksums (`mutate.rs`), or a payload
+//! for one decoder. The seed and the number of an input determine it.
 #![forbid(unsafe_code)]
 
 mod crafted;
@@ -57,7 +55,6 @@ struct Options {
     time: Duration,
 }
 
-/// The options of the command line. `None` if no fuzzing is requested.
 fn options() -> Option<Options> {
     if std::env::var_os("STRATANN_SLOW").is_none() && std::env::args().len() == 1 {
         eprintln!("skipped: takes minutes; set STRATANN_SLOW=1, or pass a limit ({USAGE})");
@@ -86,7 +83,7 @@ fn options() -> Option<Options> {
                 options.time = Duration::from_secs(number());
                 options.inputs = u64::MAX;
             }
-            // The name of a test: cargo passes it to all programs of tests.
+            // Cargo passes the name of a test to all programs of tests.
             other if !other.starts_with('-') && !"fuzz".contains(other) => return None,
             "--list" => return None,
             _ => {}
@@ -95,19 +92,16 @@ fn options() -> Option<Options> {
     Some(options)
 }
 
-/// The faults that inputs caused.
 #[derive(Default)]
 struct Findings {
     /// By target and message: the number of the first input, and the count.
     panics: BTreeMap<String, (u64, usize)>,
     memory: BTreeMap<String, (u64, usize)>,
     inputs: BTreeMap<&'static str, u64>,
-    /// Inputs of a target that were not refused.
     read: BTreeMap<&'static str, u64>,
     most: BTreeMap<&'static str, usize>,
 }
 
-/// The messages of panics, of all threads.
 static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 fn said() -> Vec<String> {
@@ -117,8 +111,7 @@ fn said() -> Vec<String> {
 }
 
 impl Findings {
-    /// Runs `work` on an input, and records a panic or too much memory. `work` returns whether the
-    /// input was read.
+    /// Records a panic or too much memory of `work`, which returns whether the input was read.
     fn note(&mut self, target: &'static str, input: u64, most: usize, work: impl FnOnce() -> bool) {
         MEMORY.reset_peak_usage();
         let before = MEMORY.current_usage();
@@ -147,7 +140,6 @@ fn fixtures() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
 }
 
-/// Rows of a fixture with `dim` dimensions, or of photographs if there is no such fixture.
 fn rows_of(dim: usize, from: usize, count: usize) -> Matrix {
     let name = match dim {
         384 => "package-text-2k.base.fbin",
@@ -199,7 +191,6 @@ fn writing(update: Option<Update>) -> WriteOptions {
     }
 }
 
-/// A small index in a layout, with direct inserts, or with changes that only the log has.
 fn small(layout: Layout, update: Update) -> Result<Files, Error> {
     let folder = tempfile::tempdir().expect("a folder");
     let index = folder.path().join("index");
@@ -251,7 +242,6 @@ fn frozen() -> Vec<(String, Files)> {
         .collect()
 }
 
-/// Opens an index, searches it and verifies it. Returns whether it could be opened.
 fn reads(folder: &Path) -> bool {
     let opened = Index::open(folder, &OpenOptions::default());
     let is_open = opened.is_ok();
@@ -273,7 +263,6 @@ fn reads(folder: &Path) -> bool {
     is_open
 }
 
-/// Changes and merges an index. Returns whether all of this succeeded.
 fn merges(folder: &Path) -> bool {
     let Ok(live) = LiveIndex::open(folder, &OpenOptions::default(), &writing(None)) else {
         return false;
@@ -293,7 +282,6 @@ fn repairs(folder: &Path) -> bool {
     stratann::repair(folder, &options, &Silent).is_ok()
 }
 
-/// Runs one decoder on a changed payload, with numbers that may fit it.
 fn decodes(
     random: &mut Random,
     payloads: &[(FileKind, Vec<u8>)],
@@ -354,7 +342,6 @@ fn decodes(
         }
         FileKind::Log => LogHeader::decode(&payload, 1, "f").is_ok(),
         _ => {
-            // Bytes of other kinds are passed to every decoder that needs no other file.
             let model = SegmentModel::from_bytes(&payload).is_ok()
                 || NestedModel::from_bytes(&payload).is_ok();
             let lists = ListModel::from_bytes(&payload).is_ok();
@@ -364,7 +351,6 @@ fn decodes(
     });
 }
 
-/// The start time and the number of the current input.
 type Now = Arc<Mutex<(Instant, u64)>>;
 
 fn watch(now: &Now, seed: u64) {
@@ -433,7 +419,6 @@ fn main() {
             *now = (Instant::now(), input);
         }
         let mut random = Random(options.seed ^ input.wrapping_mul(0xd134_2543_de82_ef95));
-        // A decoder alone is a hundred times faster than an index.
         for _ in 0..20 {
             decodes(&mut random, &payloads, &mut findings, input);
         }
@@ -460,9 +445,8 @@ fn main() {
     }
 }
 
-/// Runs the known cases on some of the small indexes, or on all of them in slow tests.
 fn known(sources: &[Files], findings: &mut Findings, now: &Now) {
-    // A hundred thousand names give as many reports of problems, so one index is enough for them.
+    // A hundred thousand names give as many reports of problems.
     let most = std::env::var_os("STRATANN_SLOW").map_or(2, |_| sources.len());
     for (at, (what, craft)) in crafted::CASES.into_iter().enumerate() {
         let (mut times, indexes) = (0, if at == 0 { 1 } else { most });

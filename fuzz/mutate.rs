@@ -1,7 +1,5 @@
-//! Invalid contents under valid checksums: files are decoded, changed, and get new checksums.
-//!
-//! The checksums are computed here from the byte tables, and not by `stratann_layout`. Otherwise no
-//! input would show that a reader forgets to verify one.
+//! Invalid contents under valid checksums, which are computed here. With the code of
+//! `stratann_layout`, no input would show that a reader forgets to verify one.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +7,9 @@ use serde_json::Value;
 use stratann_layout::{BLOCK, CoupledShape, FileHeader, FileKind, InlineShape, SlottedShape};
 use stratann_layout::{StreamReader, stream};
 
-/// The files of an index by name.
 pub type Files = BTreeMap<String, Vec<u8>>;
 
-/// Pseudo-random numbers from a seed (SplitMix64).
+/// SplitMix64.
 pub struct Random(pub u64);
 
 impl Random {
@@ -71,7 +68,6 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     four.map_or(0, u32::from_le_bytes)
 }
 
-/// Changes a bit or an integer, or copies or clears a run of bytes.
 pub fn scramble(random: &mut Random, bytes: &mut [u8]) {
     if bytes.is_empty() {
         return;
@@ -104,7 +100,6 @@ pub fn scramble(random: &mut Random, bytes: &mut [u8]) {
     }
 }
 
-/// As [`scramble`], and may change the length too.
 pub fn scramble_all(random: &mut Random, bytes: &mut Vec<u8>) {
     match random.below(8) {
         0 => bytes.truncate(random.below(bytes.len() + 1)),
@@ -146,7 +141,6 @@ pub fn mutate(random: &mut Random, files: &mut Files, others: &[Files]) -> Strin
     said.join(", ")
 }
 
-/// The file with the same role in another index.
 fn other(random: &mut Random, name: &str, others: &[Files]) -> Option<Vec<u8>> {
     let files = &others[random.below(others.len())];
     let kind = name.split('-').next()?;
@@ -154,7 +148,6 @@ fn other(random: &mut Random, name: &str, others: &[Files]) -> Option<Vec<u8>> {
     found.map(|(_, bytes)| bytes.clone())
 }
 
-/// Updates the length and the checksum of a file in the MANIFEST.
 fn named_right(files: &mut Files, name: &str) {
     let bytes = &files[name];
     let (length, sum) = (bytes.len() as u64, u32_at(bytes, BLOCK - 4));
@@ -171,7 +164,6 @@ fn named_right(files: &mut Files, name: &str) {
     files.insert("MANIFEST".into(), framed(&version, &body));
 }
 
-/// The version and the body of a MANIFEST.
 pub fn parsed(text: &[u8]) -> Option<(String, Value)> {
     let end = text.iter().position(|&byte| byte == b'\n')?;
     let line = std::str::from_utf8(&text[..end]).ok()?;
@@ -179,7 +171,6 @@ pub fn parsed(text: &[u8]) -> Option<(String, Value)> {
     Some((version, serde_json::from_slice(&text[end + 1..]).ok()?))
 }
 
-/// A MANIFEST with this body.
 pub fn framed(version: &str, body: &Value) -> Vec<u8> {
     let body = format!("{body:#}\n").into_bytes();
     let sum = crc32c::crc32c(&body);
@@ -199,8 +190,7 @@ fn manifest(random: &mut Random, text: &[u8]) -> Vec<u8> {
     framed(&version, &body)
 }
 
-/// Visits all values except the outermost, and calls `change` with number `chosen`. Returns the
-/// count.
+/// Visits all values except the outermost. Returns the count.
 fn values(value: &mut Value, chosen: usize, change: &mut dyn FnMut(&mut Value)) -> usize {
     fn walk(
         value: &mut Value,
@@ -251,7 +241,6 @@ fn change(random: &mut Random, value: &mut Value) {
                 1 => all.push(all[at].clone()),
                 2 => all.swap(0, at),
                 _ => {
-                    // Many entries, each with its own name.
                     for number in 0..2_000 {
                         let mut copy = all[at].clone();
                         for key in ["name", "role"] {
@@ -270,7 +259,6 @@ fn change(random: &mut Random, value: &mut Value) {
     };
 }
 
-/// Changes a file, and corrects its checksums.
 fn file(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     let Ok(header) = FileHeader::decode(&bytes, "fuzz") else {
         scramble_all(random, &mut bytes);
@@ -310,7 +298,6 @@ fn seal_header(bytes: &mut [u8]) {
     }
 }
 
-/// The payload of a stream file.
 pub fn payload_of(kind: FileKind, bytes: &[u8]) -> Option<Vec<u8>> {
     stream::decode(kind, bytes, "fuzz")
         .ok()
@@ -325,14 +312,12 @@ fn byte_string(random: &mut Random, kind: FileKind, bytes: Vec<u8>) -> Vec<u8> {
     sealed(kind, &bytes, &payload)
 }
 
-/// A stream file with another payload.
 pub fn sealed(kind: FileKind, before: &[u8], payload: &[u8]) -> Vec<u8> {
     let Ok(reader) = StreamReader::open(kind, before, "fuzz") else {
         return before.to_vec();
     };
     let fields = reader.fields().rest().to_vec();
     let mut bytes = stream::encode(kind, payload, &fields);
-    // The format version stays the same.
     bytes[12..16].copy_from_slice(&before[12..16]);
     seal_header(&mut bytes);
     bytes
@@ -365,7 +350,7 @@ fn pages(random: &mut Random, header: &FileHeader, mut bytes: Vec<u8>) -> Vec<u8
     bytes
 }
 
-/// Corrects the checksums of a page. `first`: the number of its first block in the file.
+/// Corrects the checksums of a page, whose first block in the file has the number `first`.
 pub fn seal_page(page: &mut [u8], first: usize) {
     for block in 1..page.len() / BLOCK {
         let part = &page[block * BLOCK..(block + 1) * BLOCK];
@@ -383,7 +368,6 @@ fn log(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
         _ => 3 * BLOCK,
     };
     let start = match random.below(4) {
-        // A mark.
         0 if first > BLOCK => BLOCK * (1 + random.below(2)),
         _ => first,
     };
@@ -402,8 +386,7 @@ fn log(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
         let (at, len) = starts[random.below(starts.len())];
         scramble(random, &mut bytes[at + 4..at + len.min(40)]);
     }
-    // Positions are computed after the change, since another kind or length moves all later
-    // records.
+    // A change of kind or length moves all later records.
     for (at, len) in records(&bytes, first) {
         let sum = crc(&[number, at as u64], &bytes[at + 4..at + len]);
         bytes[at..at + 4].copy_from_slice(&sum);
@@ -411,7 +394,6 @@ fn log(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The offset and the length of each record, by the lengths in the records.
 fn records(bytes: &[u8], mut at: usize) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     while at + 28 <= bytes.len() {

@@ -1,8 +1,8 @@
-//! A forked process has a copy of all open handles, but none of the threads. In a forked process,
-//! the drop of a handle must return, and must change nothing on storage.
+//! A forked process has a copy of all open handles, but none of the threads. There, the drop of a
+//! handle must return, and must change nothing on storage.
 //!
-//! A fork also copies the state of other tests, such as held locks. So each test starts this
-//! program again, and runs alone in the new process.
+//! A fork also copies the state of other tests, such as held locks, so each test runs alone in a
+//! new process.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,7 +23,6 @@ const ROWS: usize = 600;
 /// Set in a process that runs one test alone.
 const ALONE: &str = "STRATANN_FORKED";
 
-/// Runs a test of this program in another process, on its first thread.
 fn alone(name: &str, test: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return test();
@@ -55,7 +54,6 @@ fn some(first: usize, count: usize) -> Matrix {
     Matrix::new(bytes, count, file.dim(), file.element()).unwrap()
 }
 
-/// All files of a folder.
 fn files(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(path).unwrap();
     entries
@@ -98,8 +96,7 @@ fn drops_an_index() {
         };
         build(&rows(0), &path, &options, &Silent).unwrap();
         let write = WriteOptions {
-            // The index has a thread that syncs, and changes that the drop of the index would have
-            // to sync.
+            // The index has a thread that syncs, and changes that its drop would have to sync.
             durability: Durability::Every(Duration::from_secs(3_600)),
             threads: 2,
             update: Some(update),
@@ -118,8 +115,7 @@ fn drops_an_index() {
         };
         let merger = live.merge_when_due(when).unwrap();
         live.insert(&rows(ROWS), None, &Silent).unwrap();
-        // After this flush, no thread writes pages while files are compared. The deletes wait in
-        // the log.
+        // After this flush, no thread writes pages. The deletes wait in the log.
         live.flush().unwrap();
         live.delete(&[3, 4, 5]).unwrap();
         live.search(&rows(0), &SearchOptions::default()).unwrap();
@@ -135,7 +131,6 @@ fn drops_an_index() {
             "{name}: the child process failed, or did not end"
         );
         assert!(files(&path) == before, "{name}: files were changed");
-        // The handle of the parent process still works.
         drop(merging.take());
         let live = theirs.take().unwrap();
         live.insert(&rows(2 * ROWS), None, &Silent).unwrap();
@@ -178,7 +173,6 @@ fn nobody_waits() {
         drop(held.take());
         outcome.is_err()
     }));
-    // In the parent process the searches continue.
     let found = theirs.take().unwrap().wait().unwrap();
     let expected = index.search(&some(1_000, 100), &wide).unwrap();
     assert!(found.ids == expected.ids && found.distances == expected.distances);

@@ -1,5 +1,4 @@
-//! Opens the indexes of a catalog within the catalog's budget. An index is opened for reading, for
-//! a caller that opens it again, or for changes.
+//! Opens the indexes of a catalog within its budget.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,33 +21,25 @@ use crate::stores::codes::Codes;
 use crate::stores::composition::CodesAt;
 use crate::{Error, Index, Preset, stored};
 
-/// The number of indexes that are closed together when the process has few open files left.
 const CLOSED_AT_ONCE: usize = 8;
 
-/// The number of open files that the catalog leaves to searches, changes and the program itself.
 fn left_to_others(most: u64) -> u64 {
     (most / 4).clamp(20, 256)
 }
 
-/// The bytes of memory of an open index, in addition to its codes and tables. They are its
-/// manifest, the paths of its files, and the kernel's minimum for a region of codes.
-/// `examples/catalog.rs` measures them.
+/// The bytes of an open index beside codes and tables (`examples/catalog.rs`).
 const INDEX_BYTES: u64 = 16 << 10;
 
-/// The bytes of memory to decode compressed lists and vectors, in addition to the tables in the
-/// plan. In indexes of photo-sift, they are up to 50 kB. Each segment of vectors that are stored
-/// apart from lists needs these bytes again.
+/// The bytes to decode compressed lists, and again each segment of vectors. In indexes of
+/// photo-sift, they are up to 50 kB.
 const MODEL_BYTES: u64 = 64 << 10;
 
-/// The time after which a thread that waits for memory checks the ledger again. It must check,
-/// because the drop of an index that was only searched sends no signal.
+/// The interval of checks of the ledger, because the drop of a searched index sends no signal.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// The state that a catalog shares with the callers that have its indexes. It exists until the
-/// catalog and all of these callers have dropped it.
+/// The state that a catalog shares with the callers that have its indexes.
 pub(super) struct Budget {
     pub(super) options: CatalogOptions,
-    /// The program's share of the budget, and the share of the queries in flight.
     program: u64,
     queries: u64,
     pub(super) shared: Arc<Shared>,
@@ -57,7 +48,6 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    /// Creates the state. `memory_plan` has the shares of the program and of the queries in flight.
     pub(super) fn new(options: &CatalogOptions, needs: Needs, memory_plan: &MemoryPlan) -> Self {
         let shared = Arc::<Shared>::default();
         let fixed = memory_plan.program + memory_plan.queries;
@@ -71,8 +61,7 @@ impl Budget {
         }
     }
 
-    /// Waits until `admit` succeeds in the ledger. The wait ends with a refusal if `waits` is
-    /// false, if the catalog's patience is over, or if `progress` interrupts.
+    /// Waits for `admit`, unless `waits` is false, up to the catalog's patience.
     fn admitted<T>(
         &self,
         waits: impl Fn(&Ledger) -> bool,
@@ -100,22 +89,20 @@ impl Budget {
         }
     }
 
-    /// If the process may have few open files, closes indexes until enough files are left for other
-    /// parts of the process. Indexes that callers have stay open.
+    /// Closes indexes without callers until other parts of the process have enough open files.
     pub(super) fn leave_files(&self) {
         let are_few = |(left, most)| left < left_to_others(most);
         while descriptors_left().is_some_and(are_few) && self.close_some() {}
     }
 
-    /// Closes some of the least recently used indexes. Returns `false` if callers have all open
-    /// indexes.
+    /// Returns `false` if callers have all open indexes.
     pub(super) fn close_some(&self) -> bool {
         // The indexes are dropped after the lock is released.
         let closed = self.ledger.lock().close_some(CLOSED_AT_ONCE);
         !closed.is_empty()
     }
 
-    /// Opens an index of the catalog. The caller has the right to open this index.
+    /// The caller has the right to open this index.
     pub(super) fn assemble(
         self: &Arc<Self>,
         name: &str,
@@ -140,7 +127,6 @@ impl Budget {
         Ok(index.with_lent(Lent::kept(self.clone(), number)))
     }
 
-    /// Opens an index for reading, after its bytes are admitted.
     fn read(
         &self,
         path: &Path,
@@ -167,8 +153,7 @@ impl Budget {
             divide,
         )?
         .with_log()?;
-        // Other indexes will find this codebook by its hash alone, so its content must have this
-        // hash.
+        // Other indexes will find this codebook by its hash alone.
         let hash = &terms.codebook;
         if !hash.is_empty() && !self.ledger.lock().is_checked(hash) {
             if index
@@ -187,7 +172,6 @@ impl Budget {
         Ok(index)
     }
 
-    /// Computes the memory of an index for reading, and asks the ledger to admit it.
     fn divide(
         &self,
         terms: &Terms,
@@ -228,7 +212,7 @@ impl Budget {
 }
 
 impl Budget {
-    /// Opens an index for a caller. The new index replaces the index with the number `instead`.
+    /// The new index replaces the index with the number `instead`.
     fn open_once(self: &Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error> {
         let mut grant = None;
         let index = self.read(path, |wanted| {
@@ -254,8 +238,7 @@ impl Lender for Budget {
         loop {
             let stamp = Stamp::of(path)?;
             match self.open_once(path, instead) {
-                // A merge or a build may have removed files after this thread had read the
-                // manifest, and before it opened them.
+                // A merge or a build may have removed files meanwhile.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(path)? != stamp => attempt += 1,
                 opened => return opened,
             }

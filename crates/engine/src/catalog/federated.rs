@@ -1,5 +1,4 @@
-//! One search in several indexes of a catalog. Each index returns its nearest vectors. The nearest
-//! of all these vectors are the results.
+//! One search in several indexes of a catalog. The nearest vectors of all indexes are the results.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -15,7 +14,6 @@ use crate::progress::{Progress, Silent};
 use crate::search::Counters;
 use crate::{Error, Index, Parts, SearchOptions, SearchResults, bounds, stored};
 
-/// The kind of an index's vectors, and their number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Space {
     element: Element,
@@ -34,7 +32,6 @@ impl Space {
         }
     }
 
-    /// Whether distances in both indexes can be compared.
     fn is_of(&self, other: &Self) -> bool {
         (self.element, self.dim, self.metric) == (other.element, other.dim, other.metric)
     }
@@ -45,26 +42,18 @@ impl Space {
 }
 
 impl Catalog {
-    /// Searches several indexes. The results of a query are the `k` nearest vectors of all indexes.
-    /// If distances are equal, the smaller id comes first.
+    /// Searches several indexes, one after the other. The results are the `k` nearest vectors of
+    /// all indexes, ties by lower id. Missing results have the id 2^64-1 at infinite distance.
+    /// Counters and latencies are sums over the indexes.
     ///
-    /// External ids should be unique over all indexes
-    /// ([`BuildOptions::ids`](crate::BuildOptions::ids)), because a result does not name its index.
-    /// If two indexes return the same id with the same distance, they count as one result.
-    ///
-    /// Indexes are searched one after the other, and only one of them must be in memory at a time.
-    /// Each index returns up to `k` results from a candidate list of the size in `options`. If all
-    /// indexes together have fewer results, the remaining places have the id 2^64-1 and an infinite
-    /// distance. If an option is not set, each index uses the default of its own preset. The
-    /// counters and the latency of a query are sums over the indexes. The seconds cover the whole
-    /// call, including the opening of indexes.
+    /// Ids should be unique over all indexes ([`BuildOptions::ids`](crate::BuildOptions::ids)),
+    /// because a result does not name its index. Equal ids at the same distance count as one
+    /// result.
     ///
     /// # Errors
-    /// - `names` is empty.
-    /// - The indexes have different dimensions, element types or metrics. The call fails before any
-    ///   search, and the error names two of the indexes.
-    /// - `k` is larger than the number of vectors of all indexes, and larger than
-    ///   [`MOST_PADDED`](bounds::MOST_PADDED).
+    /// - `names` is empty, or the indexes have different dimensions, element types or metrics. The
+    ///   call fails before any search.
+    /// - `k` is larger than the number of vectors, and than [`MOST_PADDED`](bounds::MOST_PADDED).
     /// - The errors of [`index`](Catalog::index) and [`Index::search`].
     pub fn search<N: AsRef<str>>(
         &self,
@@ -75,12 +64,10 @@ impl Catalog {
         self.search_observed(names, queries, options, &Silent)
     }
 
-    /// Does the same as [`search`](Catalog::search). `progress` counts each query in each index,
-    /// and may interrupt the search.
+    /// Searches as [`search`](Catalog::search) does. `progress` counts queries, and may interrupt.
     ///
     /// # Errors
-    /// The call fails for the reasons of [`search`](Catalog::search), and with
-    /// [`Error::Interrupted`].
+    /// Fails as [`search`](Catalog::search) does, and with [`Error::Interrupted`].
     pub fn search_observed<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -91,19 +78,14 @@ impl Catalog {
         self.search_each(names, queries, options, None, progress)
     }
 
-    /// Does the same as [`search`](Catalog::search), among the vectors that match a filter. The
-    /// results are the k nearest of all matching vectors. There are k results if k vectors match.
+    /// Searches as [`search`](Catalog::search) does, among all vectors that match a filter.
     ///
-    /// The filter refers to the columns of all indexes, as if they were one index. If an index
-    /// lacks a column that others have, all vectors of this index count as vectors without a value
-    /// in the column ([`Filter`] defines how such vectors match). A column that no index has is an
-    /// error. If the first index lacks this column, the call fails before any search. Each index
-    /// chooses its own strategy for the filter ([`Explained`](crate::Explained)).
+    /// The filter refers to the columns of all indexes together. If an index lacks a column of
+    /// another, its vectors have no value there. Each index chooses its own strategy
+    /// ([`Explained`](crate::Explained)).
     ///
     /// # Errors
-    /// The call fails for the reasons of [`search`](Catalog::search), and with [`Error::Filter`] if
-    /// the filter does not fit the columns. If only one index is the reason, the error names this
-    /// index.
+    /// Fails as [`search`](Catalog::search) does, and with [`Error::Filter`] for unfitting columns.
     pub fn search_filtered<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -114,11 +96,11 @@ impl Catalog {
         self.search_filtered_observed(names, queries, options, filter, &Silent)
     }
 
-    /// Does the same as [`search_filtered`](Catalog::search_filtered). `progress` counts each query
-    /// in each index, and may interrupt the search.
+    /// Searches as [`search_filtered`](Catalog::search_filtered) does. `progress` counts queries,
+    /// and may interrupt.
     ///
     /// # Errors
-    /// The call fails for the reasons of `search_filtered`, and with [`Error::Interrupted`].
+    /// Fails as `search_filtered` does, and with [`Error::Interrupted`].
     pub fn search_filtered_observed<N: AsRef<str>>(
         &self,
         names: &[N],
@@ -163,8 +145,7 @@ impl Catalog {
             parts: options.parts.then(Parts::default),
         };
         let mut merged = Vec::with_capacity(k);
-        // Results of several indexes are compared. Distances by leading parts alone would have
-        // different errors in each index.
+        // Distances by leading parts alone would have different errors in each index.
         let exact = options.exact || each.len() > 1;
         let mut columns = None;
         for &name in &each {
@@ -176,7 +157,6 @@ impl Catalog {
                     (index, Some(filter))
                 }
             };
-            // Deleted vectors are no results. So an index without live vectors is not searched.
             let k = k.min(index.live());
             if k == 0 {
                 continue;
@@ -199,11 +179,7 @@ impl Catalog {
         Ok(all)
     }
 
-    /// Opens an index, and resolves a filter for it. `columns` has the columns of all `names`. They
-    /// are collected at the first call that needs them.
-    ///
-    /// # Errors
-    /// The call fails if the filter does not fit the columns, or if indexes cannot be opened.
+    /// `columns` caches the columns of all `names`.
     fn asked(
         &self,
         name: &str,
@@ -232,8 +208,7 @@ impl Catalog {
         Ok((index, checked.map_err(|error| of_index(error, name))?))
     }
 
-    /// The columns of several indexes together. If a column has different types, its type in the
-    /// first index counts.
+    /// The columns of all indexes. If a column has different types, the first index decides.
     fn columns(&self, names: &[&str], progress: &dyn Progress) -> Result<Schema, Error> {
         let mut all = Schema::default();
         for name in names {
@@ -242,8 +217,7 @@ impl Catalog {
         Ok(all)
     }
 
-    /// The number of vectors in all indexes. The call fails unless all indexes have the same
-    /// dimension, element type and metric.
+    /// The number of vectors in all indexes. Fails if their vectors differ in kind.
     fn check(&self, names: &[&str]) -> Result<usize, Error> {
         let mut vectors = 0_usize;
         let mut first: Option<(&str, Space)> = None;
@@ -274,8 +248,7 @@ impl Catalog {
         }
     }
 
-    /// The kind and the number of an index's vectors. They are cached until the manifest of the
-    /// index changes.
+    /// Cached until the manifest of the index changes.
     fn space(&self, name: &str) -> Result<Space, Error> {
         let path = self.place.path(name)?;
         let stamp = self.stamp(name, &path)?;
@@ -296,7 +269,6 @@ impl Catalog {
     }
 }
 
-/// Adds the name of the index to the error of a wrong argument.
 fn of_index(error: Error, name: &str) -> Error {
     match error {
         Error::Filter { position, reason } => Error::Filter {
@@ -318,7 +290,6 @@ fn of_index(error: Error, name: &str) -> Error {
     }
 }
 
-/// Merges the results of one index into the results of all indexes.
 fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u64)>) {
     let k = all.k;
     let ids = all.ids.chunks_exact_mut(k);
@@ -337,8 +308,7 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     all.distance_error = all.distance_error.max(found.distance_error);
     all.cpu_seconds += found.cpu_seconds;
     all.process_cpu_seconds += found.process_cpu_seconds;
-    // Each index has its own number of queries in flight. The tried numbers are those of the last
-    // index.
+    // The tried numbers are those of the last index.
     all.in_flight = all.in_flight.max(found.in_flight);
     all.tried.clone_from(&found.tried);
     all.counters += found.counters;
@@ -351,8 +321,7 @@ fn add(all: &mut SearchResults, found: &SearchResults, merged: &mut Vec<(f32, u6
     }
 }
 
-/// Merges two lists of distances and ids, which are both in order of distance. The result is as
-/// long as the first list.
+/// Merges two lists in order of distance into one as long as the first.
 fn merge(a: (&[f32], &[u64]), b: (&[f32], &[u64]), out: &mut Vec<(f32, u64)>) {
     out.clear();
     let entry = |list: (&[f32], &[u64]), at: usize| Some((*list.0.get(at)?, *list.1.get(at)?));
@@ -370,8 +339,7 @@ fn merge(a: (&[f32], &[u64]), b: (&[f32], &[u64]), out: &mut Vec<(f32, u64)>) {
     }
 }
 
-/// Whether `x` comes before `y`. The nearer result comes first, and at equal distance the smaller
-/// id.
+/// The nearer result comes first, and at equal distance the smaller id.
 fn before(x: (f32, u64), y: (f32, u64)) -> Ordering {
     let distance = x.0.partial_cmp(&y.0);
     distance
@@ -395,24 +363,19 @@ mod tests {
             out
         };
         let a = [(1.0, 4), (2.0, 9), (3.0, 1)];
-        // At equal distance, the smaller id comes first. If both lists have the same result, it
-        // counts once.
         let b = [(1.0, 3), (2.0, 9), (2.5, 2)];
         assert_eq!(merged(&a, &b), [(1.0, 3), (1.0, 4), (2.0, 9)]);
         assert_eq!(merged(&b, &a), [(1.0, 3), (1.0, 4), (2.0, 9)]);
-        // One list has fewer results, and the other list has none yet.
         assert_eq!(
             merged(&[none, none, none], &[(5.0, 7)]),
             [(5.0, 7), none, none]
         );
         assert_eq!(merged(&a, &[(0.0, 0)]), [(0.0, 0), (1.0, 4), (2.0, 9)]);
         assert_eq!(merged(&a, &[]), a);
-        // Both lists have fewer results than the caller requested.
         assert_eq!(
             merged(&[(4.0, 1), none, none], &[(5.0, 7), none, none]),
             [(4.0, 1), (5.0, 7), none]
         );
-        // Zero and negative zero are equal.
         assert_eq!(merged(&[(0.0, 8), none], &[(-0.0, 5), none])[0].1, 5);
     }
 }

@@ -1,5 +1,4 @@
-//! The ledger of a catalog. It counts the memory of the indexes, and decides which indexes are
-//! closed to free memory for others.
+//! Counts the memory of a catalog's indexes, and decides which indexes are closed for others.
 //!
 //! ```text
 //!   fixed       the program and the queries in flight
@@ -14,9 +13,7 @@
 //!                                      the codebook used last, if it is unused
 //! ```
 //!
-//! The codebook that was used last stays as long as possible. So if two indexes with the same
-//! codebook are used alternately, and memory suffices for only one of them, the codebook is not
-//! read again.
+//! If two indexes share a codebook and alternate in memory, the codebook is not read again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -27,59 +24,45 @@ use crate::index::Shared;
 use crate::plan::Needs;
 use crate::{Error, Index};
 
-/// The largest number of unused codebooks that stay if there is no budget.
+/// The most unused codebooks that stay without a budget.
 const MOST_SPARE_CODEBOOKS: usize = 16;
 
-/// The memory of an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Charge {
-    /// The number of the index in the ledger.
     number: u64,
-    /// The bytes of the index itself.
     bytes: u64,
-    /// The largest number of bytes that a larger budget would lease to the index before the index
-    /// asks for more. For an index without a lease, it is the bytes of the index.
+    /// The most bytes that a larger budget would lease to the index, or `bytes` without a lease.
     most: u64,
     /// The hash of the index's codebook, if the codebook may be shared.
     codebook: Option<String>,
 }
 
-/// The memory that an index asks for.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    /// The bytes of the index itself.
     pub(super) bytes: u64,
-    /// The hash and the bytes of the index's codebook, if the codebook may be shared.
     pub(super) codebook: Option<(&'a str, u64)>,
 }
 
-/// An index that the ledger is asked to admit.
 struct Newcomer<'a> {
     /// A description of the index for messages.
     what: &'a str,
     charge: &'a Charge,
-    /// The number of the index that the new index replaces. It is 0 if there is none. The replaced
-    /// index stays until its callers drop it, and is no reason to refuse the new index.
+    /// The number of the replaced index, or 0. This index may stay until its callers drop it.
     instead: u64,
 }
 
-/// The reason for which an index was not admitted.
 pub(super) enum Refusal {
-    /// The index can never fit, or the reason has nothing to do with memory.
+    /// The index can never fit, or the reason is not memory.
     Never(Error),
     /// The index would fit if callers dropped other indexes.
     Beside(Beside),
 }
 
-/// An index that does not fit into the budget together with the indexes in use.
 pub(super) struct Beside {
     pub(super) budget: u64,
-    /// The budget that suffices for this index and for the same other indexes. It includes all
-    /// memory that this budget would lease to the other indexes.
+    /// The budget that suffices for all these indexes, with all memory that it would lease to them.
     pub(super) needs: u64,
-    /// A description of the index for messages.
     what: String,
-    /// The number of other indexes in use.
     others: usize,
 }
 
@@ -120,8 +103,7 @@ struct Open {
 }
 
 impl Open {
-    /// Whether no caller has the index. If the ledger is locked and has the only reference, no
-    /// caller can get one.
+    /// Whether no caller has the index. While the ledger is locked, no caller can get it.
     fn is_free(&self) -> bool {
         Arc::strong_count(&self.index) == 1
     }
@@ -135,7 +117,6 @@ struct Kept {
     checked: bool,
 }
 
-/// The ledger, as the documentation of this module describes it.
 pub(super) struct Ledger {
     budget: Option<u64>,
     /// The bytes of the program and of the queries in flight, and the parameters of both.
@@ -145,13 +126,11 @@ pub(super) struct Ledger {
     /// The number of uses so far. A larger number means a later use.
     clock: u64,
     codebooks: HashMap<String, Kept>,
-    /// The hash of the codebook that was used last.
     last_codebook: Option<String>,
     open: HashMap<String, Open>,
     opening: HashMap<String, Charge>,
     held: Vec<(Weak<Index>, Charge)>,
     lent: HashMap<u64, Charge>,
-    /// The number of threads that wait for free memory.
     pub(super) waiting: usize,
 }
 
@@ -193,7 +172,6 @@ impl Ledger {
         self.fixed + indexes.chain(codebooks).sum::<u64>()
     }
 
-    /// The number of indexes with open files.
     pub(super) fn open_count(&mut self) -> usize {
         self.forget_dropped();
         self.open.len() + self.held.len() + self.lent.len()
@@ -215,7 +193,6 @@ impl Ledger {
         Some(index)
     }
 
-    /// Records a use of an index's codebook.
     fn use_codebook(&mut self, hash: &str, now: u64) {
         if let Some(kept) = self.codebooks.get_mut(hash) {
             kept.used = now;
@@ -233,16 +210,13 @@ impl Ledger {
         self.opening.contains_key(name)
     }
 
-    /// Records that a thread begins to open an index.
     pub(super) fn begin(&mut self, name: &str) {
         self.opening.insert(name.to_owned(), Charge::default());
     }
 
-    /// Makes the charge for an index. From now on, its codebook counts.
     fn charge(&mut self, wanted: Wanted<'_>) -> Charge {
         if let Some((hash, bytes)) = wanted.codebook {
-            // The codebook counts from now on, so that it is not dropped to free memory for its own
-            // index.
+            // The codebook counts from now on, so that it is not dropped for its own index.
             let kept = self.codebooks.entry(hash.to_owned()).or_insert(Kept {
                 bytes,
                 used: 0,
@@ -259,9 +233,7 @@ impl Ledger {
         }
     }
 
-    /// Admits an index that a thread is about to open. Returns the number of the index, and the
-    /// indexes that were closed for it. The caller must drop the closed indexes after it unlocks
-    /// the ledger.
+    /// The caller must drop the returned, closed indexes after it unlocks the ledger.
     pub(super) fn admit(
         &mut self,
         name: &str,
@@ -284,15 +256,12 @@ impl Ledger {
         Ok((charge.number, closed))
     }
 
-    /// Whether callers have indexes that they opened again or for changes.
     pub(super) fn has_lent(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// Admits an index that a caller opens in place of the index with the number `instead`. The new
-    /// index gets the bytes that it needs and half of the free bytes, but at most `most` bytes.
-    /// Returns its number, its bytes, and the indexes that were closed for it. The caller must drop
-    /// the closed indexes after it unlocks the ledger.
+    /// Admits an index in place of the index `instead`, with the bytes that it needs and half of
+    /// the free bytes, at most `most`. Closed indexes are returned as by [`admit`](Ledger::admit).
     pub(super) fn lend(
         &mut self,
         what: &str,
@@ -320,8 +289,7 @@ impl Ledger {
         let bytes = charge.bytes;
         self.lent.insert(number, charge);
         while self.is_over_budget(instead) && self.close_oldest(&mut closed) {}
-        // The replaced index can no longer be found by name, so it is closed when its callers drop
-        // it.
+        // The replaced index leaves the names, so it is closed when its callers drop it.
         let mut open = self.open.iter();
         let name = open.find(|(_, open)| open.charge.number == instead);
         if let Some(name) = name.map(|(name, _)| name.clone()) {
@@ -330,8 +298,7 @@ impl Ledger {
         Ok((number, bytes, closed))
     }
 
-    /// Leases more bytes to an index that a caller has opened. Returns the indexes that were closed
-    /// for it. The caller must drop them after it unlocks the ledger.
+    /// Leases more bytes to an index. Closed indexes are returned as by [`admit`](Ledger::admit).
     pub(super) fn grow(
         &mut self,
         what: &str,
@@ -362,7 +329,6 @@ impl Ledger {
         Ok(closed)
     }
 
-    /// Takes back a part of the lease of an index.
     pub(super) fn shrink(&mut self, number: u64, by: u64) {
         if let Some(charge) = self.lent.get_mut(&number) {
             charge.bytes = charge.bytes.saturating_sub(by);
@@ -382,8 +348,7 @@ impl Ledger {
         }
     }
 
-    /// The bytes of the index with this number, including its codebook if no other index uses the
-    /// codebook. It is 0 if the ledger no longer has the index.
+    /// The bytes of an index, with its codebook if no other index uses it. 0 if the index is gone.
     fn bytes_of(&self, number: u64) -> u64 {
         let open = self.open.values().map(|open| &open.charge);
         let held = self.held.iter().map(|(_, charge)| charge);
@@ -397,8 +362,8 @@ impl Ledger {
         charge.bytes + own.map_or(0, |kept| kept.bytes)
     }
 
-    /// The bytes that would be free if all indexes without callers were closed, and if the index
-    /// with the number `but` were dropped. It is 0 without a budget.
+    /// The bytes that would be free without callerless indexes and the index `but`. 0 without a
+    /// budget.
     fn free(&mut self, but: u64) -> u64 {
         let closable = self.open.values().filter(|open| open.is_free());
         let closable = closable.filter(|open| open.charge.number != but);
@@ -408,7 +373,6 @@ impl Ledger {
         self.budget.map_or(0, |budget| budget.saturating_sub(used))
     }
 
-    /// Closes indexes and drops codebooks until the new index fits.
     fn make_room(
         &mut self,
         newcomer: &Newcomer<'_>,
@@ -438,8 +402,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether more bytes are in use than the budget has. The index with the number `but` does not
-    /// count.
+    /// Whether more bytes are in use than the budget has, without the index `but`.
     fn is_over_budget(&mut self, but: u64) -> bool {
         match self.budget {
             Some(budget) => self.bytes().saturating_sub(self.bytes_of(but)) > budget,
@@ -447,7 +410,7 @@ impl Ledger {
         }
     }
 
-    /// Returns an error for an index that can never fit, before any other index is closed for it.
+    /// Refuses an index that can never fit, before any other index is closed for it.
     fn check_alone(&self, newcomer: &Newcomer<'_>) -> Result<(), Error> {
         let alone = self.alone(newcomer.charge);
         match self.budget {
@@ -460,8 +423,7 @@ impl Ledger {
         }
     }
 
-    /// The bytes in use if an index that is about to be opened were alone in memory with the
-    /// program.
+    /// The bytes in use if the index were alone in memory with the program.
     fn alone(&self, charge: &Charge) -> u64 {
         let codebook = charge.codebook.as_ref();
         let kept = codebook.and_then(|hash| self.codebooks.get(hash));
@@ -470,7 +432,6 @@ impl Ledger {
             .saturating_add(kept.map_or(0, |kept| kept.bytes))
     }
 
-    /// The refusal of an index that does not fit together with the indexes in use.
     fn too_small(&mut self, newcomer: &Newcomer<'_>) -> Beside {
         let all = self.open.len() + self.held.len() + self.opening.len() + self.lent.len();
         let instead = self.bytes_of(newcomer.instead);
@@ -480,8 +441,7 @@ impl Ledger {
         let others_lent = self.lent.values();
         let others_lent = others_lent.filter(|charge| charge.number != newcomer.instead);
         let rest: u64 = others_lent.map(|charge| charge.most - charge.bytes).sum();
-        // If an index is opened while other indexes are open for changes, a caller may open it for
-        // changes next.
+        // A caller may open this index for changes next.
         let is_lent = self.lent.contains_key(&newcomer.charge.number);
         let next = self.lent.values().map(|charge| charge.most).max();
         let rest = rest + next.filter(|_| !is_lent).unwrap_or(0);
@@ -493,8 +453,7 @@ impl Ledger {
         }
     }
 
-    /// Closes the least recently used index that no caller has. Returns whether there was such an
-    /// index.
+    /// Closes the least recently used index that no caller has. Returns whether there was one.
     fn close_oldest(&mut self, closed: &mut Vec<Arc<Index>>) -> bool {
         let free = self.open.iter().filter(|(_, open)| open.is_free());
         let oldest = free.min_by_key(|(_, open)| open.used);
@@ -505,8 +464,7 @@ impl Ledger {
         true
     }
 
-    /// Closes up to `most` of the least recently used indexes that no caller has, and returns these
-    /// indexes. The caller must drop them after it unlocks the ledger.
+    /// Closed indexes are returned as by [`admit`](Ledger::admit).
     pub(super) fn close_some(&mut self, most: usize) -> Vec<Arc<Index>> {
         let mut closed = Vec::new();
         while closed.len() < most && self.close_oldest(&mut closed) {}
@@ -517,8 +475,7 @@ impl Ledger {
         self.codebooks.iter().filter(|(_, kept)| kept.users == 0)
     }
 
-    /// Drops the least recently used codebook that no index uses. With `but_last`, the codebook
-    /// that was used last stays. Returns whether a codebook was dropped.
+    /// With `but_last`, the codebook that was used last stays.
     fn drop_spare_codebook(&mut self, but_last: bool) -> bool {
         let last = self.last_codebook.as_ref().filter(|_| but_last);
         let spare = self
@@ -534,11 +491,10 @@ impl Ledger {
 
     fn drop_codebook(&mut self, hash: &str) {
         self.codebooks.remove(hash);
-        // The ledger is locked during this call, so that no admitted index relies on the codebook.
+        // The ledger is locked, so that no admitted index relies on the codebook.
         self.shared.forget_codebook(hash);
     }
 
-    /// Records that an index has been opened.
     pub(super) fn settle(&mut self, name: &str, index: &Arc<Index>, stamp: Stamp) {
         let used = self.tick();
         if let Some(codebook) = index.codebook() {
@@ -554,8 +510,7 @@ impl Ledger {
         self.open.insert(name.to_owned(), open);
     }
 
-    /// Records that an index was not opened, and frees its memory, unless the index was
-    /// [settled](Ledger::settle).
+    /// Frees the memory of an index that was not opened, unless it was [settled](Ledger::settle).
     pub(super) fn abandon(&mut self, name: &str) {
         let Some(charge) = self.opening.remove(name) else {
             return;
@@ -566,15 +521,13 @@ impl Ledger {
         }
     }
 
-    /// Drops a codebook if no index uses it. The codebook may never have been read, or its content
-    /// may be wrong.
     fn drop_unused_codebook(&mut self, hash: &str) {
         if self.codebooks.get(hash).is_some_and(|kept| kept.users == 0) {
             self.drop_codebook(hash);
         }
     }
 
-    /// Closes all indexes, and returns them. The caller must drop them after it unlocks the ledger.
+    /// Closed indexes are returned as by [`admit`](Ledger::admit).
     pub(super) fn close_all(&mut self) -> Vec<Arc<Index>> {
         let names: Vec<String> = self.open.keys().cloned().collect();
         let closed = names.iter().filter_map(|name| self.retire(name));
@@ -592,19 +545,16 @@ impl Ledger {
         Some(open.index)
     }
 
-    /// Whether the content of a codebook was checked against its hash.
     pub(super) fn is_checked(&self, hash: &str) -> bool {
         self.codebooks.get(hash).is_some_and(|kept| kept.checked)
     }
 
-    /// Records that the content of a codebook has its hash.
     pub(super) fn set_checked(&mut self, hash: &str) {
         if let Some(kept) = self.codebooks.get_mut(hash) {
             kept.checked = true;
         }
     }
 
-    /// Releases the memory of indexes that all callers have dropped.
     fn forget_dropped(&mut self) {
         let codebooks = &mut self.codebooks;
         self.held.retain(|(index, charge)| {
@@ -614,8 +564,7 @@ impl Ledger {
             }
             alive
         });
-        // An index that replaced a dropped index may already use the memory of the dropped index's
-        // codebook.
+        // An index that replaced a dropped one may already use the memory of that one's codebook.
         let is_over = |ledger: &Self| ledger.budget.is_some_and(|budget| ledger.sum() > budget);
         while is_over(self) && self.drop_spare_codebook(false) {}
     }
@@ -626,7 +575,6 @@ impl Ledger {
     }
 }
 
-/// Releases the codebook of an index that was dropped.
 fn release(codebooks: &mut HashMap<String, Kept>, charge: &Charge) {
     let hash = charge.codebook.as_deref();
     if let Some(kept) = hash.and_then(|hash| codebooks.get_mut(hash)) {

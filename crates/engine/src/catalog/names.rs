@@ -9,15 +9,12 @@ use stratann_tier::TierError;
 use crate::alike::edits;
 use crate::{Error, stored};
 
-/// The largest number of names that an error lists.
 const LISTED: usize = 8;
 const NO_MANIFEST: &str =
     "it has no MANIFEST: a build was interrupted or is running, or this is another directory";
 
-/// The paths of the indexes of a catalog.
 pub(super) enum IndexPaths {
-    /// The indexes are subdirectories of a directory. The name of an index is the name of its
-    /// subdirectory.
+    /// The indexes are subdirectories, whose names are the names of the indexes.
     Directory(PathBuf),
     /// The indexes are at any paths. The name of an index is its path.
     Paths(BTreeMap<String, PathBuf>),
@@ -33,14 +30,13 @@ impl fmt::Display for IndexPaths {
 }
 
 impl IndexPaths {
-    /// Checks a directory of indexes. It must exist and must not be an index itself.
+    /// The directory must exist, and must not be an index itself.
     pub(super) fn directory(path: &Path) -> Result<Self, Error> {
         let found = match std::fs::metadata(path) {
             Ok(facts) if facts.is_dir() => None,
             Ok(_) => Some("a file"),
             Err(error) if stored::is_absent(&error) => Some("not there"),
-            // The process has no right to read the directory, or the disk failed. So it is unknown
-            // whether the directory is an index.
+            // Without the right to read, it is unknown whether the directory is an index.
             Err(error) => {
                 let place = path.display().to_string();
                 return Err(TierError::io("look at", place, 0, 0, error).into());
@@ -78,11 +74,7 @@ impl IndexPaths {
         Ok(Self::Paths(paths.into_iter().map(named).collect()))
     }
 
-    /// The names of the existing indexes, sorted.
-    ///
-    /// # Errors
-    /// The call fails if a directory cannot be read, so that it is unknown whether the directory is
-    /// an index.
+    /// Fails if it is unknown whether a directory is an index.
     pub(super) fn names(&self) -> Result<Vec<String>, Error> {
         let directory = match self {
             Self::Directory(path) => path,
@@ -99,7 +91,7 @@ impl IndexPaths {
         stored::indexes_in(directory)
     }
 
-    /// The path of the index of this name. The call fails if the name leads out of the catalog.
+    /// The path of the index of this name. Fails if the name leads out of the catalog.
     pub(super) fn path(&self, name: &str) -> Result<PathBuf, Error> {
         match self {
             Self::Directory(directory) => {
@@ -128,8 +120,6 @@ impl IndexPaths {
         }
     }
 
-    /// The error for an index that does not exist. `why` is the fault of the name. `None` if the
-    /// name has no fault.
     fn no_such(&self, name: &str, why: Option<&str>) -> Error {
         let there = match (self.names(), self) {
             (Err(error), _) => error.to_string(),
@@ -163,7 +153,6 @@ impl IndexPaths {
     }
 }
 
-/// The existing names that are most similar to `name`. The most similar name comes first.
 fn most_like<'n>(name: &str, names: &'n [String]) -> Vec<&'n str> {
     let mut by_distance: Vec<(usize, &str)> = names
         .iter()

@@ -1,15 +1,8 @@
-//! The heads of clusters that change. A head moves, is added when a cluster is split, or is removed
-//! when clusters are merged.
+//! The heads of clusters that change: a head moves, is added by a split, or is removed by a merge.
 //!
-//! The graph over the heads is updated in place, in the same way as an insert updates a graph. A
-//! search finds the heads near a new head. The new head is linked to some of them, and they to the
-//! new head. No other part of the graph is read, so a few splits are cheap even among many
-//! clusters. Distances are measured in build space, as in the build of the index.
-//!
-//! New heads may follow another distribution than old heads. Walks may then end among old heads,
-//! which fill the candidate list and link only to each other. So after the changes, some walks are
-//! [tried](AmendedHeads::are_found). If too many of these walks miss the nearest head, the graph is
-//! rebuilt.
+//! The graph over the heads is updated in place, as by an insert. Old heads may fill the candidate
+//! list of a walk and link only to each other. So some walks are [tried](AmendedHeads::are_found)
+//! after the changes, and the graph is rebuilt if too many miss the nearest head.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};
@@ -21,21 +14,18 @@ use crate::graph::{Candidate, Pruner, Rule, Space};
 use crate::navigation::{Navigation, NavigationScratch, walk};
 use crate::progress::Progress;
 
-/// The rule by which the neighbours of a head are chosen.
 const RULE: Rule = Rule {
     degree: DEGREE,
     alpha: ALPHA,
     saturate: false,
 };
 
-/// The number of rows for which walks are tried. Walks are also tried for the same number of heads.
-/// The list size of these walks is about the list size of searches that probe few clusters.
+/// The number of rows, and of heads, for which walks are tried.
 const TRIED: usize = 64;
 const TRIED_LIST: usize = 20;
 /// The graph is rebuilt if more than one in this many walks misses the nearest head.
 const MISSED: usize = 32;
 
-/// A row whose nearest heads are searched, with buffers.
 #[derive(Default)]
 pub(crate) struct HeadsAt {
     walk: NavigationScratch,
@@ -45,13 +35,11 @@ pub(crate) struct HeadsAt {
 }
 
 impl HeadsAt {
-    /// The point whose nearest heads are searched.
     pub(crate) fn point(&self) -> &[u8] {
         &self.point
     }
 }
 
-/// The heads, by cluster, and the graph over them.
 pub(crate) struct AmendedHeads {
     space: Space,
     kernel: Kernel,
@@ -65,7 +53,7 @@ pub(crate) struct AmendedHeads {
 }
 
 impl AmendedHeads {
-    /// Takes the heads of an index. `space` must already have measured the lengths that it needs.
+    /// `space` must already have measured the lengths that it needs.
     pub(crate) fn of(heads: &Navigation, space: Space) -> Self {
         let file = heads.file();
         let mut points = Vec::new();
@@ -85,40 +73,33 @@ impl AmendedHeads {
         }
     }
 
-    /// The number of heads.
     pub(crate) fn count(&self) -> u32 {
         self.links.len() as u32
     }
 
-    /// Whether any head has changed.
     pub(crate) fn have_changed(&self) -> bool {
         self.changed
     }
 
-    /// Build space.
     pub(crate) fn space(&self) -> &Space {
         &self.space
     }
 
-    /// The head of a cluster, as a row.
     pub(crate) fn vector(&self, cluster: u32) -> &[u8] {
         let bytes = self.vectors.len() / self.links.len();
         &self.vectors[cluster as usize * bytes..][..bytes]
     }
 
-    /// The head of a cluster, in build space.
     pub(crate) fn point(&self, cluster: u32) -> &[u8] {
         &self.points[cluster as usize * self.kernel.row_bytes()..][..self.kernel.row_bytes()]
     }
 
-    /// Sets the row whose nearest heads are searched.
     pub(crate) fn stand_at(&self, row: &[u8], at: &mut HeadsAt) {
         at.point.clear();
         self.space.append(row, &mut at.point);
     }
 
-    /// Finds the nearest heads: clusters with their squared distances, nearest first. The walk of
-    /// the graph uses a candidate list of size `list`.
+    /// Clusters with their squared distances, nearest first, by a walk with list size `list`.
     pub(crate) fn nearest(&self, at: &mut HeadsAt, list: usize, out: &mut Vec<(f32, u32)>) {
         let HeadsAt {
             walk: found, point, ..
@@ -130,7 +111,6 @@ impl AmendedHeads {
         out.extend(found.found());
     }
 
-    /// The squared distances of the heads of some clusters, in the order of `clusters`.
     pub(crate) fn among(&self, clusters: &[u32], at: &mut HeadsAt, out: &mut Vec<(f32, u32)>) {
         let HeadsAt {
             point, distances, ..
@@ -142,20 +122,17 @@ impl AmendedHeads {
         out.extend(distances.iter().copied().zip(clusters.iter().copied()));
     }
 
-    /// The squared distances from a point to several others, all in build space.
     pub(crate) fn distances_of(&self, point: &[u8], others: &[u8], out: &mut Vec<f32>) {
         out.resize(others.len() / self.kernel.row_bytes(), 0.0);
         self.kernel.distances_dense(point, others, out);
     }
 
-    /// The squared distances from a cluster's head to other heads.
     pub(crate) fn distances(&self, cluster: u32, others: &[u32], out: &mut Vec<f32>) {
         out.resize(others.len(), 0.0);
         self.kernel
             .distances(self.point(cluster), &self.points, others, out);
     }
 
-    /// Replaces the head of a cluster.
     pub(crate) fn replace(&mut self, cluster: u32, vector: &[u8]) {
         let bytes = vector.len();
         self.vectors[cluster as usize * bytes..][..bytes].copy_from_slice(vector);
@@ -175,8 +152,7 @@ impl AmendedHeads {
         cluster
     }
 
-    /// Removes the head of a cluster. There must be at least two clusters. The last cluster gets
-    /// the number of the removed cluster.
+    /// There must be at least two clusters. The last cluster gets the number of the removed one.
     pub(crate) fn remove(&mut self, cluster: u32) {
         self.changed = true;
         let last = self.count() - 1;
@@ -209,7 +185,6 @@ impl AmendedHeads {
         }
     }
 
-    /// Walks the graph towards a head.
     fn walk_to(&self, cluster: u32) -> NavigationScratch {
         let mut scratch = NavigationScratch::default();
         let links_of = |cluster: u32| &self.links[cluster as usize][..];
@@ -225,7 +200,6 @@ impl AmendedHeads {
         scratch
     }
 
-    /// Links a head to some of the heads near it, and these heads to it.
     fn link(&mut self, cluster: u32) {
         self.changed = true;
         let near: Vec<u32> = self
@@ -241,8 +215,7 @@ impl AmendedHeads {
         }
     }
 
-    /// Adds links from a head to others. If its list has no space, the prune decides which links it
-    /// keeps.
+    /// If the list has no space, the prune decides which links the head keeps.
     fn join(&mut self, cluster: u32, others: &[u32]) {
         let mut pool = self.links[cluster as usize].clone();
         pool.extend(others.iter().filter(|&&other| other != cluster));
@@ -261,8 +234,7 @@ impl AmendedHeads {
                 self.pruner.prune(&points, cluster, &RULE).to_vec()
             }
         };
-        // If the prune dropped the only new link but left space, the link is kept, so that searches
-        // find the new head.
+        // If the prune dropped the only new link but left space, searches still need this link.
         if let [only] = others
             && *only != cluster
             && !chosen.contains(only)
@@ -273,8 +245,6 @@ impl AmendedHeads {
         self.links[cluster as usize] = chosen;
     }
 
-    /// Makes every head reachable from the entry: a reachable head near each unreachable head gets
-    /// a link to it.
     pub(crate) fn connect(&mut self) {
         let mut reached = vec![false; self.links.len()];
         let mut next = vec![self.entry];
@@ -299,7 +269,6 @@ impl AmendedHeads {
         }
     }
 
-    /// Whether walks find the nearest head of some of these rows, and some of the heads themselves.
     pub(crate) fn are_found<'r>(&self, rows: impl ExactSizeIterator<Item = &'r [u8]>) -> bool {
         let (mut at, mut near) = (HeadsAt::default(), Vec::new());
         let (mut tried, mut missed) = (0, 0);
@@ -324,9 +293,6 @@ impl AmendedHeads {
     }
 
     /// Rebuilds the graph over the heads, as a build of the index does.
-    ///
-    /// # Errors
-    /// An interruption.
     pub(crate) fn build_anew(
         &mut self,
         scratch: &std::path::Path,
@@ -341,7 +307,6 @@ impl AmendedHeads {
         Ok(())
     }
 
-    /// The heads in the form of an index file.
     pub(crate) fn into_file(self) -> NavigationFile {
         let mut offsets = vec![0];
         let mut links = Vec::new();
@@ -380,7 +345,6 @@ mod tests {
         [(at % 16 * 16) as u8, (at / 16 * 16) as u8]
     }
 
-    /// The heads of a grid, pushed one after the other.
     fn grid(count: u32) -> AmendedHeads {
         let first = NavigationFile {
             entry: 0,
@@ -398,7 +362,6 @@ mod tests {
         heads
     }
 
-    /// A search for the row of a head finds this head.
     fn all_are_found(heads: &AmendedHeads) {
         let (mut at, mut near) = (HeadsAt::default(), Vec::new());
         for cluster in 0..heads.count() {
@@ -443,8 +406,6 @@ mod tests {
         let rows: Vec<[u8; 2]> = (0..200).map(row).collect();
         let found = |heads: &AmendedHeads| heads.are_found(rows.iter().map(|row| &row[..]));
         assert!(found(&heads));
-        // Each head links to only one other head, so a walk fills its list long before it comes to
-        // a distant head.
         for cluster in 0..200 {
             heads.links[cluster] = vec![(cluster as u32 * 7 + 1) % 200];
         }

@@ -1,38 +1,29 @@
 //! Closure: decides which clusters a row joins (SPANN §3.2).
 //!
-//! A query near the boundary of two clusters may have neighbours in both clusters, but should not
-//! need to probe both. So a row joins each cluster whose head is not much farther from the row than
-//! the nearest head. It joins at most `replicas` clusters, the nearest first. The rule of relative
-//! neighbourhoods prevents redundant copies: if a head is nearer to the head of a chosen cluster
-//! than to the row, the row does not join the cluster of that head. A query that probes one of
-//! these two clusters needs no copy of the row in the other.
+//! A row joins up to `replicas` clusters whose heads are not much farther than the nearest head, so
+//! that a query near a boundary need not probe both clusters. If a head is nearer to a chosen head
+//! than to the row, its cluster would have a redundant copy (relative neighbourhoods).
 
 use super::{CHUNK, Heads, HeadsScratch, PointRows, go_on};
 use crate::progress::{Progress, Stage};
 use crate::{Error, threads};
 
-/// The most members of a cluster, as a multiple of the mean number of members if each vector had
-/// all the replicas that it may have.
+/// The most members of a cluster, as a multiple of the mean with all replicas of each vector.
 pub(crate) const MOST_MEMBERS: usize = 2;
 
-/// The rules by which rows join clusters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Closure {
     /// The most clusters that a row is a member of, 1 or more.
     pub(crate) replicas: usize,
-    /// The share of the nearest head's squared distance by which the squared distance of another
-    /// head may be larger.
+    /// The share of the nearest head's squared distance by which another head's may be larger.
     pub(crate) share: f32,
-    /// The most members of a cluster. If a cluster has more, members that also have a nearer
-    /// cluster leave it. Members with the largest ratio of their distances to the two heads leave
-    /// first.
+    /// The most members of a cluster. Of members with a nearer cluster, the ones with the largest
+    /// ratio of both distances leave first.
     pub(crate) most: usize,
-    /// The sizes of members and blocks, if clusters are stored in whole blocks. Members also leave
-    /// if they are in a last block that is not full enough.
+    /// The sizes of members and blocks, if clusters are stored in whole blocks.
     pub(crate) blocks: Option<Blocks>,
 }
 
-/// How members fill blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blocks {
     /// Bytes of a block, of a cluster's data before its members, and of a member.
@@ -42,8 +33,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// The number of members that a cluster with `members` members keeps, so that its blocks are
-    /// full. If the last block is less than three quarters full, its members are dropped.
+    /// The number of members that fill blocks. A last block below three quarters is dropped.
     fn filled(self, members: usize) -> usize {
         let bytes = self.fixed + members * self.member;
         let (whole, rest) = (bytes / self.block, bytes % self.block);
@@ -55,9 +45,8 @@ impl Blocks {
 }
 
 impl Closure {
-    /// The clusters that a row joins. `near` has the candidates with the squared distances of their
-    /// heads, nearest first. `apart` computes the distances from a cluster's head to other heads.
-    /// `distances` is a buffer.
+    /// `near` has candidates with squared distances, nearest first. `apart` computes distances
+    /// between heads.
     pub(crate) fn choose(
         &self,
         near: &[(f32, u32)],
@@ -67,7 +56,7 @@ impl Closure {
     ) {
         chosen.clear();
         let nearest = near.first().map_or(0.0, |near| near.0);
-        // If the row is a head, its nearest distance is 0, which gives no scale for other heads.
+        // The nearest distance of a head is 0, which gives no scale for other heads.
         let most = match nearest {
             0.0 => f32::INFINITY,
             nearest => nearest * (1.0 + self.share),
@@ -83,17 +72,14 @@ impl Closure {
         }
     }
 
-    /// The number of members that a cluster with `members` members keeps. Members that leave must
-    /// have a nearer cluster.
     pub(crate) fn kept(&self, members: usize) -> usize {
         let members = members.min(self.most);
         self.blocks.map_or(members, |blocks| blocks.filled(members))
     }
 }
 
-/// If several heads are equally near to a row, rotates these heads in `near` by the row's number
-/// `turn`. If many rows are equal, some heads are equal too. Without the rotation, all these rows
-/// would join the same cluster.
+/// Rotates equally near heads at the front of `near` by the row's number, so that equal rows
+/// spread.
 pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
     let Some(&(nearest, _)) = near.first() else {
         return;
@@ -102,27 +88,20 @@ pub(crate) fn take_turns(near: &mut [(f32, u32)], turn: usize) {
     near[..alike].rotate_left(turn % alike);
 }
 
-/// The least number of heads to search for a row, and the number for each cluster that the row may
-/// join.
+/// The least number of heads to search for a row, and the number for each cluster that it may join.
 const LOOKED_AT: usize = 64;
 const LOOKED_AT_A_REPLICA: usize = 8;
-/// The number of heads to search for a row that may join `replicas` clusters.
 pub(crate) fn looked_at(replicas: usize) -> usize {
     LOOKED_AT.max(LOOKED_AT_A_REPLICA * replicas)
 }
 
-/// Rows that a thread takes at once.
 const SHARE: usize = 8 * CHUNK;
 
-/// The members of all clusters.
 #[derive(Debug)]
 pub(crate) struct Memberships {
-    /// The position in `clusters` at which each row's clusters begin, followed by the end of the
-    /// last row's clusters.
+    /// The position in `clusters` at which each row's clusters begin, and a last end.
     starts: Vec<u32>,
-    /// The clusters of each row, the nearest first.
     clusters: Vec<u32>,
-    /// The number of members of each cluster.
     pub(crate) sizes: Vec<u32>,
     /// The sum of all rows' squared distances to their nearest heads, in build space.
     pub(crate) distance: f64,
@@ -131,30 +110,26 @@ pub(crate) struct Memberships {
 }
 
 impl Memberships {
-    /// The clusters of a row, the nearest first: one or more.
     pub(crate) fn of(&self, row: u32) -> &[u32] {
         let at = row as usize;
         &self.clusters[self.starts[at] as usize..self.starts[at + 1] as usize]
     }
 
-    /// The number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The number of members of all clusters together.
     pub(crate) fn total(&self) -> u64 {
         self.clusters.len() as u64
     }
 
-    /// The most bytes of memory for this many rows while memberships are computed.
     pub(crate) fn bytes(rows: usize, replicas: usize) -> u64 {
         // For each row an offset, and for each membership the cluster and the distance.
         rows as u64 * (4 + 8 * replicas as u64)
     }
 
-    /// The members of all clusters: where each cluster begins in a list of rows, and this list. In
-    /// each cluster, rows for which it is the nearest cluster come first. Otherwise rows ascend.
+    /// Where each cluster begins in a list of rows, and this list. Rows whose nearest cluster it is
+    /// come first.
     pub(crate) fn by_cluster(&self) -> (Vec<u32>, Vec<u32>) {
         let mut starts = Vec::with_capacity(self.sizes.len() + 1);
         let mut at = 0;
@@ -179,10 +154,6 @@ impl Memberships {
     }
 }
 
-/// Computes all memberships.
-///
-/// # Errors
-/// Rows cannot be read, or `progress` interrupts.
 pub(crate) fn memberships(
     rows: &PointRows<'_>,
     heads: &Heads,
@@ -197,8 +168,7 @@ pub(crate) fn memberships(
         ..Joined::default()
     };
     found.starts.push(0);
-    // Only a few shares are processed at a time, because their results are in memory twice for a
-    // while.
+    // Only a few shares are processed at a time, because their results are in memory twice.
     let all: Vec<u32> = (0..count as u32).collect();
     for shares in all.chunks(SHARE * threads.max(1)) {
         go_on(progress)?;
@@ -212,7 +182,6 @@ pub(crate) fn memberships(
     Ok(found.within(heads.count(), &closure))
 }
 
-/// The memberships of some rows.
 #[derive(Default)]
 struct Joined {
     starts: Vec<u32>,
@@ -220,7 +189,6 @@ struct Joined {
     distances: Vec<f32>,
 }
 
-/// Computes the memberships of some rows.
 fn join(
     rows: &PointRows<'_>,
     heads: &Heads,
@@ -264,8 +232,6 @@ impl Joined {
         self.distances.extend(other.distances);
     }
 
-    /// Removes members until no cluster has more members than it keeps. Only members that have a
-    /// nearer cluster are removed.
     fn within(mut self, clusters: usize, closure: &Closure) -> Memberships {
         let rows = self.starts.len() - 1;
         let mut sizes = vec![0u32; clusters];
@@ -277,8 +243,7 @@ impl Joined {
             .map(|&size| closure.kept(size as usize) as u32)
             .collect();
         let is_over = |cluster: u32| sizes[cluster as usize] > most[cluster as usize];
-        // For clusters with too many members: the cluster, each member's distance as a multiple of
-        // the distance to the member's nearest head, and its position.
+        // The cluster, the ratio of a member's distances, and its position, of too large clusters.
         let mut over: Vec<(u32, f32, u32)> = Vec::new();
         for row in 0..rows {
             let nearest = self.distances[self.starts[row] as usize];
@@ -292,8 +257,7 @@ impl Joined {
                 over.push((self.clusters[at], times, at as u32));
             }
         }
-        // In each cluster, members with the largest ratio leave first. Members at distance 0 from
-        // their nearest head have the ratio infinity.
+        // Members with the largest ratio leave first.
         over.sort_unstable_by(|a, b| {
             (a.0.cmp(&b.0))
                 .then(b.1.total_cmp(&a.1))

@@ -1,24 +1,17 @@
-//! Cluster-aware grouping (second-tier memory paper, §6.2). If vectors are stored once, each vector
-//! is stored in the group of one of its clusters.
+//! Cluster-aware grouping (second-tier memory paper, §6.2): each vector is stored in the group of
+//! one of its clusters.
 //!
-//! A probe of cluster `j` reads the group of `j` at once, and each member stored elsewhere with a
-//! separate read. Let `h_j` be the share of queries that probe `j`. `A_ij` is 1 if vector `i` is a
-//! member of `j`, and `P_ij` is 1 if it is stored in the group of `j`. The number of reads is least
-//! with:
+//! A probe of cluster `j` reads the group of `j` at once, and each member stored elsewhere
+//! separately. `h_j` is the share of queries that probe `j`. `A_ij` is 1 if vector `i` is a member
+//! of `j`, and `P_ij` is 1 if its group has `i`. The reads are:
 //!
 //! ```text
 //!   least  Σ_j h_j (1 + Σ_i (A_ij - P_ij))      if each vector is stored in one of its clusters
 //! ```
 //!
-//! The paper's equation 4 has `P_ij` in place of the difference, which would maximise the reads.
-//! The paper's Table 4 agrees with the formula here, so the equation is probably a misprint. No
-//! constraint connects two vectors, so the sum is least if the term of each vector is least: each
-//! vector is stored in the most probed of its clusters. If its clusters are probed equally often,
-//! the nearest is chosen, because the vector's neighbours are there as well.
-//!
-//! The sum counts a read for each member stored elsewhere and each probe. A search makes fewer
-//! reads: members in the group of another probed cluster need no read, and members near each other
-//! share a read. So the placement with the least sum is not exactly the best for searches.
+//! The paper's equation 4 has `P_ij` in place of the difference, which would maximise the reads,
+//! and contradicts its Table 4. The sum is least if each vector is stored in the most probed of its
+//! clusters, and of equally probed ones in the nearest.
 
 use stratann_vector::Kernel;
 
@@ -35,7 +28,6 @@ pub(crate) fn groups(memberships: &Memberships, visits: &[u64]) -> Vec<u32> {
     let of_row = |row: u32| {
         let clusters = memberships.of(row);
         let mut best = clusters[0];
-        // If two clusters are probed equally often, the nearer cluster is chosen.
         for &cluster in &clusters[1..] {
             if visits_of(cluster) > visits_of(best) {
                 best = cluster;
@@ -46,12 +38,7 @@ pub(crate) fn groups(memberships: &Memberships, visits: &[u64]) -> Vec<u32> {
     (0..memberships.rows() as u32).map(of_row).collect()
 }
 
-/// Counts how often some queries probe each cluster. Each query is assumed to probe the nearest
-/// `probes` clusters. A search may probe fewer clusters, or leave out far ones, but only the
-/// ranking of clusters matters. `heads` finds the clusters. `kernel` is the kernel of the index.
-///
-/// # Errors
-/// Queries cannot be read, or `progress` interrupts.
+/// Counts the probes of each cluster, if each query probes the nearest `probes` clusters.
 pub(crate) fn visits(
     heads: &Navigation,
     kernel: &Kernel,

@@ -1,5 +1,4 @@
-//! The heads of all clusters in memory, and the graph through which a search finds the nearest
-//! heads.
+//! The heads of all clusters in memory, and the graph through which a search finds the nearest.
 
 use stratann_layout::NavigationFile;
 use stratann_vector::{Kernel, Metric};
@@ -11,17 +10,12 @@ use crate::graph::{self, Parameters};
 use crate::navigation::{Navigation, NavigationScratch};
 use crate::progress::Progress;
 
-/// The most neighbours of a head in the graph over the heads, and the size of the candidate list in
-/// the build of this graph.
+/// The most neighbours of a head in the graph over the heads, and the list size of its build.
 pub(super) const DEGREE: usize = 24;
 pub(super) const BUILD_LIST: usize = 64;
 pub(super) const ALPHA: f32 = 1.2;
 
-/// Builds the graph over heads, which are given as rows. Returns the entry point, and the
-/// neighbours of each head.
-///
-/// # Errors
-/// An interruption.
+/// Returns the entry point, and each head's neighbours.
 pub(super) fn graph_over(
     heads: &MatrixRef<'_>,
     metric: Metric,
@@ -44,7 +38,6 @@ pub(super) fn graph_over(
         memory: None,
         scratch,
         known: None,
-        // The build has already checked the rows.
         check: check_stored_rows,
         savepoints: None,
         afterwards: None,
@@ -57,25 +50,19 @@ pub(super) fn graph_over(
     Ok((built.entry, lists))
 }
 
-/// Buffers of a search for heads.
 #[derive(Default)]
 pub(crate) struct HeadsScratch {
     walk: NavigationScratch,
     point: Vec<u8>,
 }
 
-/// The heads as points of build space, by cluster.
 pub(crate) struct Heads {
     navigation: Navigation,
     kernel: Kernel,
 }
 
 impl Heads {
-    /// Builds the graph over the heads, which are given as rows. Returns the graph twice: with the
-    /// heads as rows, as searches use it, and with the heads in build space.
-    ///
-    /// # Errors
-    /// Rows cannot be read, or `progress` interrupts.
+    /// Returns the graph twice: with the heads as rows, and in build space.
     pub(crate) fn build(
         rows: &PointRows<'_>,
         heads: &[u32],
@@ -120,13 +107,11 @@ impl Heads {
         Ok((file, heads))
     }
 
-    /// The number of heads.
     pub(crate) fn count(&self) -> usize {
         self.navigation.nodes()
     }
 
-    /// The nearest heads of a row: clusters with their squared distances in build space, nearest
-    /// first.
+    /// Clusters with their squared distances in build space, nearest first.
     pub(crate) fn nearest(
         &self,
         rows: &PointRows<'_>,
@@ -143,7 +128,6 @@ impl Heads {
         out.extend(walk.found());
     }
 
-    /// The squared distances in build space from a cluster's head to other heads.
     pub(crate) fn distances(&self, cluster: u32, others: &[u32], out: &mut Vec<f32>) {
         out.resize(others.len(), 0.0);
         let vectors = self.navigation.vectors();

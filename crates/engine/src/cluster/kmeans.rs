@@ -1,5 +1,4 @@
-//! Balanced hierarchical k-means. It divides rows into a few parts, and each part again, until a
-//! part is small enough to be a cluster.
+//! Balanced hierarchical k-means, which divides rows until a part is small enough to be a cluster.
 //!
 //! ```text
 //!   100,000 ──> 16 parts ──> 16 parts of each ──> ... ──> clusters of about `size` rows
@@ -7,9 +6,7 @@
 //!                 than its share counts as farther away
 //! ```
 //!
-//! If all rows of a part are equal, the part is cut into pieces of equal size. Parts that follow
-//! each other are near each other, and so are clusters that follow each other. Nodes are numbered
-//! by cluster, so the numbers of a cluster's members are near each other.
+//! Consecutive clusters, and so the node numbers of a cluster's members, are near each other.
 
 use stratann_vector::{Element, Kernel, Metric};
 
@@ -18,32 +15,23 @@ use crate::graph::random::Random;
 use crate::progress::{Progress, Stage};
 use crate::{Error, threads};
 
-/// The most parts into which a part is divided at once.
 const BRANCHES: usize = 16;
-/// The number of sampled rows for each mean.
 const SAMPLE_A_MEAN: usize = 192;
-/// The number of Lloyd's rounds.
 const ROUNDS: usize = 10;
-/// All threads together divide a part of more rows than this. One thread divides a smaller part.
+/// All threads together divide a larger part. One thread divides a smaller part.
 const LARGE: usize = 1 << 15;
-/// The exponent of the load in the update of a mean's weight. The load is the number of rows that
-/// the mean attracts, relative to an even share.
+/// The exponent of the load in the update of a mean's weight. The load is a mean's number of rows,
+/// relative to an even share.
 const BALANCE: f32 = 0.5;
 /// The largest factor by which a weight may differ from 1.
 const MOST_WEIGHT: f32 = 4.0;
 
-/// A division of all rows into clusters.
 pub(crate) struct Partition {
     /// The head of each cluster, which is a row. No row is the head of two clusters.
     pub(crate) heads: Vec<u32>,
-    /// The number of rows in the largest cluster.
     pub(crate) largest: usize,
 }
 
-/// Divides all rows into clusters of about `size` rows, and of at most 1.5 times `size`.
-///
-/// # Errors
-/// Rows cannot be read, or `progress` interrupts.
 pub(crate) fn partition(
     rows: &PointRows<'_>,
     size: usize,
@@ -60,8 +48,6 @@ pub(crate) fn partition(
         progress,
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
-    // Large parts are divided first, one after the other. Then small parts are divided, each by one
-    // thread. Parts stay in order.
     let mut small: Vec<&mut [u32]> = Vec::new();
     let mut parts: Vec<(&mut [u32], u64)> = vec![(&mut order, 0)];
     while let Some((part, path)) = parts.pop() {
@@ -70,12 +56,10 @@ pub(crate) fn partition(
             continue;
         }
         let divided = divider.divide(part, path, threads)?;
-        // The order is reversed, so that the first part is taken from the stack first.
+        // The first part is taken from the stack first, so that parts stay in order.
         parts.extend(divided.into_iter().rev());
     }
     let divide = |part: &mut [u32]| {
-        // The path is derived from the part's first row, so that it does not depend on the earlier
-        // divisions.
         let path = part.first().map_or(0, |&row| u64::from(row) + 1);
         let mut found = Vec::new();
         divider.clusters(part, path, &mut found).map(|()| found)
@@ -95,17 +79,12 @@ pub(crate) fn partition(
     Ok(partition)
 }
 
-/// The most rows of a cluster, if the target is `size`.
 pub(crate) fn most_of(size: usize) -> usize {
     size + size / 2
 }
 
-/// Divides two or more rows into two clusters, and returns the head of each. If the means would
-/// give one cluster fewer than `least` rows, the rows are sorted by which head is nearer, and cut
-/// in the middle. If all rows are equal, both heads are equal too.
-///
-/// # Errors
-/// Rows cannot be read, or `progress` interrupts.
+/// Divides at least two rows into two clusters, and returns their heads. A cluster of fewer than
+/// `least` rows leads to a cut in the middle by nearness. Equal rows have equal heads.
 pub(crate) fn halves(
     rows: &PointRows<'_>,
     least: usize,
@@ -121,7 +100,6 @@ pub(crate) fn halves(
     };
     let mut order: Vec<u32> = (0..count as u32).collect();
     let parts = divider.divide(&mut order, 0, 1)?;
-    // If one half is empty, the other half has all rows.
     let of = |at: usize| parts.get(at).map_or(&parts[0].0[..], |part| &part.0[..]);
     let heads = [divider.head(of(0))?, divider.head(of(1))?];
     if parts.len() > 1 && of(0).len().min(of(1).len()) >= least {
@@ -141,7 +119,6 @@ pub(crate) fn halves(
     Ok([divider.head(first)?, divider.head(second)?])
 }
 
-/// Divides parts.
 struct Divider<'a> {
     rows: &'a PointRows<'a>,
     size: usize,
@@ -153,7 +130,6 @@ struct Divider<'a> {
 type Part<'p> = (&'p mut [u32], u64);
 
 impl Divider<'_> {
-    /// The clusters of a part: the head and the number of rows of each.
     fn clusters(
         &self,
         part: &mut [u32],
@@ -172,12 +148,10 @@ impl Divider<'_> {
         Ok(())
     }
 
-    /// The most rows of a cluster.
     fn most(&self) -> usize {
         most_of(self.size)
     }
 
-    /// Divides a part that is larger than a cluster into two or more parts.
     fn divide<'p>(
         &self,
         part: &'p mut [u32],
@@ -195,15 +169,14 @@ impl Divider<'_> {
         }
         let largest = sizes.iter().copied().max().unwrap_or(0);
         if largest == part.len() {
-            // All rows are nearest to the same mean, so the means do not divide the part.
+            // All rows are nearest to the same mean.
             let each = part.len().div_ceil(count);
             let pieces = part.chunks_mut(each).zip(1..);
             return Ok(pieces
                 .map(|(piece, n)| (piece, next_path(path, n)))
                 .collect());
         }
-        // Rows are sorted by label, then by number. So they are read in the order of the source,
-        // which suits a file's read-ahead.
+        // Rows are read in the order of the source, which suits a file's read-ahead.
         let mut sorted: Vec<(u8, u32)> = labels.into_iter().zip(part.iter().copied()).collect();
         sorted.sort_unstable();
         for (place, (_, row)) in part.iter_mut().zip(sorted) {
@@ -220,11 +193,9 @@ impl Divider<'_> {
         Ok(parts)
     }
 
-    /// The means of a part, with the weights that balance them. Means that follow each other are
-    /// near each other.
+    /// Consecutive means are near each other.
     fn means(&self, part: &[u32], count: usize, random: &mut Random) -> Result<Means, Error> {
         let wanted = (count * SAMPLE_A_MEAN).min(part.len());
-        // The sample is spread evenly over the part, and begins at a random position.
         let start = random.below(part.len());
         let sampled = (0..wanted).map(|i| (start + i * part.len() / wanted) % part.len());
         let mut sample: Vec<u32> = sampled.map(|at| part[at]).collect();
@@ -239,7 +210,6 @@ impl Divider<'_> {
         Ok(means)
     }
 
-    /// The mean to which each row of a part belongs.
     fn labels(&self, part: &[u32], means: &Means, threads: usize) -> Result<Vec<u8>, Error> {
         let each = part.len().div_ceil(threads.max(1)).next_multiple_of(CHUNK);
         let labelled = threads::shared(part.chunks(each), |share| {
@@ -260,7 +230,6 @@ impl Divider<'_> {
         Ok(labels)
     }
 
-    /// The row of a cluster that is nearest to its mean.
     fn head(&self, cluster: &[u32]) -> Result<u32, Error> {
         let floats = self.rows.floats(cluster)?;
         let kernel = Kernel::new(Metric::L2, Element::F32, self.rows.space.build_dim());
@@ -280,23 +249,19 @@ impl Divider<'_> {
     }
 }
 
-/// The path to the `n`-th part of the part at `path`.
 fn next_path(path: u64, n: u64) -> u64 {
     path.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(n)
 }
 
-/// Means that attract about equally many rows each.
 struct Means {
     kernel: Kernel,
-    /// The means as floats, concatenated.
     points: Vec<u8>,
     /// The factor on the distance to each mean.
     weights: Vec<f32>,
 }
 
 impl Means {
-    /// Initial means among the sampled points, by the rule of k-means++: the farther a point is
-    /// from the chosen points, the more likely it is chosen.
+    /// Initial means by k-means++.
     fn start(sample: &[u8], dim: usize, count: usize, random: &mut Random) -> Self {
         let kernel = Kernel::new(Metric::L2, Element::F32, dim);
         let rows = sample.len() / kernel.row_bytes();
@@ -333,7 +298,6 @@ impl Means {
         self.weights.len()
     }
 
-    /// The mean with the least weighted distance to a point.
     fn nearest(&self, point: &[u8], distances: &mut [f32]) -> usize {
         self.kernel.distances_dense(point, &self.points, distances);
         let weighted = distances.iter().zip(&self.weights).map(|(d, w)| d * w);
@@ -341,8 +305,7 @@ impl Means {
         nearest.map_or(0, |(at, _)| at)
     }
 
-    /// One round: each mean moves to the mean of the points that it attracts, and its weight grows
-    /// with their number.
+    /// One round of Lloyd. The weight of a mean grows with the number of points that it attracts.
     fn improve(&mut self, sample: &[u8]) {
         let (dim, count) = (self.kernel.dim(), self.count());
         let mut sums = vec![0.0; count * dim];
@@ -382,14 +345,12 @@ impl Means {
     }
 }
 
-/// Adds the floats of a point to a sum.
 fn add(sum: &mut [f64], point: &[u8]) {
     for (sum, value) in sum.iter_mut().zip(point.chunks_exact(4)) {
         *sum += f64::from(f32::from_le_bytes([value[0], value[1], value[2], value[3]]));
     }
 }
 
-/// The mean of `count` points with this sum.
 fn scaled(sum: &[f64], count: usize) -> Vec<u8> {
     let values = sum.iter().map(|sum| (sum / count as f64) as f32);
     values.flat_map(f32::to_le_bytes).collect()

@@ -14,13 +14,9 @@
 //!            grouping.rs  if vectors are stored once: the cluster whose group has each
 //! ```
 //!
-//! For clusters that change after the build, [`amended`] has their heads, and [`kmeans::halves`]
-//! divides them.
-//!
 //! All work is done in build space ([`Space`]), where squared Euclidean distance ranks as the
-//! metric does. Rows are read when they are needed, in chunks ([`PointRows`]). They are never all
-//! in memory at once. Memory has only a few numbers for each row. The result depends on rows,
-//! options and seed, but not on the number of threads.
+//! metric does. Rows are read in chunks ([`PointRows`]), and are never all in memory. The result
+//! depends on rows, options and seed, but not on the number of threads.
 
 mod amended;
 mod closure;
@@ -44,22 +40,15 @@ pub(crate) use heads::Heads;
 use heads::HeadsScratch;
 pub(crate) use kmeans::{halves, most_of, partition};
 
-/// The number of rows that a thread reads at once.
 const CHUNK: usize = 1024;
 
-/// Rows, as points of build space.
 pub(crate) struct PointRows<'a> {
-    /// The rows, with random access.
     pub(crate) source: &'a dyn VectorSource,
     pub(crate) space: Space,
 }
 
 impl PointRows<'_> {
-    /// Calls `each` with chunks of the given rows: the position of a chunk's first row, and the
-    /// bytes of its rows.
-    ///
-    /// # Errors
-    /// Rows cannot be read.
+    /// Calls `each` with the position of a chunk's first row, and the chunk's bytes.
     fn each_chunk(&self, rows: &[u32], mut each: impl FnMut(usize, &[u8])) -> Result<(), Error> {
         let row_bytes = self.source.row_bytes();
         let mut bytes = vec![0; CHUNK.min(rows.len()) * row_bytes];
@@ -74,16 +63,12 @@ impl PointRows<'_> {
     }
 
     /// The points of the given rows as little-endian floats, concatenated.
-    ///
-    /// # Errors
-    /// Rows cannot be read.
     fn floats(&self, rows: &[u32]) -> Result<Vec<u8>, Error> {
         let mut floats = Vec::with_capacity(rows.len() * self.space.build_dim() * 4);
         self.each_chunk(rows, |_, bytes| self.push_floats(bytes, &mut floats))?;
         Ok(floats)
     }
 
-    /// Appends the points of some rows as floats.
     fn push_floats(&self, rows: &[u8], out: &mut Vec<u8>) {
         self.space.each_point(rows, |point| {
             out.extend(point.iter().flat_map(|value| value.to_le_bytes()));
@@ -91,7 +76,6 @@ impl PointRows<'_> {
     }
 }
 
-/// Checks for an interruption between two pieces of work.
 fn go_on(progress: &dyn Progress) -> Result<(), Error> {
     match progress.interrupted() {
         true => Err(Error::Interrupted),

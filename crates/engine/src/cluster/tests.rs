@@ -84,8 +84,7 @@ fn rows_that_are_all_alike_are_divided_evenly() {
         "{} clusters",
         heads.len()
     );
-    // All heads are at the same distance from a row, and no head is nearer to another head than to
-    // the row.
+    // No head is nearer to another head than to the row.
     assert!((0..1_000).all(|row| (1..=3).contains(&memberships.of(row).len())));
     // Each row begins with another of the equally near heads, so no cluster gets most rows.
     let largest = memberships.sizes.iter().max().unwrap();
@@ -132,7 +131,6 @@ fn a_row_joins_the_nearest_cluster_and_none_that_a_chosen_head_is_nearer_to() {
             nearest += usize::from(distances[0] <= least * 1.001 + 1e-4);
             total += 1;
         }
-        // The graph over the heads finds the nearest head almost always.
         assert!(
             nearest * 100 >= total * 98,
             "{metric}: {nearest} of {total}"
@@ -208,7 +206,6 @@ fn groups_are_those_of_the_clusters_that_are_probed_most() {
     let (heads, memberships) = found(&points(&source, Metric::L2), 10, 4, 2);
     let nearest = groups(&memberships, &[]);
     assert!((0..1_000).all(|row| nearest[row as usize] == memberships.of(row)[0]));
-    // In this test, a cluster with a higher number is probed more often.
     let visits: Vec<u64> = (0..heads.len() as u64).collect();
     let grouped = groups(&memberships, &visits);
     let cost = |groups: &[u32]| -> u64 {

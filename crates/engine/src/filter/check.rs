@@ -13,17 +13,11 @@ use super::{
 use crate::Error;
 use crate::alike::meant;
 
-/// The most columns that an error names.
 const NAMED: usize = 12;
-/// The most characters of a value that an error shows.
 const SHOWN: usize = 60;
 
 impl Filter {
-    /// Checks the filter against the columns of an index.
-    ///
-    /// # Errors
-    /// A column does not exist, a value or a comparison does not fit the type of its column, or the
-    /// filter has too many parts ([`Error::Filter`]).
+    /// Fails with [`Error::Filter`], also if the filter has too many parts.
     pub(crate) fn check(&self, schema: &Schema) -> Result<Checked, Error> {
         let mut checker = Checker {
             schema,
@@ -102,8 +96,7 @@ impl Checker<'_> {
                 let high = column.ordered(high, "between")?;
                 let empty = match order(&low.value, &high.value) {
                     Ordering::Less => false,
-                    // If both bounds have the same nearest float, no other float is between the
-                    // bounds.
+                    // No other float is between bounds with the same nearest float.
                     Ordering::Equal => low.asked.is_gt() || high.asked.is_lt(),
                     Ordering::Greater => true,
                 };
@@ -129,23 +122,21 @@ impl Checker<'_> {
     }
 }
 
-/// A value of a filter, converted to the type of a column. An integer beyond 2^53 that equals no
-/// float is converted to the nearest float.
+/// A value of a filter in the type of a column. An integer beyond 2^53 may become the nearest
+/// float.
 struct Near {
     value: Value,
-    /// The result of the comparison of the filter's value with `value`.
+    /// The comparison of the filter's value with `value`.
     asked: Ordering,
 }
 
 impl Near {
-    /// Returns a value that was converted exactly.
     fn at(value: Value) -> Near {
         let asked = Ordering::Equal;
         Near { value, asked }
     }
 
-    /// The upper bound of values less than the filter's value. If `itself` is set, the filter's
-    /// value is within the bound.
+    /// The upper bound of values below the filter's value, included if `itself` is set.
     fn below(self, itself: bool) -> Bound<Value> {
         match self.asked {
             Ordering::Equal if itself => Bound::Included(self.value),
@@ -154,8 +145,7 @@ impl Near {
         }
     }
 
-    /// The lower bound of values greater than the filter's value. If `itself` is set, the filter's
-    /// value is within the bound.
+    /// The lower bound of values above the filter's value, included if `itself` is set.
     fn above(self, itself: bool) -> Bound<Value> {
         match self.asked {
             Ordering::Equal if itself => Bound::Included(self.value),
@@ -188,7 +178,6 @@ impl Column<'_> {
         })
     }
 
-    /// Returns the condition that the value of a row is one of `values`.
     fn having(&mut self, values: &[Value], kind: ColumnType) -> Result<Expression, Error> {
         let values = values.iter().map(|value| self.fit(value, kind));
         let values = values.collect::<Result<Vec<_>, _>>()?;
@@ -234,7 +223,6 @@ impl Column<'_> {
         }
     }
 
-    /// Converts a value to a type, or to the nearest value of that type.
     fn fit(&mut self, value: &Value, kind: ColumnType) -> Result<Near, Error> {
         *self.values += 1;
         if *self.values > MOST_VALUES {
@@ -282,7 +270,6 @@ impl Column<'_> {
     }
 }
 
-/// Returns the text of a value, or the beginning of this text if it is long.
 fn shown(value: &Value) -> String {
     let text = Literal(value).to_string();
     match text.char_indices().nth(SHOWN) {
@@ -291,8 +278,6 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Returns the reason of the error for a column that does not exist. It names similar columns, if
-/// there are any.
 fn unknown(name: &str, schema: &Schema) -> String {
     let shown: String = name.chars().take(SHOWN).collect();
     if schema.is_empty() {

@@ -7,7 +7,6 @@ use stratann_layout::attributes::{ColumnType, Row, Value, float_of};
 
 use super::NodeSet;
 
-/// A filter that fits the columns of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Checked(pub(super) Expression);
 
@@ -30,11 +29,9 @@ pub(crate) struct Atom {
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Wanted {
-    /// The value of the row is one of these values, which have the column's type. In a column of
-    /// lists, at least one item of the row's list is one of these. The values ascend and are
-    /// distinct. There is at least one value.
+    /// The value, or an item of the row's list, is one of these ascending, distinct values.
     AnyOf(Vec<Value>),
-    /// The value of the row is between these bounds. The bounds have the column's type.
+    /// The value is between these bounds.
     Between(Bound<Value>, Bound<Value>),
     /// The row has any value.
     Exists,
@@ -134,7 +131,7 @@ impl Expression {
             Self::Atom(asked) => NodeSet(atom(asked)?.0 & &all.0),
             Self::Not(expression) => NodeSet(&all.0 - expression.nodes(all, atom)?.0),
             Self::And(parts) => {
-                // The nodes that match all earlier parts. Later parts test only these nodes.
+                // Later parts test only these nodes.
                 let mut left = all.clone();
                 let (contrary, parts): (Vec<_>, Vec<_>) =
                     parts.iter().partition(|part| matches!(part, Self::Not(_)));
@@ -158,16 +155,11 @@ impl Expression {
 }
 
 impl Checked {
-    /// Whether a row matches.
     pub(crate) fn matches(&self, row: &Row) -> bool {
         self.0.matches(row)
     }
 
-    /// Returns the nodes of `all` that match. `atom` must return the nodes that match an atom. It
-    /// may also return nodes outside `all`.
-    ///
-    /// # Errors
-    /// Fails as `atom` does.
+    /// `atom` may return nodes outside `all`.
     pub(crate) fn nodes<E>(
         &self,
         all: &NodeSet,

@@ -6,17 +6,9 @@
 //!  objects ─────┘                                     └─ matches: one row, of a vector in memory
 //! ```
 //!
-//! - [`parse`]: parses the text of a filter
-//! - [`check`]: checks whether the columns of a filter exist, and have fitting types
-//! - [`checked`]: finds the rows and nodes that match
-//! - [`schema`]: the columns of an index
-//! - [`nodes`]: sets of nodes
-//! - [`time`]: parses times
-//!
 //! A row has the attributes of one vector. A row without a value in a column fails every comparison
-//! of that column. `!=` and `not in` are the negations of `==` and `in`, so a row without a value
-//! passes them. A condition is true or false, and never unknown. So each row matches either a
-//! filter or the negation of the filter.
+//! of that column. `!=` and `not in` are the negations of `==` and `in`, so such a row passes them.
+//! A condition is never unknown, so a row matches either a filter or its negation.
 
 mod check;
 mod checked;
@@ -38,13 +30,10 @@ pub use self::schema::Schema;
 pub(crate) use self::time::timestamp;
 use crate::Error;
 
-/// Parentheses, `not`, `and` and `or` may be nested up to this depth.
+/// The greatest depth of nested parentheses, `not`, `and` and `or`.
 pub(crate) const MOST_DEPTH: usize = 64;
-/// The most comparisons of a filter.
 pub(crate) const MOST_TERMS: usize = 4096;
-/// The most values of a filter.
 pub(crate) const MOST_VALUES: usize = 1 << 16;
-/// The most bytes of a filter's text.
 pub(crate) const MOST_TEXT: usize = 1 << 20;
 
 /// Reserved words. A column with such a name is written in backticks.
@@ -76,14 +65,11 @@ const RESERVED: [&str; 10] = [
 /// | `exists a`, `a != null`; `a == null` | have any value; have none |
 /// | `not f`, `f and g`, `f or g`, `(f)`, `true`, `false` | `not` binds first, then `and`, `or` |
 ///
-/// A value is `true`, a number such as `-1`, `1.5e3` or `inf`, a text such as `"text"` or `'text'`
-/// with the escapes of JSON, or a time such as `timestamp(0)`, in microseconds since 1970 UTC.
-/// Exported files write infinity as `1e999`. A column of timestamps can also be compared with an
-/// integer in microseconds, or with a text in ISO 8601. A name that is not a plain word is written
-/// in backticks. A row without a value fails every comparison except `!=` and `not in`.
+/// A value is `true`, a number such as `-1`, `1.5e3` or `inf`, a text with the escapes of JSON, or
+/// `timestamp(0)`, in microseconds since 1970 UTC. Timestamps can also be compared with an integer,
+/// or with a text in ISO 8601. A name that is not a plain word is written in backticks.
 ///
-/// The printed text of a filter parses to the same filter, if its conditions allow all of its
-/// values. No condition allows NaN.
+/// The printed text of a filter parses to the same filter. No condition allows NaN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     node: Node,
@@ -97,12 +83,10 @@ enum Node {
     Not(Box<Node>),
     And(Vec<Node>),
     Or(Vec<Node>),
-    /// The filter would be nested deeper than [`MOST_DEPTH`]. This node replaces it, so that no
-    /// recursion over a filter can overflow the stack.
+    /// Replaces a filter deeper than [`MOST_DEPTH`], so that no recursion can overflow the stack.
     TooDeep,
 }
 
-/// A condition on one column.
 #[derive(Clone, Debug, PartialEq)]
 struct Test {
     column: String,
@@ -155,8 +139,7 @@ impl Comparison {
     }
 }
 
-/// The position of a term in the text, in characters from 1 on. Two equal conditions may have
-/// different positions.
+/// The position of a term in the text, in characters from 1 on. Equal conditions may differ in it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place(Option<usize>);
 
@@ -274,12 +257,11 @@ impl FilterColumn {
 }
 
 impl Filter {
-    /// Parses the text of a filter. Its columns and types are checked later, when the filter is
-    /// used on an index.
+    /// Parses the text of a filter. Columns and types are checked later, on an index.
     ///
     /// # Errors
-    /// [`Error::Filter`] if the text is not a filter, is longer than a megabyte, or has too many
-    /// parts. The error has the position of the wrong character, unless the text is too long.
+    /// [`Error::Filter`], with the position of the wrong character, if the text is not a filter, is
+    /// longer than a megabyte, or has too many parts.
     pub fn parse(text: &str) -> Result<Filter, Error> {
         parse::parse(text)
     }
@@ -292,7 +274,7 @@ impl Filter {
         }
     }
 
-    /// Returns a filter that matches every row if `matches` is set, and no row otherwise.
+    /// A filter that matches every row if `matches` is set, and no row otherwise.
     pub fn constant(matches: bool) -> Filter {
         Filter {
             node: Node::Constant(matches),
@@ -300,14 +282,12 @@ impl Filter {
         }
     }
 
-    /// Returns a filter that matches the rows which match all of the given filters. If there are no
-    /// filters, every row matches.
+    /// A filter that matches the rows which match all filters. Without filters, every row matches.
     pub fn all_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
         Self::joined(filters, Node::And).unwrap_or_else(|| Self::constant(true))
     }
 
-    /// Returns a filter that matches the rows which match at least one of the given filters. If
-    /// there are no filters, no row matches.
+    /// A filter that matches the rows which match some filter. Without filters, no row matches.
     pub fn any_of(filters: impl IntoIterator<Item = Filter>) -> Filter {
         Self::joined(filters, Node::Or).unwrap_or_else(|| Self::constant(false))
     }
@@ -329,7 +309,6 @@ impl Filter {
         Some(Self::around(join(nodes), depth))
     }
 
-    /// Returns a filter with the node `node`. `depth` is the largest depth of its children.
     fn around(node: Node, depth: usize) -> Filter {
         match depth < MOST_DEPTH {
             true => Filter {
@@ -343,8 +322,7 @@ impl Filter {
         }
     }
 
-    /// Returns a filter that matches the rows which match both filters. A chain of `and` becomes
-    /// one list of any length, and not a nested tree.
+    /// A filter that matches the rows which match both. A chain of `and` becomes one flat list.
     pub fn and(mut self, other: Filter) -> Filter {
         if let Node::And(nodes) = &mut self.node
             && other.depth < self.depth
@@ -355,7 +333,7 @@ impl Filter {
         Self::all_of([self, other])
     }
 
-    /// Returns a filter that matches the rows which match at least one of the two filters.
+    /// A filter that matches the rows which match at least one of the two.
     pub fn or(mut self, other: Filter) -> Filter {
         if let Node::Or(nodes) = &mut self.node
             && other.depth < self.depth
@@ -366,13 +344,12 @@ impl Filter {
         Self::any_of([self, other])
     }
 
-    /// Whether the filter is nested too deeply, so that it was not built.
     fn is_too_deep(&self) -> bool {
         self.node == Node::TooDeep
     }
 }
 
-/// Returns a filter that matches the rows which do not match the given filter.
+/// A filter that matches the rows which do not match this one.
 impl Not for Filter {
     type Output = Filter;
 
@@ -404,8 +381,7 @@ impl fmt::Display for Node {
 }
 
 impl Node {
-    /// Prints this node as a part of another node. `and_is_free` says whether the other node needs
-    /// no parentheses around an `and`.
+    /// `and_is_free` says whether an `and` needs no parentheses.
     fn fmt_within(&self, f: &mut fmt::Formatter<'_>, and_is_free: bool) -> fmt::Result {
         match self {
             Self::Or(_) => write!(f, "({self})"),
@@ -451,7 +427,6 @@ impl fmt::Display for Test {
     }
 }
 
-/// The name of a column in the form that the text of a filter has.
 struct Name<'a>(&'a str);
 
 impl fmt::Display for Name<'_> {
@@ -465,7 +440,6 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// A value in the form that the text of a filter has.
 struct Literal<'a>(&'a Value);
 
 impl fmt::Display for Literal<'_> {
@@ -473,7 +447,7 @@ impl fmt::Display for Literal<'_> {
         match self.0 {
             Value::Boolean(value) => value.fmt(f),
             Value::Integer(value) => value.fmt(f),
-            // The printed float has a point or an exponent, so that it is parsed as a float.
+            // A point or an exponent makes a float.
             Value::Float(value) => write!(f, "{value:?}"),
             Value::String(text) => fmt_text(f, text),
             Value::Timestamp(micros) => write!(f, "timestamp({micros})"),

@@ -9,7 +9,6 @@ use roaring::RoaringBitmap;
 pub(crate) struct NodeSet(pub(crate) RoaringBitmap);
 
 impl NodeSet {
-    /// Returns the set of all nodes below a number.
     pub(crate) fn below(nodes: u32) -> Self {
         let mut set = RoaringBitmap::new();
         set.insert_range(0..nodes);
@@ -25,7 +24,6 @@ impl NodeSet {
         self.0.insert(node);
     }
 
-    /// The approximate bytes in memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.0.serialized_size()
     }
@@ -34,12 +32,10 @@ impl NodeSet {
         self.0.len()
     }
 
-    /// The number of nodes from a number on.
     pub(crate) fn len_from(&self, first: u32) -> u64 {
         self.0.range_cardinality(first..)
     }
 
-    /// The number of nodes in a range.
     pub(crate) fn len_in(&self, range: std::ops::Range<u32>) -> u64 {
         self.0.range_cardinality(range)
     }
@@ -53,12 +49,10 @@ impl NodeSet {
         self.0.is_empty()
     }
 
-    /// The nodes, ascending.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter()
     }
 
-    /// The nodes of this set in a range, ascending.
     pub(crate) fn iter_in(&self, range: std::ops::Range<u32>) -> impl Iterator<Item = u32> + '_ {
         self.0.range(range)
     }

@@ -19,15 +19,12 @@ use super::{
 };
 use crate::Error;
 
-/// The most characters of the text that an error shows.
 const SHOWN: usize = 40;
 
-/// Whether a plain name or keyword may begin with this character.
 pub(super) fn begins_word(char: char) -> bool {
     char.is_alphabetic() || char == '_'
 }
 
-/// Whether a plain name or keyword may continue with this character.
 pub(super) fn is_in_word(char: char) -> bool {
     char.is_alphanumeric() || char == '_' || char == '.'
 }
@@ -58,7 +55,6 @@ pub(super) fn parse(text: &str) -> Result<Filter, Error> {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Token<'a> {
-    /// A plain name or a keyword.
     Word(&'a str),
     /// A name in backticks.
     Name(String),
@@ -73,21 +69,18 @@ struct Lexer<'a> {
     at: usize,
 }
 
-/// The symbols, longer symbols first. Some of them are not valid in a filter. They are in the list
-/// so that an error can suggest the valid symbol.
+/// Longer symbols first. Errors suggest a valid symbol for an invalid one.
 const SYMBOLS: [&str; 19] = [
     "==", "!=", "<=", ">=", "<>", "&&", "||", "=~", "(", ")", "[", "]", ",", "<", ">", "=", "!",
     "-", "+",
 ];
 
 impl<'a> Lexer<'a> {
-    /// The position of a byte in the text, in characters.
     fn place(&self, at: usize) -> Place {
         let before = self.text.get(..at).unwrap_or(self.text);
         Place(Some(before.chars().count() + 1))
     }
 
-    /// The text from a byte on, shortened for an error.
     fn shown(&self, at: usize) -> String {
         let rest = self.text.get(at..).unwrap_or_default();
         match rest.char_indices().nth(SHOWN) {
@@ -96,7 +89,6 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// The next token, and the offset of its first byte.
     fn next(&mut self) -> Result<(usize, Token<'a>), Error> {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start();
@@ -133,8 +125,7 @@ impl<'a> Lexer<'a> {
         &rest[..end]
     }
 
-    /// Returns a number, with all characters that directly follow it. So a malformed number is
-    /// refused as a whole.
+    /// All characters that directly follow belong to the number, so that it is refused as a whole.
     fn number(&mut self, rest: &'a str) -> &'a str {
         let mut before = ' ';
         let end = rest.char_indices().find(|&(at, char)| {
@@ -194,8 +185,7 @@ impl<'a> Lexer<'a> {
                 Some('u') => {
                     let high = hexadecimal(&mut chars).ok_or_else(|| wrong(self))?;
                     let code = match high {
-                        // The first surrogate of a character whose code has more than four
-                        // hexadecimal digits.
+                        // The first surrogate of a code with more than four hexadecimal digits.
                         0xd800..=0xdbff => {
                             let follows = chars.next().map(|next| next.1) == Some('\\')
                                 && chars.next().map(|next| next.1) == Some('u');
@@ -217,7 +207,6 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Whether the second character is a digit.
 fn second_is_digit(text: &str) -> bool {
     text.chars()
         .nth(1)
@@ -274,7 +263,6 @@ impl<'a> Parser<'a> {
             .error(format!("found {found}, expected {expected}{hint}"))
     }
 
-    /// Consumes the next token if it equals `token`. Returns whether it did.
     fn takes(&mut self, token: &Token<'_>) -> Result<bool, Error> {
         let is = self.token == *token;
         if is {
@@ -510,8 +498,7 @@ impl<'a> Parser<'a> {
             };
         }
         match text.parse::<f64>() {
-            // A number that is too large for a float becomes infinite. Files of attributes rely on
-            // this, because JSON has no infinity.
+            // Too large a number becomes infinite. Files of attributes rely on this.
             Ok(value) => Ok(value.into()),
             Err(_) => Err(self.unexpected("a number")),
         }

@@ -8,8 +8,8 @@ use stratann_layout::attributes::{ColumnType, MOST_COLUMNS, Row, Value, float_of
 use crate::Error;
 use crate::alike::is_slip;
 
-/// The columns of an index by name, with their types. The first value that a vector gets in a new
-/// column creates the column, and decides its type. A column of floats accepts integers.
+/// The columns of an index by name, with their types. The first value in a new column decides its
+/// type. A column of floats accepts integers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
     columns: BTreeMap<String, ColumnType>,
@@ -58,8 +58,7 @@ impl Schema {
         Ok(schema)
     }
 
-    /// Checks that the columns of this schema include all `wanted` columns. The schema is of the
-    /// index in the directory `path`.
+    /// Checks that this schema, of the index at `path`, includes all `wanted` columns.
     ///
     /// # Errors
     /// A column is missing, or has another type ([`Error::Argument`]).
@@ -83,10 +82,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Adds a column, unless it exists.
-    ///
-    /// # Errors
-    /// The column exists with another type, or there are too many columns.
+    /// Fails if the column has another type, or if there are too many columns.
     pub(crate) fn declare(&mut self, name: &str, kind: ColumnType) -> Result<(), Error> {
         if let Some(&known) = self.columns.get(name) {
             return match known == kind {
@@ -115,9 +111,8 @@ impl Schema {
         Ok(())
     }
 
-    /// Returns a warning for each new name that is probably misspelt: it differs from the name of a
-    /// column of this schema by one edit, or only in case. Columns of the Python package itself are
-    /// left out, because a program makes their names.
+    /// Returns a warning for each new name that is probably misspelt, by one edit or in case.
+    /// Columns of the Python package are left out.
     pub fn misspelt<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
         let is_new = |name: &&str| self.get(name).is_none() && !name.starts_with(OF_PACKAGE);
         let new = names.into_iter().filter(is_new);
@@ -130,32 +125,26 @@ impl Schema {
         warnings.collect()
     }
 
-    /// Adds the columns of another index that this schema does not have, without a limit on their
-    /// number. The result can check filters. It must not be used for new rows.
+    /// Adds columns without a limit, so the result must not be used for new rows.
     pub(crate) fn join(&mut self, other: &Schema) {
         for (name, &kind) in &other.columns {
             self.columns.entry(name.clone()).or_insert(kind);
         }
     }
 
-    /// Removes a column. No row may have a value in it.
+    /// No row may have a value in the column.
     pub(crate) fn forget(&mut self, name: &str) {
         self.columns.remove(name);
     }
 
-    /// Returns whether every column of a row is in this schema. An integer in a column of floats
-    /// becomes a float.
+    /// Whether every column of a row is in this schema. Converts integers in columns of floats.
     pub(crate) fn knows(&self, row: &mut Row) -> bool {
         self.fit(row);
         let mut values = row.attributes.iter();
         values.all(|(name, value)| self.get(name) == Some(value.column_type()))
     }
 
-    /// Adds the columns that a row has.
-    ///
-    /// # Errors
-    /// Fails as [`declare`](Schema::declare) does, and if an integer in a column of floats equals
-    /// no float.
+    /// Fails if an integer in a column of floats equals no float.
     pub(crate) fn take(&mut self, row: &mut Row) -> Result<(), Error> {
         self.fit(row);
         for (name, value) in &row.attributes {
@@ -186,8 +175,7 @@ impl Schema {
     }
 }
 
-/// The prefix of columns that `stratann.documents` makes, such as `_stratann_strings:tags` beside
-/// `_stratann_string:tags`.
+/// The prefix of columns that `stratann.documents` makes, such as `_stratann_strings:tags`.
 const OF_PACKAGE: &str = "_stratann_";
 
 #[cfg(test)]

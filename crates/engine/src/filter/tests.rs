@@ -117,8 +117,7 @@ fn rows_match_as_the_table_says() {
     ));
 }
 
-/// No float is between 2^53 and 2^53 + 2. The integer between these two must not be rounded to one
-/// of them.
+/// No float is between 2^53 and 2^53 + 2, and the integer there must not be rounded.
 #[test]
 fn integers_that_are_no_floats_are_compared_as_they_are() {
     let two_53 = 1_i64 << 53;
@@ -367,7 +366,7 @@ fn what_is_too_large_is_a_plain_error() {
         let deep = format!("{}age == 1{}", open.repeat(100_000), close.repeat(100_000));
         assert!(refused(&deep).contains("are nested deeper than 64"));
     }
-    // A long chain is not deep. A filter that is too deep is refused, without a stack overflow.
+    // A long chain is not deep. A filter that is too deep must not overflow the stack.
     let mut chain = Filter::column("age").equals(1);
     let mut deep = chain.clone();
     for i in 0..1000 {
@@ -423,7 +422,6 @@ fn objects_and_text_are_the_same() {
     }
 }
 
-/// Columns of random filters, and values of their types.
 const COLUMNS: [&str; 4] = ["ok", "age", "colour", "tags"];
 
 fn any_value(column: &'static str) -> BoxedStrategy<Value> {
@@ -495,7 +493,6 @@ fn any_row() -> impl Strategy<Value = Row> {
     })
 }
 
-/// Whether a row matches, evaluated directly on the parsed tree.
 fn plainly(node: &Node, row: &Row) -> bool {
     let test = match node {
         Node::Constant(matches) => return *matches,

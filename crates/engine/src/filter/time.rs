@@ -3,9 +3,8 @@
 use time::format_description::well_known::Iso8601;
 use time::{Date, OffsetDateTime, PrimitiveDateTime, Time};
 
-/// Converts a time in ISO 8601 to microseconds since 1970 UTC. The text is a date, or a date and a
-/// time of day with a `T` or a blank between them. A time without an offset is in UTC. Digits below
-/// a microsecond are dropped. Returns `None` if the text is not such a time.
+/// Converts a date, or a date and a time of day after `T` or a blank, to microseconds since 1970
+/// UTC (ISO 8601). Without an offset, the time is in UTC. Digits below a microsecond are dropped.
 pub(crate) fn timestamp(text: &str) -> Option<i64> {
     let text = match text.split_once(' ') {
         Some((date, time)) => format!("{date}T{time}"),

@@ -1,5 +1,4 @@
-//! Adjacency lists in two forms. In the growing form, several threads write the lists during the
-//! build. The final form is compact.
+//! Adjacency lists: in slots, which several threads write during the build, and then compact.
 //!
 //! ```text
 //! Slots (during the build)             slots + 1 words a node
@@ -11,19 +10,15 @@
 //!   edges:   | n n n n | n n n n n n | ...
 //! ```
 //!
-//! Readers of [`Slots`] take no lock. They may see a half-replaced list, but each word of it is the
-//! number of a node. So they see a list of valid neighbours, which suffices for a search of the
-//! growing graph. Writers take one of a fixed number of locks. The number of the node selects the
-//! lock.
+//! Readers of [`Slots`] take no lock. They may see a half-replaced list of valid node numbers,
+//! which suffices for a search. Writers take the lock that the node's number selects.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The number of locks for writers. It is much larger than the number of threads, so that two
-/// threads rarely need the same lock.
+/// Many more than threads, so that two threads rarely need the same lock.
 const LOCKS: usize = 1024;
 
-/// Adjacency lists in slots of fixed size, for several threads.
 pub(super) struct Slots {
     words: Vec<AtomicU32>,
     slots: usize,
@@ -31,7 +26,6 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Makes empty lists for `nodes` nodes. Each list can have up to `slots` neighbours.
     pub(super) fn new(nodes: usize, slots: usize) -> Slots {
         let mut words = Vec::new();
         words.resize_with(nodes * (slots + 1), || AtomicU32::new(0));
@@ -42,36 +36,30 @@ impl Slots {
         }
     }
 
-    /// Reserves memory for `nodes` nodes, so that [`Slots::clear`] need not allocate.
     pub(super) fn reserve(&mut self, nodes: usize) {
         let words = nodes * (self.slots + 1);
         self.words
             .reserve_exact(words.saturating_sub(self.words.len()));
     }
 
-    /// Empties all lists, and sets the number of nodes to `nodes`.
     pub(super) fn clear(&mut self, nodes: usize) {
         self.words.clear();
         self.words
             .resize_with(nodes * (self.slots + 1), || AtomicU32::new(0));
     }
 
-    /// The number of bytes that [`Slots::new`] allocates for these sizes.
     pub(super) fn bytes(nodes: usize, slots: usize) -> u64 {
         nodes as u64 * (slots as u64 + 1) * 4
     }
 
-    /// The largest number of neighbours that a list can have.
     pub(super) fn slots(&self) -> usize {
         self.slots
     }
 
-    /// The number of nodes.
     pub(super) fn nodes(&self) -> usize {
         self.words.len() / (self.slots + 1)
     }
 
-    /// The present number of a node's neighbours.
     pub(super) fn degree(&self, node: u32) -> usize {
         self.list(node)[0].load(Relaxed) as usize
     }
@@ -82,7 +70,6 @@ impl Slots {
         &self.words[start..start + self.slots + 1]
     }
 
-    /// The present neighbours of a node.
     #[inline]
     pub(super) fn neighbours(&self, node: u32) -> impl Iterator<Item = u32> {
         let list = self.list(node);
@@ -90,20 +77,18 @@ impl Slots {
         list[1..=degree].iter().map(|word| word.load(Relaxed))
     }
 
-    /// Loads the start of a node's list into the processor's cache, for a later read.
+    /// Loads the start of a node's list into the processor's cache.
     #[inline]
     pub(super) fn touch(&self, node: u32) {
         std::hint::black_box(self.list(node)[0].load(Relaxed));
     }
 
-    /// Takes the exclusive right to write the list of `node`. Nodes that share its lock are locked
-    /// as well.
+    /// Also locks the lists of nodes that share the lock.
     #[inline]
     pub(super) fn lock(&self, node: u32) -> MutexGuard<'_, ()> {
         self.locks[node as usize % LOCKS].lock()
     }
 
-    /// Replaces the list of a node. The caller must have the lock of the node.
     pub(super) fn replace(&self, node: u32, neighbours: &[u32], _lock: &MutexGuard<'_, ()>) {
         let list = self.list(node);
         for (word, &neighbour) in list[1..].iter().zip(neighbours) {
@@ -112,8 +97,7 @@ impl Slots {
         list[0].store(neighbours.len() as u32, Relaxed);
     }
 
-    /// Appends a neighbour, unless the list has it already. Returns false if the list is full. The
-    /// caller must have the lock of the node.
+    /// Appends a neighbour, unless the list has it already. Returns false if the list is full.
     pub(super) fn append(&self, node: u32, neighbour: u32, _lock: &MutexGuard<'_, ()>) -> bool {
         let list = self.list(node);
         let degree = list[0].load(Relaxed) as usize;
@@ -131,8 +115,7 @@ impl Slots {
         true
     }
 
-    /// Removes the gaps between the lists. This is done in place, so that the memory never exceeds
-    /// the memory of the slots.
+    /// Removes the gaps between the lists in place, so that memory never exceeds the slots.
     pub(super) fn into_graph(mut self) -> Graph {
         let nodes = self.nodes();
         let stride = self.slots + 1;
@@ -142,8 +125,8 @@ impl Slots {
         for node in 0..nodes {
             let degree = *self.words[node * stride].get_mut() as usize;
             for slot in 0..degree {
-                // The target position is never after the source position, since each earlier list
-                // has freed at least its degree word.
+                // Each earlier list has freed its degree word, so the target is not after the
+                // source.
                 let neighbour = *self.words[node * stride + 1 + slot].get_mut();
                 *self.words[end].get_mut() = neighbour;
                 end += 1;
@@ -151,14 +134,14 @@ impl Slots {
             offsets.push(end);
         }
         self.words.truncate(end);
-        // If the items have the same size, `collect` reuses the allocation of the vector.
+        // `collect` reuses the allocation, since the items have the same size.
         let mut edges: Vec<u32> = self.words.into_iter().map(AtomicU32::into_inner).collect();
         edges.shrink_to_fit();
         Graph { offsets, edges }
     }
 }
 
-/// A finished graph. It has the adjacency lists, one after the other.
+/// A finished graph: the adjacency lists, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     offsets: Vec<usize>,
@@ -176,7 +159,7 @@ impl Graph {
         self.len() == 0
     }
 
-    /// The neighbours of a node. Usually they are in order of distance.
+    /// The neighbours of a node, usually in order of distance.
     #[inline]
     pub fn neighbours(&self, node: u32) -> &[u32] {
         let node = node as usize;

@@ -1,14 +1,12 @@
-//! Divides the memory of a build under a cap. The result is the number of parts, their capacity,
-//! and the sizes of buffers.
+//! Divides the memory of a build under a cap into parts and buffers.
 //!
 //! ```text
 //!   free bytes = overhead + tables (a few words a row of the collection)
 //!                + buffers + one part of `capacity` rows
 //! ```
 //!
-//! The memory in which parts are built is free before the first part is built, and after the last
-//! part is built. At these times, the sample, the read blocks and the file buffers use shares of
-//! this memory.
+//! Outside the builds of parts, the sample, the read blocks and the file buffers use the parts'
+//! memory.
 
 use super::Parameters;
 use super::adjacency::Slots;
@@ -17,15 +15,12 @@ use super::equal;
 use super::greedy::Search;
 use super::vamana::slots_for;
 
-/// The largest number of parts. Each part has two open files while rows are distributed, and a
-/// process may have 1024 open files.
+/// The most parts. Each has two open files, and a process may have 1024.
 const MOST_PARTS: usize = 256;
 
-/// The capacity of all parts together, divided by their number of rows. It is more than 1, so that
-/// parts may differ in size.
+/// The capacity of all parts, divided by their rows, so that parts may differ in size.
 const ROOM: f64 = 1.2;
 
-/// The division of the memory of a build in parts.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
     pub(super) parts: usize,
@@ -39,15 +34,13 @@ pub(super) struct Plan {
     pub(super) block: usize,
 }
 
-/// The largest number of bytes of tables for each row of the collection. At first the tables are
-/// the order, its inverse and two part numbers. At the end they are the order, its inverse, the
-/// parent of each node, and the nodes that are still to be visited.
+/// Bytes for each row: the order, its inverse, and two part numbers, later parents and nodes to
+/// visit.
 const TABLES: u64 = 4 + 4 + 4 + 4;
 
 impl Plan {
-    /// Returns the plan with the fewest parts that fits into `free` bytes. If no plan fits, the
-    /// error is the least memory that suffices. A resumed build keeps the parts and the sample size
-    /// of `divided`, if they still fit.
+    /// The plan with the fewest parts in `free` bytes, or the least memory that suffices. A resumed
+    /// build keeps `divided`, if it still fits.
     pub(super) fn new(
         rows: usize,
         point_bytes: usize,
@@ -60,10 +53,8 @@ impl Plan {
         let degree = part_degree(parameters.degree);
         let fixed = OVERHEAD + rows as u64 * TABLES;
         let least_buffers = |parts: usize| 2 * parts as u64 * (4 << 10);
-        // These are the bytes of a row while its part is ordered or built: the point, the slots,
-        // and the order of insertion with stamps. Later, the hashes that find equal rows replace
-        // the order and the stamps. If rows are transformed, a small block of rows is transformed
-        // at a time.
+        // The bytes of a row of a part: the point, the slots, and the order of insertion with
+        // stamps, later hashes.
         let ordering = point_bytes as u64 + 16;
         let stamps = parameters.threads as u64 * Search::bytes(1).saturating_sub(Search::bytes(0));
         let building = point_bytes as u64
@@ -81,8 +72,8 @@ impl Plan {
                 + capacity_of(parts) as u64 * a_row
                 + (256 << 10).max(4 * row_bytes as u64)
         };
-        // Each row is in two parts, so at least three parts are needed to save memory. Graphs of
-        // parts with few rows are poor.
+        // Fewer than three parts save no memory, because each row is in two. Small parts have poor
+        // graphs.
         let most = MOST_PARTS.min(rows / (4 * degree)).max(3);
         let fits = |&parts: &usize| need(parts) <= free;
         let again = divided.filter(|(parts, _)| (3..=most).contains(parts) && fits(parts));
@@ -98,9 +89,7 @@ impl Plan {
             .min(rows)
             .min((parts * 512).max(20_000))
             .max(parts * 4);
-        // The saved sample took at most a third of the memory of its own run, which may have been
-        // slightly larger than the present memory. So the sample size is kept if the sample fits
-        // into half of the present memory.
+        // The saved sample took at most a third of slightly more memory, so half is allowed here.
         let kept = again.map(|(_, sample)| sample).filter(|&sample| {
             (parts * 4..=rows.max(parts * 4)).contains(&sample)
                 && (sample as u64 <= during_deal / 2 / sampled || sample == parts * 4)
@@ -115,8 +104,7 @@ impl Plan {
     }
 }
 
-/// The degree of the graph of a part. Two lists of this length, with some overlap, make a list of R
-/// neighbours.
+/// The degree of a part's graph. Two lists of this length, with some overlap, make R neighbours.
 pub(super) fn part_degree(degree: usize) -> usize {
     (degree * 2).div_ceil(3)
 }

@@ -1,9 +1,5 @@
-//! Builds a graph from a source of vectors: the order, rows, lists and entry node that the page
-//! writer needs.
-//!
-//! If there is no memory cap, or if the graph fits under the cap, the graph is built in memory.
-//! Otherwise it is built in parts (`partition.rs`). Both builds return the same types, so the
-//! caller need not distinguish them.
+//! Builds a graph from a source of vectors: order, rows, lists and entry node. If the graph does
+//! not fit under the memory cap, it is built in parts (`partition.rs`).
 
 use super::adjacency::{Graph, Slots};
 use super::budget;
@@ -31,8 +27,7 @@ use stratann_vector::Metric;
 pub enum Order {
     /// The nodes have the order of the rows, so row numbers are node numbers.
     Input,
-    /// Rows that are near each other get near node numbers, and groups of near rows end at page
-    /// boundaries.
+    /// Near rows get near node numbers, and groups of near rows end at page boundaries.
     Locality {
         /// The number of nodes on a page, at least 1.
         page: usize,
@@ -50,32 +45,28 @@ pub struct Task<'a> {
     pub parameters: &'a Parameters,
     /// The largest number of resident bytes of the whole process. `None` means no limit.
     pub memory: Option<u64>,
-    /// An existing folder for scratch files. The build needs it only if the build exceeds `memory`.
+    /// An existing folder for scratch files, needed only by a build in parts.
     pub scratch: &'a Path,
-    /// A known graph of the first rows. These rows keep their lists, so neighbours are searched
-    /// only for the other rows. A build in parts ignores the known graph.
+    /// A known graph of the first rows, which keep their lists. A build in parts ignores it.
     pub known: Option<&'a dyn Known>,
-    /// The check that rows must pass.
     pub(crate) check: Check,
     /// Savepoints, for a build that may be killed. A build from a known graph ignores them.
     pub(crate) savepoints: Option<&'a Savepoints<'a>>,
-    /// The bytes that the caller needs in addition to the finished graph. Before the work begins,
-    /// the build asks the system whether there is memory for the graph and these bytes. With
-    /// `None`, which is for few rows, the build does not ask.
+    /// The bytes that the caller needs beside the finished graph. With `None`, for few rows, the
+    /// build does not ask the system for memory first.
     pub(crate) afterwards: Option<u64>,
 }
 
 /// A graph that was built, and its data.
 #[derive(Debug)]
 pub struct Constructed {
-    /// The row of each node in the source. In input order, the number of the row is the number of
-    /// the node.
+    /// The row of each node in the source.
     pub order: Vec<u32>,
     /// The rows in the order of the nodes.
     pub rows: Rows,
     /// The adjacency lists in the order of the nodes.
     pub lists: Lists,
-    /// The node at which searches start. Its row is the row nearest to the mean.
+    /// The node at which searches start: the row nearest to the mean.
     pub entry: u32,
     /// Statistics of the build.
     pub stats: GraphStats,
@@ -84,8 +75,7 @@ pub struct Constructed {
 /// Statistics of a build.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GraphStats {
-    /// The number of parts that were built one by one. It is 1 if the whole graph was built in
-    /// memory.
+    /// The number of parts, which is 1 if the graph was built in memory.
     pub parts: usize,
     /// The mean number of neighbours.
     pub degree_mean: f64,
@@ -110,40 +100,34 @@ pub(super) enum ListsAt {
     Scratch(ScratchLists),
 }
 
-/// A graph in memory whose node numbers differ from the caller's numbers. The caller's numbers are
-/// rows in input order, or numbers that nodes got after the graph was built.
+/// A graph in memory whose node numbers differ from the caller's.
 #[derive(Debug)]
 pub(super) struct Renamed {
     graph: Graph,
-    /// The graph's number of each row.
     node_of: Vec<u32>,
-    /// The row of each of the graph's numbers.
     row_of: Vec<u32>,
 }
 
-/// Lists in a scratch file. A record is the number of neighbours, and then `degree` words. Only the
-/// words of the neighbours are valid, which come first.
+/// Records of the number of neighbours, the neighbours, and unused words up to `degree`.
 #[derive(Debug)]
 pub(super) struct ScratchLists {
     pub(super) file: ScratchFile,
     pub(super) nodes: usize,
     pub(super) degree: usize,
-    /// The position of each node's record. `None` if records are in the order of the nodes.
+    /// `None` if records are in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
     /// The present number of each node that the records name. `None` if nodes were not renumbered.
     pub(super) names: Option<Vec<u32>>,
     /// Records that were read ahead, and the position of the first of these records.
     pub(super) window: Vec<u8>,
     pub(super) window_start: usize,
-    /// The scratch folder. Its drop removes the files.
     pub(super) _scratch: Scratch,
 }
 
-/// The number of bytes of lists that one read returns.
 const WINDOW: usize = 256 << 10;
 
 impl Constructed {
-    /// Renumbers the nodes. Node `was[i]` gets the number `i`.
+    /// Node `was[i]` gets the number `i`.
     pub(crate) fn renumber(&mut self, was: Vec<u32>) {
         let mut is_now = vec![0; was.len()];
         for (node, &before) in (0..).zip(&was) {
@@ -187,8 +171,6 @@ impl Constructed {
     }
 }
 
-/// Returns the entries of `table` at `numbers`. If there is no table, returns the numbers
-/// themselves.
 fn renumbered(table: Option<&[u32]>, numbers: &[u32]) -> Vec<u32> {
     match table {
         None => numbers.to_vec(),
@@ -197,12 +179,10 @@ fn renumbered(table: Option<&[u32]>, numbers: &[u32]) -> Vec<u32> {
 }
 
 impl Lists {
-    /// Replaces `out` by the neighbours of a node. If lists are in memory, nodes may be read in any
-    /// order at the same cost. If lists are in scratch files, nodes should be read in ascending
-    /// order.
+    /// Replaces `out` by the neighbours of a node. Scratch files should be read in ascending order.
     ///
     /// # Errors
-    /// The call fails with [`GraphError::Scratch`] if the scratch file cannot be read.
+    /// [`GraphError::Scratch`] if the scratch file cannot be read.
     pub fn read(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
         out.clear();
         match &mut self.0 {
@@ -265,7 +245,7 @@ impl Store for ScratchLists {
 
     fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), GraphError> {
         out.clear();
-        // Nodes are read in no particular order here, so it is of no use to read ahead.
+        // Nodes are read in no particular order here.
         self.read_ahead(node as usize, 1, out)
     }
 
@@ -280,14 +260,12 @@ impl Store for ScratchLists {
     }
 }
 
-/// Decodes little-endian numbers.
 pub(super) fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
     bytes
         .chunks_exact(4)
         .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
 }
 
-/// Measures the wall-clock time of stages.
 pub(super) struct Clock {
     since: Instant,
     pub(super) seconds: Vec<(&'static str, f64)>,
@@ -301,7 +279,6 @@ impl Clock {
         }
     }
 
-    /// Ends the stage `name`, and records its time.
     pub(super) fn lap(&mut self, name: &'static str) {
         self.seconds
             .push((name, self.since.elapsed().as_secs_f64()));
@@ -311,12 +288,11 @@ impl Clock {
 
 /// Builds the graph of the vectors of a source.
 ///
-/// Every row is checked when it is read. A row must not have NaN or infinity, nor be a zero row
-/// under cosine.
+/// Every row is checked when it is read: no NaN, no infinity, and no zero row under cosine.
 ///
 /// # Errors
-/// The call fails with [`GraphError::Memory`] if the cap is too low for any kind of build. It also
-/// fails if a row fails its check, if a file cannot be read, or after an interruption.
+/// [`GraphError::Memory`] under too low a cap. Also a wrong row, an unreadable file, or an
+/// interruption.
 pub fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -345,7 +321,7 @@ pub fn construct(
     })
 }
 
-/// Does the same as [`construct`], in `free` bytes beyond the present memory of the process.
+/// Builds in `free` bytes beyond the present memory of the process.
 pub(super) fn construct_within(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -385,7 +361,6 @@ pub(super) fn construct_within(
     }
 }
 
-/// Asks the system, before the work begins, whether the process can get `bytes` more bytes.
 fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), DataError> {
     if task.afterwards.is_none() {
         return Ok(());
@@ -402,43 +377,34 @@ fn ask(source: &dyn VectorSource, task: &Task<'_>, bytes: u64) -> Result<(), Dat
     .map_err(DataError::Memory)
 }
 
-/// The largest number of rows in a build. One bit of a node number marks expanded candidates during
-/// a search.
+/// The largest number of rows. One bit of a node number marks expanded candidates in a search.
 const MAX_ROWS: usize = 1 << 31;
 
-/// The number of rows that the build keeps together, if the caller requests input order.
+/// The number of rows that the build keeps together for input order.
 const WORKING_PAGE: usize = 16;
 
-/// The number of bytes of rows that one read returns.
 const READ: usize = 4 << 20;
 
-/// The number of bytes of rows that one read returns before the memory cap is divided. It is small,
-/// so that it fits under any cap.
+/// Few bytes in one read before the memory cap is divided, to fit under any cap.
 const MEASURE: usize = 1 << 20;
 
-/// The bytes of memory that do not depend on the number of rows: stacks, unused memory of the
-/// allocator, and read buffers.
+/// The bytes that do not depend on the rows: stacks, unused memory of the allocator, read buffers.
 pub(super) const OVERHEAD: u64 = 6 << 20;
 
-/// Whether rows are in memory beside the points, in the order of the nodes, until they are written.
-/// This is not necessary if the points are the rows. It is not necessary either if the source has
-/// the order of the nodes or has random access, since rows are then read from the source again.
+/// Whether rows are in memory beside the points, and are not read from the source again.
 fn holds_rows(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> bool {
     let reads_again = task.order == Order::Input || source.has_random_access();
     !space.is_identity() && !reads_again
 }
 
-/// The peak memory of a build in memory, in bytes.
 fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
     let rows = source.rows() as u64;
     let held = match holds_rows(source, task, space) {
         true => source.row_bytes(),
         false => 0,
     };
-    // These are the bytes of tables for each row. The first tables are the order and its inverse.
-    // The third table has the offsets of lists. Earlier and later, it is the order of insertion,
-    // the hashes that find equal rows, or the parent of each node instead. The last table is the
-    // nodes that are still to be visited, in a vector that grows by doubling.
+    // For each row: the order, its inverse, the offsets of lists, and nodes to visit in a vector
+    // that doubles.
     let tables = 4 + 4 + 8 + 8;
     rows * (held + space.point_bytes() + tables) as u64
         + Slots::bytes(source.rows(), slots_for(task.parameters.degree))
@@ -446,8 +412,7 @@ fn in_memory_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) ->
         + OVERHEAD
 }
 
-/// The bytes of memory after the graph is built. They are the order, the rows that stay in memory,
-/// and the lists with their offsets.
+/// The bytes after the graph is built: the order, the rows in memory, and the lists with offsets.
 fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) -> u64 {
     let held = match space.is_identity() || holds_rows(source, task, space) {
         true => source.row_bytes(),
@@ -456,7 +421,6 @@ fn constructed_bytes(source: &dyn VectorSource, task: &Task<'_>, space: &Space) 
     source.rows() as u64 * (held + 4 * task.parameters.degree + 4 + 8) as u64
 }
 
-/// The memory and storage that a build needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     /// The peak memory of the whole process for a build in memory, in bytes.
@@ -467,11 +431,6 @@ pub(crate) struct Needs {
     pub(crate) scratch: u64,
 }
 
-/// Estimates the memory and storage that a build of a source's graph needs. The estimate uses a
-/// sample of the rows.
-///
-/// # Errors
-/// The call fails if a vector cannot be read.
 pub(crate) fn needs(
     source: &dyn VectorSource,
     metric: Metric,
@@ -491,8 +450,7 @@ pub(crate) fn needs(
     };
     let mut space = Space::new(metric, source.element(), source.dim());
     if let Some(trial) = space.trial(source, parameters.seed)? {
-        // This is an estimate, because only a pass over all rows can decide whether they are
-        // rounded.
+        // An estimate: only a pass over all rows can decide whether they are rounded.
         space.round(trial.end());
     }
     let resident = resident_bytes();
@@ -518,7 +476,7 @@ pub(crate) fn needs(
     })
 }
 
-/// The resident bytes of this process. If the system does not report them, the result is 8 MiB.
+/// The resident bytes of this process, or 8 MiB if the system does not report them.
 pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -532,8 +490,6 @@ pub(crate) fn resident_bytes() -> u64 {
     kib.map_or(8 << 20, |kib| kib << 10)
 }
 
-/// Calls `each` with blocks of checked rows in order, and with the number of each block's first
-/// row.
 pub(super) fn for_each_block(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -589,9 +545,8 @@ fn construct_in_memory(
     })?;
     clock.lap("read");
 
-    // The build works on rows in locality order, even if the caller wants input order. Near nodes
-    // are then near each other in memory. On a million rows this saves a third of the build's time.
-    // The lists are returned with the caller's node numbers.
+    // On a million rows, locality order saves a third of the build's time. The lists are returned
+    // with the caller's node numbers.
     let page = match task.order {
         Order::Input => WORKING_PAGE,
         Order::Locality { page } => page,
@@ -668,8 +623,7 @@ fn construct_in_memory(
     })
 }
 
-/// The row of each node, with `page` nodes on a page. The order is read from a savepoint. Without a
-/// savepoint, it is computed and saved.
+/// The row of each node in locality order, from a savepoint or computed and saved.
 fn in_locality_order(
     points: &Points<'_>,
     task: &Task<'_>,
@@ -693,7 +647,7 @@ fn in_locality_order(
     order
 }
 
-/// Puts rows into another order, in place. Row `order[i]` moves to position `i`.
+/// Puts rows into another order, in place: row `order[i]` moves to position `i`.
 fn permute(rows: &mut [u8], row_bytes: usize, order: &[u32]) {
     if rows.is_empty() {
         return;
@@ -701,8 +655,6 @@ fn permute(rows: &mut [u8], row_bytes: usize, order: &[u32]) {
     let mut held = vec![0; row_bytes];
     let mut done = vec![false; order.len()];
     for start in 0..order.len() {
-        // For each cycle of the permutation, the loop saves the first row, moves the other rows,
-        // and then writes the saved row.
         if done[start] || order[start] as usize == start {
             continue;
         }

@@ -1,19 +1,17 @@
-//! Finds the entry point. It is the row that is nearest to the mean, which approximates the medoid.
+//! Finds the entry point: the row nearest to the mean, which approximates the medoid.
 
 use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The largest number of rows from which the mean is computed. With a sample of this size, the
-/// error of the mean is small compared with the spread of the data.
+/// The most rows from which the mean is computed.
 const SAMPLE: usize = 100_000;
 
-/// The row that is nearest to the mean of all rows, or to the mean of a sample of them. Searches of
-/// the graph start at this row. Of rows at equal distance, the row with the lowest number is
-/// chosen. So the result does not depend on `threads`.
+/// The row nearest to the mean of all rows, or of a sample, ties by lower number. Searches start
+/// there.
 ///
 /// # Panics
-/// The call panics if there are no rows, which is a programming error.
+/// Panics if there are no rows.
 pub fn medoid(points: &Points<'_>, threads: usize, seed: u64) -> u32 {
     assert!(points.rows() > 0, "no rows, no medoid");
     let mut mean = vec![0.0f64; points.dim()];

@@ -1,11 +1,8 @@
-//! Links equal rows to each other. Each row links to the next equal row and to the previous one.
+//! Links equal rows to each other: each row links to the next equal row and to the previous one.
 //!
-//! Of several equal rows, the prune keeps one as a neighbour ([`prune`](super::prune)). If a list
-//! has free slots, the nearest pruned candidates fill them, so equal rows still link to each other.
-//! But if all lists are full of rows at equal distance, equal rows do not link to each other. Rows
-//! with a single element other than 0 are an example. A search may then reach only one of ten equal
-//! rows. The searches of the build miss equal rows in the same way, so this pass compares the bytes
-//! of the rows.
+//! The prune and the searches of the build keep one of several equal rows
+//! ([`prune`](super::prune)), so a search may reach only one of ten. Points in build space decide
+//! equality.
 //!
 //! ```text
 //!   rows ──> hash and node, sorted ──> runs of one hash, divided by bytes
@@ -14,14 +11,8 @@
 //!   a group:    3 ⇄ 8 ⇄ 21 ⇄ 40 ⇄ (3)        two links a row, whatever the size of the group
 //! ```
 //!
-//! If a list is full, a link of the ring replaces a link to another equal row in the list. If the
-//! list has no such link, the link of the ring replaces the farthest row to which many lists link.
-//! The pass runs after unreachable nodes were linked (`reach.rs`). So each equal row has edges from
-//! other rows, and a search that follows any of these edges finds the whole ring. If all other rows
-//! are equally far, rings do not suffice, so the prune orders ties as well
-//! ([`prune`](super::prune)). Rows that equal no other row keep their lists. Rows count as equal if
-//! their points in build space are equal. So floats that are rounded to the same bytes count as
-//! equal, as in the prune.
+//! In a full list, a link of the ring replaces a link to another equal row, or to the farthest row
+//! to which many lists link. `reach.rs` ran before, so edges from other rows lead to each ring.
 
 use super::Interrupted;
 use super::adjacency::Slots;
@@ -30,32 +21,24 @@ use crate::progress::Progress;
 use crate::threads;
 use std::hash::{DefaultHasher, Hasher};
 
-/// The bytes for each row while groups are found and linked: an entry, and a count of links.
+/// The bytes for each row: an entry, and a count of links.
 pub(super) const BYTES_A_ROW: u64 = size_of::<Entry>() as u64 + 1;
 
-/// The upper half of an entry is the hash of a row, and the lower half is the node. If entries are
-/// sorted, equal rows are together, in the order of nodes.
+/// The upper half is a row's hash, and the lower half its node, so equal rows sort together.
 type Entry = u64;
 
-/// The number of rows that are hashed between two checks for an interruption.
 const BATCH: usize = 1024;
 
-/// A list gives up rows to which more than this number of lists link first. With fewer edges than
-/// this, searches would hardly reach a row.
+/// A list first gives up rows to which more lists than this link, because searches hardly reach
+/// others.
 const FEW: u8 = 8;
 
-/// The least degree with which equal rows are linked as rings. In shorter lists, two links that
-/// lead only to equal rows are too many. For example, with lists of 12 neighbours and many equal
-/// rows, a search with a list size of 50 missed a row that was inserted later.
+/// The least degree with rings. In lists of 12, two links to equal rows are too many: a search with
+/// a list size of 50 missed a row that was inserted later.
 const LEAST_RING: usize = 24;
 
-/// Links equal rows, and returns whether any list was changed. If a list was changed, a node may
-/// have lost the last edge that leads to it. Lists have at most `degree` neighbours before and
-/// after the call, in order of distance. If `degree` is below [`LEAST_RING`], the call changes
-/// nothing.
-///
-/// # Errors
-/// The call fails with [`Interrupted`] if `progress` reports an interruption.
+/// Returns whether any list was changed. A node may lose the last edge that leads to it. Below
+/// [`LEAST_RING`], nothing changes.
 pub(super) fn link(
     points: &Points<'_>,
     slots: &Slots,
@@ -69,7 +52,6 @@ pub(super) fn link(
     }
 }
 
-/// Does the same as [`link`], for any degree.
 fn close_rings(
     points: &Points<'_>,
     slots: &Slots,
@@ -94,7 +76,6 @@ fn close_rings(
             rings.close(run);
             continue;
         }
-        // Different rows may have the same hash.
         run.sort_unstable_by(|a, b| row(a).cmp(row(b)).then(a.cmp(b)));
         for group in run.chunk_by(|a, b| row(a) == row(b)) {
             rings.close(group);
@@ -103,12 +84,10 @@ fn close_rings(
     Ok(!rings.leading.is_empty())
 }
 
-/// The node of an entry.
 fn node_of(entry: Entry) -> u32 {
     entry as u32
 }
 
-/// The entries of all rows, in the order of rows.
 fn hashed(
     points: &Points<'_>,
     threads: usize,
@@ -133,25 +112,22 @@ fn hashed(
     Ok(entries)
 }
 
-/// A hash of a row. The graph does not depend on the value of the hash.
 fn hash(row: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(row);
     hasher.finish()
 }
 
-/// The state in which one ring after the other is closed.
 struct Rings<'a> {
     slots: &'a Slots,
     degree: usize,
-    /// The number of lists that link to each node, at most 255. It is empty until the first list is
-    /// changed.
+    /// The number of lists that link to each node, at most 255. Empty until a list is changed.
     leading: Vec<u8>,
     list: Vec<u32>,
 }
 
 impl Rings<'_> {
-    /// Links the rows of a group as a ring. The rows of the group ascend by node.
+    /// The rows of a group ascend by node.
     fn close(&mut self, group: &[Entry]) {
         let count = group.len();
         if count < 2 {
@@ -166,7 +142,6 @@ impl Rings<'_> {
         }
     }
 
-    /// Adds the links of a ring to the list of a node.
     fn lead(&mut self, node: u32, ring: &[u32], group: &[Entry]) {
         self.list.clear();
         self.list.extend(self.slots.neighbours(node));
@@ -176,8 +151,7 @@ impl Rings<'_> {
         self.count_leading();
         self.list.retain(|to| !ring.contains(to));
         while self.list.len() + ring.len() > self.degree {
-            // A search reaches the other equal rows through the ring, so links to them can be
-            // removed.
+            // A search reaches the other equal rows through the ring.
             let is_equal = |to: &u32| {
                 let of_group = group.binary_search_by_key(to, |entry| node_of(*entry));
                 of_group.is_ok()
@@ -195,8 +169,7 @@ impl Rings<'_> {
         self.slots.replace(node, &self.list, &lock);
     }
 
-    /// Counts the lists that link to each node, at the first call. Links of rings are not counted,
-    /// because they only connect equal rows.
+    /// Links of rings only connect equal rows, and do not count.
     fn count_leading(&mut self) {
         if !self.leading.is_empty() {
             return;
@@ -217,7 +190,7 @@ mod tests {
     use crate::progress::Silent;
     use stratann_vector::Element;
 
-    /// Returns the final lists, for rows of one byte each.
+    /// The final lists, for rows of one byte each.
     fn linked(rows: &[u8], degree: usize, lists: &[&[u32]]) -> Vec<Vec<u32>> {
         let points = Points::new(rows, Element::U8, 1);
         let slots = Slots::new(rows.len(), degree);
@@ -254,8 +227,7 @@ mod tests {
 
     #[test]
     fn a_full_list_gives_up_an_equal_row_or_else_the_farthest() {
-        // Six rows are equal. The first row links to three other equal rows and to a far one. The
-        // second row links only to far rows.
+        // The first of six equal rows links to three others, and the second only to far rows.
         let rows = [7, 7, 7, 7, 7, 7, 9, 10, 11, 12];
         let far = [6, 7, 8, 9];
         let full: &[&[u32]] = &[&[2, 3, 4, 9], &far, &far, &[2, 4, 6, 7], &far, &far];

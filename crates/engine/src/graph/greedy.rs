@@ -1,4 +1,4 @@
-//! Greedy search of the growing graph. It finds the candidates for the neighbours of a new node.
+//! Greedy search of the growing graph, for the candidate neighbours of a new node.
 //!
 //! ```text
 //!            entry                list (sorted, L long)          expanded (for the prune)
@@ -10,8 +10,7 @@
 use super::adjacency::Slots;
 use super::points::Points;
 
-/// A node with a squared distance. It is the distance from the searched point, or from the node
-/// whose list is pruned.
+/// The squared distance is from the searched point, or from the node whose list is pruned.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Candidate {
     pub(crate) distance: f32,
@@ -19,21 +18,18 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// The order of candidates: by distance, and at equal distance by node number. So a build with
-    /// one thread is reproducible.
+    /// By distance, then by node number, so that a build with one thread is reproducible.
     #[inline]
     pub(super) fn order(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
         a.distance.total_cmp(&b.distance).then(a.id.cmp(&b.id))
     }
 }
 
-/// The top bit of a node number in the candidate list. It is set if the candidate was expanded.
+/// The top bit of a node number in the candidate list, set if the candidate was expanded.
 const EXPANDED: u32 = 1 << 31;
 
-/// The largest number of candidates for which a new list reserves memory.
 const RESERVED: usize = 1 << 12;
 
-/// The nearest nodes that the search has seen, sorted. The list has at most `capacity` nodes.
 pub(super) struct CandidateList {
     items: Vec<Candidate>,
     capacity: usize,
@@ -75,7 +71,6 @@ impl CandidateList {
         self.cursor = self.cursor.min(at);
     }
 
-    /// Returns the nearest candidate that is not expanded yet, and marks it as expanded.
     #[inline]
     fn next(&mut self) -> Option<Candidate> {
         while let Some(item) = self.items.get_mut(self.cursor) {
@@ -89,7 +84,6 @@ impl CandidateList {
         None
     }
 
-    /// The nearest candidate that is not expanded yet. The call does not mark it.
     #[inline]
     fn peek(&self) -> Option<u32> {
         self.items[self.cursor.min(self.items.len())..]
@@ -99,8 +93,7 @@ impl CandidateList {
     }
 }
 
-/// The nodes that a search has seen. Each node has a stamp, so that a new search need not clear the
-/// table.
+/// A new search changes the stamp instead of clearing the table.
 pub(super) struct Seen {
     stamps: Vec<u8>,
     stamp: u8,
@@ -122,7 +115,7 @@ impl Seen {
         self.stamp += 1;
     }
 
-    /// Marks a node. Returns `true` if it had not been seen.
+    /// Returns `true` if the node had not been seen.
     #[inline]
     fn insert(&mut self, node: u32) -> bool {
         let stamp = &mut self.stamps[node as usize];
@@ -132,7 +125,6 @@ impl Seen {
     }
 }
 
-/// The buffers that the searches of one thread reuse.
 pub(super) struct Search {
     list: CandidateList,
     seen: Seen,
@@ -143,7 +135,6 @@ pub(super) struct Search {
 }
 
 impl Search {
-    /// Makes buffers for graphs of up to `nodes` nodes.
     pub(super) fn new(nodes: usize) -> Search {
         Search {
             list: CandidateList::new(),
@@ -154,14 +145,10 @@ impl Search {
         }
     }
 
-    /// The number of bytes that [`Search::new`] allocates.
     pub(super) fn bytes(nodes: usize) -> u64 {
         nodes as u64 + (64 << 10)
     }
 
-    /// Searches for `query` from `entry` with the list size `length`. After the call,
-    /// [`expanded`](Search::expanded) has the expanded nodes, and [`nearest`](Search::nearest)
-    /// returns the nearest nodes that the search found.
     pub(super) fn run(
         &mut self,
         points: &Points<'_>,
@@ -179,8 +166,7 @@ impl Search {
         self.list.insert(self.distances[0], entry);
         while let Some(next) = self.list.next() {
             self.expanded.push(next);
-            // Whether a neighbour was seen is unpredictable, so the code avoids a branch. It stores
-            // every neighbour, and advances the count only after unseen neighbours.
+            // Whether a neighbour was seen is unpredictable, so the code avoids a branch.
             let mut count = 0;
             self.fresh.resize(slots.slots(), 0);
             let (fresh, stamps, stamp) = (

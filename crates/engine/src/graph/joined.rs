@@ -1,22 +1,17 @@
-//! Merges the lists of a node after a build in parts. A node has one list from each of its two
-//! parts, and edges that connect the parts.
+//! Merges the two lists of a node after a build in parts, and connects the parts.
 
 use super::construct::words;
 
-/// The number of children of each entry node, in the tree of edges between the entry nodes of
-/// parts.
+/// The number of children of each entry node in the tree of parts' entry nodes.
 const BRANCHES: usize = 8;
 
-/// The neighbours in a record of `lists-p`.
 pub(super) fn list(record: &[u8]) -> Vec<u32> {
     let mut words = words(record);
     let degree = words.next().unwrap_or(0) as usize;
     words.take(degree).collect()
 }
 
-/// The edges that a node has in addition to its lists. The entry of the whole graph has an edge to
-/// the entry node of the first part. The entry node of each part has edges to its children in a
-/// tree.
+/// Edges of the entry to the first part's entry node, and of the parts' entry nodes in a tree.
 pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     let mut fixed = Vec::new();
     if node == entry {
@@ -36,8 +31,7 @@ pub(super) fn fixed_edges(node: u32, entry: u32, starts: &[u32]) -> Vec<u32> {
     fixed
 }
 
-/// Appends neighbours of two lists to `merged`, alternately and without duplicates, until `merged`
-/// has `degree` neighbours.
+/// Appends the neighbours of two lists alternately and without duplicates, up to `degree`.
 pub(super) fn interleave(a: &[u32], b: &[u32], degree: usize, merged: &mut Vec<u32>) {
     for place in 0..a.len().max(b.len()) {
         for list in [a, b] {

@@ -7,37 +7,28 @@
 //! | lists | pass (0, 1; 2: done), nodes done, nodes; for each node: degree, neighbours |
 //! | plan | number of parts, number of rows in the sample |
 //!
-//! Lists are saved between two batches of a pass, when no thread works on them. The later work of
-//! the build depends only on these lists, on the number of nodes done, and on the order, which
-//! follows from the seed. In a build under a memory cap, each part has lists of its own, and its
-//! nodes are numbered by their positions in the part. The plan of such a build is saved too,
-//! because it depends on the memory that was free. The distribution of rows to parts and the order
-//! are computed again.
+//! Lists are saved between two batches of a pass, when no thread works on them. The later work
+//! depends only on the lists, the number of nodes done, and the order. Under a memory cap, each
+//! part has its own lists, and the plan is saved, because it depends on free memory.
 
 use super::adjacency::Slots;
 use crate::progress::Progress;
 use crate::savepoint::{Content, Hash, Savepoints, Unfit, What};
 
-/// The pass number that means finished lists.
 const DONE: u32 = 2;
 
-/// The progress of a graph.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reached {
-    /// The number of the current pass, from 0.
     pub(super) pass: u32,
-    /// The number of nodes that are done in this pass.
     pub(super) nodes: usize,
 }
 
 impl Reached {
-    /// All passes are done.
     pub(super) const END: Reached = Reached {
         pass: DONE,
         nodes: 0,
     };
 
-    /// The number of nodes that are done in a pass. `None` if the pass is over.
     pub(super) fn within(self, pass: u32) -> Option<usize> {
         match self.pass.cmp(&pass) {
             std::cmp::Ordering::Less => Some(0),
@@ -47,25 +38,22 @@ impl Reached {
     }
 }
 
-/// The savepoint of the lists of a graph that is being built.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct KeptLists<'a> {
     pub(super) savepoints: &'a Savepoints<'a>,
     /// The hash of the inputs on which node numbers and lists depend.
     pub(super) input: Hash,
-    /// The largest number of neighbours in a finished list.
     pub(super) degree: usize,
     /// The number of the part, from 1. It is 0 if there are no parts.
     pub(super) part: u32,
 }
 
 impl KeptLists<'_> {
-    /// Whether it is time to save the lists.
     pub(super) fn are_due(&self) -> bool {
         self.savepoints.is_due()
     }
 
-    /// Saves the lists. During the call, no other thread may write to the lists.
+    /// During the call, no other thread may write to the lists.
     pub(super) fn keep(&self, slots: &Slots, reached: Reached, progress: &dyn Progress) {
         let nodes = slots.nodes() as u32;
         let degrees = (0..nodes).map(|node| 1 + slots.degree(node) as u64);
@@ -85,8 +73,7 @@ impl KeptLists<'_> {
             });
     }
 
-    /// Fills the empty lists from a savepoint, and returns how far they were built. If there is no
-    /// usable savepoint, the lists stay empty.
+    /// Fills the lists, if there is a usable savepoint, and returns how far they were built.
     pub(super) fn take_up(&self, slots: &Slots) -> Reached {
         let place = (What::Lists, self.part);
         let read = |content: &mut Content| fill(slots, self.degree, content);
@@ -101,8 +88,7 @@ impl KeptLists<'_> {
     }
 }
 
-/// Fills lists from a savepoint. Finished lists must have at most `when_done` neighbours each. If
-/// the savepoint is damaged, the call may have filled some lists before it returns the error.
+/// Finished lists have at most `when_done` neighbours. After an error, some lists may be filled.
 fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reached, Unfit> {
     let (pass, done, nodes) = (content.word()?, content.word()?, content.word()?);
     if nodes as usize != slots.nodes() {
@@ -118,8 +104,7 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
     if !possible {
         return Err(content.wrong(format_args!("{done} of {nodes} nodes done in pass {pass}")));
     }
-    // Finished lists are written to pages unchanged. A page can have neither a longer list nor a
-    // list with the same neighbour twice.
+    // Finished lists are written to pages unchanged.
     let most = if pass == DONE {
         when_done
     } else {
@@ -166,7 +151,6 @@ fn fill(slots: &Slots, when_done: usize, content: &mut Content) -> Result<Reache
     })
 }
 
-/// The saved order of a collection, which is a permutation of its rows.
 pub(super) fn order(savepoints: &Savepoints<'_>, input: &Hash, rows: usize) -> Option<Vec<u32>> {
     let order = savepoints.read((What::Order, 0), input, |content| {
         if content.left() != 4 * rows as u64 {
@@ -192,7 +176,6 @@ pub(super) fn order(savepoints: &Savepoints<'_>, input: &Hash, rows: usize) -> O
     Some(order)
 }
 
-/// Saves the order of a collection.
 pub(super) fn keep_order(
     savepoints: &Savepoints<'_>,
     input: &Hash,
@@ -205,14 +188,12 @@ pub(super) fn keep_order(
     });
 }
 
-/// The saved number of parts and the saved sample size of a build in parts.
 pub(super) fn plan(savepoints: &Savepoints<'_>) -> Option<(usize, usize)> {
     savepoints.read((What::Plan, 0), &savepoints.input(&[]), |content| {
         Ok((content.word()? as usize, content.word()? as usize))
     })
 }
 
-/// Saves the number of parts and the sample size of a build in parts.
 pub(super) fn keep_plan(
     savepoints: &Savepoints<'_>,
     (parts, sample): (usize, usize),

@@ -1,5 +1,4 @@
-//! The graph. It consists of the adjacency lists of all nodes, the order of the nodes, and the node
-//! at which searches start.
+//! The graph: the adjacency lists of all nodes, their order, and the node at which searches start.
 //!
 //! ```text
 //!                               order.rs                   vamana.rs, entry.rs
@@ -13,17 +12,12 @@
 //!                         search for itself ──> nearest, but apart ──> its list, and back edges
 //! ```
 //!
-//! The prune keeps only one of several equal neighbours. So at the end of a build, `equal.rs` links
-//! equal rows. Then `reach.rs` links the nodes that no search reaches.
+//! The prune keeps only one of several equal rows, so `equal.rs` links equal rows in the end. Then
+//! `reach.rs` links the nodes that no search reaches. `rounding.rs` rounds floats during the build,
+//! `kept.rs` saves a partial graph, and `shuffle.rs` decides which nodes share a page.
 //!
-//! `rounding.rs` rounds floats to a byte each during the build, if this preserves near neighbours.
-//! `rows.rs` returns the rows in the order of the nodes, from memory, a scratch file or the source.
-//! `kept.rs` saves a partial graph, and restores it after the build was killed. After the graph is
-//! built, `shuffle.rs` decides which nodes share a page.
-//!
-//! [`construct()`] does the whole work. Its steps are public for callers with rows in memory, such
-//! as the build of the navigation graph over a sample: [`Points`], [`locality_order`], [`medoid`],
-//! [`build`].
+//! [`construct()`] does the whole work. Its steps are public for callers with rows in memory:
+//! [`Points`], [`locality_order`], [`medoid`], [`build`].
 
 mod adjacency;
 mod budget;
@@ -61,15 +55,14 @@ pub(crate) use space::Space;
 
 pub use crate::error::GraphError;
 
-/// The parameters of the build. They have the names that users of DiskANN know.
+/// The parameters of the build, with the names of DiskANN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
     /// The largest number of neighbours of a node (R), 1 or more.
     pub degree: usize,
     /// The list size of the searches that find the neighbours of a node (L), 1 or more.
     pub build_list: usize,
-    /// The margin of the prune (alpha), which applies to squared distances. It is at least 1. With
-    /// a larger margin, more long edges stay.
+    /// The margin of the prune (alpha) on squared distances, at least 1.
     pub alpha: f32,
     /// The number of worker threads, 1 or more.
     pub threads: usize,
@@ -89,8 +82,7 @@ impl Default for Parameters {
     }
 }
 
-/// The error of a build that the caller's
-/// [`Progress::interrupted`](crate::progress::Progress::interrupted) stopped.
+/// The error of a build that [`Progress`](crate::progress::Progress) interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 
@@ -100,14 +92,14 @@ impl From<Interrupted> for GraphError {
     }
 }
 
-/// A graph of the first rows of a source. A build extends it by the other rows.
+/// A graph of the first rows of a source, which a build extends.
 pub trait Known: Sync + std::fmt::Debug {
     /// The number of rows that have lists. They are the first rows of the source.
     fn rows(&self) -> usize;
-    /// Calls `each` with each row that has a list, and with its neighbours, which are rows as well.
-    /// If the list has more neighbours than a list may have, the caller drops the last ones.
+    /// Calls `each` with each of these rows and its neighbours. The caller drops the last of too
+    /// many neighbours.
     ///
     /// # Errors
-    /// The call fails if the lists cannot be read.
+    /// The lists cannot be read.
     fn each(&self, each: &mut dyn FnMut(u32, &[u32])) -> Result<(), GraphError>;
 }

@@ -8,33 +8,29 @@
 //!   pages           [ . . . ][ . . . ]    [ . . . ]  [ . . . ]    final position = new node id
 //! ```
 //!
-//! After the cuts, pages that are near each other exchange rows, if the exchange makes the two
-//! pages together more compact.
+//! After the cuts, near pages exchange rows if both pages together become more compact.
 //!
-//! The two halves of a segment could follow each other in either order. The order is chosen so that
-//! each half is beside the nearer of the two adjacent segments. So consecutive pages are near each
-//! other too, and the node numbers of neighbours differ little.
+//! Each half of a segment is put beside the nearer adjacent segment, so the node numbers of
+//! neighbours differ little.
 
 use super::points::Points;
 use super::random::Random;
 use crate::threads;
 
-/// The largest number of rows from which the direction of a cut is found. A segment with at most
-/// this number of rows is copied as f32 once, and the copy is divided down to pages.
+/// The most rows from which a cut is found. A segment of at most this many rows is copied as f32.
 const SAMPLE: usize = 1024;
 
-/// The number of rounds of balanced 2-means for each cut.
 const ROUNDS: usize = 6;
 
-/// The locality order of all points, as a permutation from node number to row. `page` is the number
-/// of nodes on a page, and cuts are between pages. The result does not depend on `threads`.
+/// The row of each node in locality order, with `page` nodes on a page, for any number of
+/// `threads`.
 pub fn locality_order(points: &Points<'_>, page: usize, threads: usize, seed: u64) -> Vec<u32> {
     let mut order: Vec<u32> = (0..points.rows() as u32).collect();
     order_rows(points, &mut order, 0, page.max(1), threads.max(1), seed);
     order
 }
 
-/// Puts the given rows into locality order. The first row in this order will be node `offset`.
+/// The first row in the new order will be node `offset`.
 pub(super) fn order_rows(
     points: &Points<'_>,
     rows: &mut [u32],
@@ -47,9 +43,8 @@ pub(super) fn order_rows(
     cutter.large(rows, offset, threads, &Outer::default());
 }
 
-/// Finds `parts` centres for the rows in `floats`, by the same bisection as for the locality order.
-/// Each centre represents about the same number of rows, and consecutive centres are near each
-/// other. The result has `dim` numbers for each centre.
+/// Finds `parts` centres of `dim` numbers. Each represents about equally many rows, and consecutive
+/// centres are near each other.
 pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Vec<f32> {
     let mut rows: Vec<u32> = (0..(floats.len() / dim) as u32).collect();
     let mut centres = Vec::with_capacity(parts * dim);
@@ -66,7 +61,6 @@ pub(super) fn centres(floats: &[f32], dim: usize, parts: usize, seed: u64) -> Ve
     centres
 }
 
-/// The recursion of [`centres`].
 fn halve(
     floats: &[f32],
     dim: usize,
@@ -78,7 +72,6 @@ fn halve(
 ) {
     if parts <= 1 || rows.len() < 2 {
         let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
-        // If there are fewer rows than parts, several parts get the same centre.
         for _ in 0..parts {
             centres.extend(mean(floats, dim, &keyed));
         }
@@ -124,9 +117,7 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// The number of rows in the first half of a segment that starts at node `offset`. The number
-    /// is as near to half of the rows as possible, and the cut is between two pages. `None` if the
-    /// segment is within one page.
+    /// About half of the rows, cut between two pages. `None` if the segment is within one page.
     fn middle(&self, offset: usize, rows: usize) -> Option<usize> {
         let half = offset + rows.div_ceil(2);
         let below = half / self.page * self.page;
@@ -144,8 +135,7 @@ impl Cutter<'_> {
         (cut > offset && cut < offset + rows).then(|| cut - offset)
     }
 
-    /// Divides a segment of more than [`SAMPLE`] rows. A cut is found on a sample of the rows, and
-    /// then applied to all rows.
+    /// Finds the cut of more than [`SAMPLE`] rows on a sample.
     fn large(&self, rows: &mut [u32], offset: usize, threads: usize, outer: &Outer) {
         if rows.len() <= SAMPLE.max(self.page) {
             return self.small(rows, offset, outer);
@@ -205,7 +195,6 @@ impl Cutter<'_> {
         }
     }
 
-    /// Copies the rows of a small segment as f32, and divides the segment down to pages.
     fn small(&self, rows: &mut [u32], offset: usize, outer: &Outer) {
         if rows.len() <= self.page {
             return;
@@ -223,11 +212,8 @@ impl Cutter<'_> {
         rows.copy_from_slice(&ordered);
     }
 
-    /// Exchanges rows between pages that are near each other. An exchange must reduce the sum of
-    /// the squared distances of the two rows from the means of their pages. Without exchanges, the
-    /// balanced cuts would leave rows on the wrong side of a boundary.
+    /// Balanced cuts leave rows on the wrong side of a boundary, so near pages exchange rows.
     fn exchange(&self, floats: &[f32], local: &mut [u32], offset: usize) {
-        // The exchange uses only whole pages.
         let start = offset.next_multiple_of(self.page) - offset;
         let window = self.page * WINDOW;
         let mut at = start;
@@ -270,23 +256,20 @@ impl Cutter<'_> {
     }
 }
 
-/// The number of pages among which rows are exchanged. On photo-sift-100k, the exchanges save 2 %
-/// of the reads of whole-page search. With 100 pages they would save half a percent more, but the
-/// order would take twice as long.
+/// The number of pages among which rows are exchanged. On photo-sift-100k, this saves 2 % of the
+/// reads of whole-page search. 100 pages would save half a percent more in twice the time.
 const WINDOW: usize = 16;
 
 /// The number of rounds of exchanges. In the last round, few rows move.
 const EXCHANGES: usize = 3;
 
-/// Exchanges rows between the pages of one window.
 fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
     let pages = rows.len() / page;
     let mean_of = |rows: &[u32]| {
         let keyed: Vec<(f32, u32)> = rows.iter().map(|&at| (0.0, at)).collect();
         mean(floats, dim, &keyed)
     };
-    // `table[place * pages + p]` is the squared distance of the row at `place` from the mean of
-    // page `p`.
+    // `table[place * pages + p]` is the squared distance of a row from the mean of page `p`.
     let mut table = vec![0.0f32; rows.len() * pages];
     let column = |table: &mut [f32], rows: &[u32], which: usize| {
         let mean = mean_of(&rows[which * page..(which + 1) * page]);
@@ -310,8 +293,7 @@ fn exchange_within(floats: &[f32], dim: usize, rows: &mut [u32], page: usize) {
                     best = (gain, b);
                 }
             }
-            // The exchange also changes the means, which can only add to the gain. But a tiny gain
-            // may be a rounding error.
+            // The exchanged means only add to the gain, but a tiny gain may be a rounding error.
             if best.0 > 1e-4 * table[a * pages + from] {
                 let b = best.1;
                 rows.swap(a, b);
@@ -334,22 +316,16 @@ fn row_of(floats: &[f32], dim: usize, at: u32) -> &[f32] {
     &floats[start..start + dim]
 }
 
-/// A cut that divides a segment in two. It has the means of the halves, and the line through these
-/// means.
 struct Cut {
     first: Vec<f32>,
     second: Vec<f32>,
-    /// The difference `second - first`. Rows with a small projection on it belong to the first
-    /// half.
+    /// Rows with a small projection on this line belong to the first half.
     line: Vec<f32>,
 }
 
 impl Cut {
-    /// Finds a cut of the given rows by balanced 2-means. `middle` of the rows belong to the first
-    /// half.
     fn find(floats: &[f32], dim: usize, rows: &[u32], middle: usize, random: &mut Random) -> Cut {
-        // The means start at two rows that are far apart. The first is the row that is farthest
-        // from a random row. The second is the row that is farthest from the first.
+        // The means start at two rows that are far apart.
         let start = rows[random.below(rows.len())];
         let first = farthest(floats, dim, rows, start);
         let second = farthest(floats, dim, rows, first);
@@ -393,8 +369,7 @@ impl Cut {
         dot(row, &self.line)
     }
 
-    /// Returns the same cut, with its halves in the order that puts each half beside its nearer
-    /// outer neighbour.
+    /// The same cut, with each half beside its nearer outer neighbour.
     fn oriented(mut self, outer: &Outer) -> Cut {
         let cost = |first: &[f32], second: &[f32]| {
             outer
@@ -413,7 +388,6 @@ impl Cut {
         self
     }
 
-    /// Returns the outer neighbours of each half.
     fn split(self, outer: &Outer) -> (Outer, Outer) {
         (
             Outer {
@@ -452,8 +426,7 @@ fn mean(floats: &[f32], dim: usize, keyed: &[(f32, u32)]) -> Vec<f32> {
     sums
 }
 
-/// The inner product. It is computed as sixteen sums side by side, which the compiler turns into
-/// vector instructions.
+/// Sixteen sums side by side become vector instructions.
 #[inline]
 fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; 16];

@@ -1,5 +1,4 @@
-//! The build of a graph under a memory cap. It divides the collection into overlapping parts, and
-//! has one part in memory at a time.
+//! The build of a graph under a memory cap, from overlapping parts, one in memory at a time.
 //!
 //! ```text
 //!   sample ──> k centres (balanced bisection, so parts that follow each other are near each other)
@@ -14,9 +13,8 @@
 //!   for each part:   lists-p and visits-p, interleaved and cut to R ──> graph
 //! ```
 //!
-//! A node number is `first node of its home part + position in the part`. Each row is in two parts,
-//! so the merged lists connect the parts. Two parts may still share no row. So the entry nodes of
-//! the parts are also connected by a tree of fixed edges, which begins at the entry.
+//! A node number is `first node of its home part + position in the part`. Lists are merged, because
+//! each row is in two parts. A tree of fixed edges connects the parts' entry nodes.
 //!
 //! | file | record |
 //! |---|---|
@@ -45,12 +43,10 @@ use crate::data::VectorSource;
 use crate::progress::{Progress, Stage};
 use stratann_vector::{Element, Kernel, Metric};
 
-/// The number in tables of parts that means "no part".
 const NOWHERE: u16 = u16::MAX;
 
-/// Builds the graph in `free` bytes beyond the present memory of the process. In a resumed build,
-/// `divided` has the number of parts and the sample size of the first run. The resumed build uses
-/// the same numbers.
+/// Builds in `free` bytes beyond the present memory of the process. `divided` has the plan of a
+/// resumed build's first run.
 pub(super) fn construct(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -160,7 +156,6 @@ pub(super) fn construct(
     })
 }
 
-/// Opens the rows in the order of the nodes, which `lay_out` has written.
 fn spooled_rows(source: &dyn VectorSource, scratch: &Scratch) -> Result<Rows, GraphError> {
     Ok(Rows::Scratch(ScratchRows {
         file: scratch.open("rows")?,
@@ -180,12 +175,10 @@ fn inverse(order: &[u32]) -> Vec<u32> {
     inverse
 }
 
-/// The parts to which each row belongs.
 struct Dealt {
-    /// The home part of each row, and the part in which it is a guest.
     home: Vec<u16>,
     guest: Vec<u16>,
-    /// The first node of each part. The last element is the end of the last part.
+    /// The first node of each part, and the end of the last.
     first: Vec<usize>,
     nearest_to_mean: u32,
 }
@@ -200,8 +193,6 @@ impl Dealt {
     }
 }
 
-/// Computes the centres of the parts, and the mean, from a sample of rows. All are points in build
-/// space.
 fn centres_of_sample(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -240,7 +231,6 @@ fn centres_of_sample(
     Ok((centres, mean))
 }
 
-/// Chooses the centres, and writes each row to the files of its two parts.
 fn deal(
     source: &dyn VectorSource,
     task: &Task<'_>,
@@ -299,8 +289,7 @@ fn deal(
                 }
                 part
             };
-            // The capacity of all parts together is larger than the number of rows, so each row
-            // gets a home part.
+            // All parts together have more capacity than there are rows.
             let Some(at_home) = nearest(usize::MAX) else {
                 continue;
             };
@@ -337,15 +326,12 @@ struct Work<'a> {
     plan: &'a Plan,
     scratch: &'a Scratch,
     dealt: Dealt,
-    /// The row of each node.
     order: Vec<u32>,
     /// The points of one part. The next part uses the same buffer.
     points: Vec<u8>,
 }
 
 impl Work<'_> {
-    /// Appends `count` rows of a scratch file to the points of the current part. The first of them
-    /// is row `first` of the file.
     fn load(&mut self, name: &str, first: usize, count: usize) -> Result<(), GraphError> {
         let file = self.scratch.open(name)?;
         let row_bytes = self.source.row_bytes();
@@ -360,8 +346,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Assigns a node number to every row, part after part. Within a part, the home rows are in
-    /// locality order (if `page` > 0) or in input order. Writes the rows in the order of the nodes.
+    /// Assigns node numbers, part after part, and writes the rows. Home rows are in locality order,
+    /// or in input order if `page` is 0.
     fn lay_out(&mut self, page: usize, progress: &dyn Progress) -> Result<(), GraphError> {
         let _stage = Stage::begin(progress, "locality order", self.source.rows() as u64);
         self.points
@@ -404,7 +390,7 @@ impl Work<'_> {
         out.finish()
     }
 
-    /// Builds the graph of every part. Returns the entry node of each part.
+    /// Returns the entry node of each part.
     fn build_parts(&mut self, progress: &dyn Progress) -> Result<Vec<u32>, GraphError> {
         let parts = self.plan.parts;
         let degree = part_degree(self.task.parameters.degree);
@@ -479,8 +465,7 @@ impl Work<'_> {
         Ok(starts)
     }
 
-    /// Merges the two lists of every node, and writes them to `graph`. Returns the number of edges
-    /// and the largest degree.
+    /// Merges the lists into `graph`. Returns the number of edges and the largest degree.
     fn merge(
         &self,
         entry: u32,
@@ -540,8 +525,7 @@ impl Work<'_> {
         Ok((edges, degree_max))
     }
 
-    /// The lists that other parts have for the nodes of this part. They are records as in
-    /// `lists-p`, by the position of the node in the part.
+    /// The other parts' lists for this part's nodes, as records of `lists-p`.
     fn visits(
         &self,
         part: usize,

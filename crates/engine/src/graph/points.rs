@@ -18,18 +18,15 @@ pub struct Points<'a> {
 }
 
 impl<'a> Points<'a> {
-    /// Makes points from rows of `dim` elements each, one after the other. The length of `bytes`
-    /// must be a multiple of the length of a row.
+    /// Makes points from rows of `dim` elements each, one after the other.
     ///
     /// # Panics
-    /// The call panics if `dim` is 0, or if `bytes` are not whole rows. Both are programming errors
-    /// of the caller.
+    /// Panics if `dim` is 0, or if `bytes` are not whole rows.
     pub fn new(bytes: &'a [u8], element: Element, dim: usize) -> Points<'a> {
         Points::measured_by(Kernel::new(Metric::L2, element, dim), bytes)
     }
 
-    /// Makes points as [`new`](Points::new) does. `kernel` computes their squared Euclidean
-    /// distances.
+    /// Makes points for a given kernel.
     pub(super) fn measured_by(kernel: Kernel, bytes: &'a [u8]) -> Points<'a> {
         let stride = kernel.row_bytes();
         assert!(
@@ -77,7 +74,7 @@ impl<'a> Points<'a> {
         self.kernel.distances(query, self.bytes, ids, out);
     }
 
-    /// Converts one row to f32. `out` must have space for [`dim`](Points::dim) numbers.
+    /// `out` must have space for [`dim`](Points::dim) numbers.
     #[inline]
     pub(super) fn floats(&self, id: u32, out: &mut [f32]) {
         stratann_vector::to_f32(self.element, self.row(id), out);

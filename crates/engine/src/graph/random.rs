@@ -1,28 +1,24 @@
-//! A small seeded random generator (SplitMix64). It does not depend on versions of dependencies. So
-//! a build with one thread and a given seed makes the same graph on every machine.
+//! A small seeded random generator (SplitMix64), independent of versions of dependencies, so that a
+//! build with one thread is reproducible on every machine.
 
-/// SplitMix64. It has 64 bits of state, and needs a few multiplications for each number. It passes
-/// the usual statistical tests.
+/// SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Random {
     state: u64,
 }
 
 impl Random {
-    /// Makes a generator whose numbers follow from `seed`.
     pub(crate) fn new(seed: u64) -> Random {
         Random { state: seed }
     }
 
-    /// Makes an independent generator for one piece of work, so that results do not depend on the
-    /// thread that does this piece.
+    /// An independent generator for one piece of work, so that results do not depend on threads.
     pub(crate) fn derived(seed: u64, piece: u64) -> Random {
         let mut random = Random::new(seed ^ piece.wrapping_mul(0xA076_1D64_78BD_642F));
         random.next();
         random
     }
 
-    /// The next 64 random bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut bits = self.state;
@@ -36,20 +32,18 @@ impl Random {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    /// Shuffles the items (Fisher-Yates).
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             items.swap(last, self.below(last + 1));
         }
     }
 
-    /// Draws `count` of the numbers `0..bound`, distinct and ascending. If `count >= bound`,
-    /// returns all of these numbers.
+    /// Draws `count` of the numbers `0..bound`, distinct and ascending, or all if there are fewer.
     pub(crate) fn sample(&mut self, bound: usize, count: usize) -> Vec<usize> {
         if count >= bound {
             return (0..bound).collect();
         }
-        // This is Floyd's algorithm. It makes `count` draws, and needs no table of `bound` entries.
+        // Floyd's algorithm makes `count` draws, and needs no table of `bound` entries.
         let mut chosen = std::collections::BTreeSet::new();
         for last in bound - count..bound {
             let draw = self.below(last + 1);

@@ -1,9 +1,8 @@
 //! Makes every node reachable from the entry node.
 //!
-//! A prune can remove the last edge that leads to a node, especially among equal rows. The same can
-//! happen when the merged lists of two parts are cut to the degree. Each unreachable node gets an
-//! edge from a reachable node near it. The edge uses a free slot, or replaces an edge that is not
-//! needed to reach any node.
+//! A prune, or the cut of merged lists, can remove the last edge that leads to a node. Such a node
+//! gets an edge from a reachable node near it, in a free slot or in place of an edge outside the
+//! tree.
 //!
 //! ```text
 //!   entry ━━> a ━━> b      ━ edges of the tree by which nodes are reached: never taken away
@@ -15,19 +14,15 @@
 use super::adjacency::Slots;
 use std::convert::Infallible;
 
-/// The value in the table of parents that means that a node was not reached.
 const NOBODY: u32 = u32::MAX;
 
 /// The number of the most recently linked nodes that are tried as the start of the next edge.
 const LAST: usize = 64;
 
-/// Lists that can be read and replaced. They are in memory or in a file.
+/// Lists that can be read and replaced, in memory or in a file.
 pub(super) trait Store {
-    /// The error of a list that cannot be read or written.
     type Error;
-    /// Replaces `out` by the neighbours of a node.
     fn list(&mut self, node: u32, out: &mut Vec<u32>) -> Result<(), Self::Error>;
-    /// Replaces the neighbours of a node.
     fn replace(&mut self, node: u32, neighbours: &[u32]) -> Result<(), Self::Error>;
 }
 
@@ -58,10 +53,8 @@ impl Store for &Slots {
     }
 }
 
-/// Links each node of `nodes` that cannot be reached from `entry`, in a graph of `all` nodes.
-/// Returns the number of added edges, less the removed ones. After the call, lists have at most
-/// `degree` neighbours. If none of a node's own neighbours is suitable, `near` returns other nodes
-/// to link from.
+/// Links unreachable nodes of `nodes`, in a graph of `all` nodes. Returns the number of added
+/// edges, less the removed ones. After a node's own neighbours, nodes of `near` are tried.
 pub(super) fn link_unreachable<S: Store>(
     store: S,
     (all, nodes): (usize, impl Iterator<Item = u32>),
@@ -85,7 +78,7 @@ pub(super) fn link_unreachable<S: Store>(
         if tree.parents[node as usize] != NOBODY {
             continue;
         }
-        // The node's own neighbours are near the node, and often one of them is reachable.
+        // Often one of the node's own neighbours is reachable.
         tree.store.list(node, &mut own)?;
         let mut done = tree.link_from_any(own.iter().copied(), node)?;
         done = done || tree.link_from_any(near(node).into_iter(), node)?;
@@ -109,7 +102,7 @@ struct Tree<S> {
 }
 
 impl<S: Store> Tree<S> {
-    /// Marks `node` as reached from `parent`. Then marks all nodes that can be reached from `node`.
+    /// Marks `node`, and all nodes that can be reached from it, as reached.
     fn reach(&mut self, node: u32, parent: u32) -> Result<(), S::Error> {
         self.parents[node as usize] = parent;
         self.stack.push(node);
@@ -138,8 +131,6 @@ impl<S: Store> Tree<S> {
         Ok(false)
     }
 
-    /// Adds the edge `from -> node`, if `from` is reachable and has a slot for the edge. Returns
-    /// whether it was added.
     fn link(&mut self, from: u32, node: u32) -> Result<bool, S::Error> {
         if from == node || self.parents[from as usize] == NOBODY {
             return Ok(false);
@@ -171,8 +162,7 @@ mod tests {
 
     #[test]
     fn nodes_without_incoming_edges_are_linked_and_none_is_lost() {
-        // All lists are full with two neighbours. Nodes 0, 1 and 2 are reachable. No edge leads
-        // from these nodes to 3, 4 or 5. Nodes 4 and 5 link only to each other.
+        // No edge leads from nodes 0, 1 and 2, which are reachable, to the others.
         let slots = Slots::new(6, 2);
         for (node, list) in [[1, 2], [0, 2], [1, 0], [1, 2], [5, 5], [4, 4]]
             .iter()

@@ -5,85 +5,65 @@
 //!            with one step for all dimensions, and a mean for each
 //! ```
 //!
-//! All dimensions have the same step. So squared distances of rounded points approximate squared
-//! distances of the floats, in units of step². The unit does not matter, since a build only
-//! compares distances. Values beyond the largest byte are cut off. The step is chosen so that few
-//! values are cut off.
+//! With one step for all dimensions, squared distances of rounded points approximate distances of
+//! floats, in units of step². Few values are cut off.
 //!
-//! Rounded points take a quarter of the memory. [`Kernel::narrow`] compares them without widening,
-//! which requires values of seven bits. The graph is then built over points with small errors. This
-//! is harmless if rounding moves a point by much less than the distances between the point's
-//! neighbours. A [`Trial`] checks this before points are rounded. For some rows, the nearest rows
-//! by rounded distances must be about as near as the nearest rows by exact distances. Only the
-//! graph is built over rounded points: codes and stored vectors are made from the exact rows.
+//! Rounded points take a quarter of the memory, and [`Kernel::narrow`] compares values of seven
+//! bits without widening. A [`Trial`] checks that rounding moves points by much less than the
+//! distances between neighbours. Codes and stored vectors are made from the exact rows.
 
 use stratann_vector::{Element, Kernel, Metric};
 
-/// The largest size of a sample's points as floats, in bytes. It is small, because builds under a
-/// memory cap take a sample too.
+/// The most bytes of a sample's points as floats. Builds under a memory cap take a sample too.
 const SAMPLE_BYTES: usize = 2 << 20;
-/// The least and the largest number of rows in a sample. If there are fewer rows than the least
-/// number, or fewer fit into the memory, floats are not rounded.
+/// The least and the most rows of a sample. With fewer rows, floats are not rounded.
 const LEAST_ROWS: usize = 64;
 const MOST_ROWS: usize = 2048;
 
-/// The largest byte value.
 const LARGEST: f32 = Kernel::NARROW_LARGEST as f32;
 
 /// The share of a sample's values that may be beyond the largest byte.
 const CUT_OFF: f64 = 1e-4;
 
-/// The largest mean squared error over all rows, as a share of the variance. A step of an eighth of
-/// the standard deviation has the error step² / 12, which equals this share.
+/// The largest mean squared error, as a share of the variance. A step of an eighth of the standard
+/// deviation has this error, step² / 12.
 const MOST_ERROR: f64 = 0.0013;
 
-/// The number of probes, which are rows whose nearest neighbours are compared. The second constant
-/// is the number of neighbours of each probe. The third is the largest mean factor by which the
-/// squared distances of neighbours found by bytes may be larger. (The two searches need not find
-/// the same rows: among many rows at about equal distance, any is as good.)
-///
-/// A dense cluster with 2 % of the rows gets ten of 512 probes. With 64 probes, rounding destroyed
-/// five of six such clusters in 4,000 rows of 24 floats. Distances by bytes are computed first, and
-/// distances by floats only if they may matter. For each row of 96 floats, 512 distances by bytes
-/// take 3.1 us, while 64 distances of both kinds took 1.6 us.
+/// The number of probes, which are rows whose nearest neighbours are compared; the neighbours of a
+/// probe; and the largest mean factor between the squared distances of neighbours by bytes and by
+/// floats. With 64 probes, rounding destroyed five of six dense clusters with 2 % of the rows, in
+/// 4,000 rows of 24 floats.
 const PROBES: usize = 512;
 const NEAREST: usize = 10;
 const FARTHER: f64 = 1.01;
 /// The largest factor that one probe adds to the mean, so that a single outlier does not decide.
 const FARTHEST: f64 = 1.5;
 /// A probe is lost if its nearest rows by bytes are farther by this factor. The second constant is
-/// the number of probes that may be lost. On photos, on texts, and on rows of normal numbers with
-/// tails, in groups and of many lengths, no probe had a factor above 1.06. In dense clusters with a
-/// spread of at most a third of a step, probes have factors of 1.26 to 1.7.
+/// how many may be lost. On real data, no probe had a factor above 1.06. Dense clusters with a
+/// spread of at most a third of a step have 1.26 to 1.7.
 const LOST: f64 = 1.1;
 const MOST_LOST: usize = 1;
 
-/// The rule by which floats are rounded to bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Rounding {
     means: Vec<f32>,
-    /// The number of steps in a unit. A centred value is multiplied by it.
     steps_per_unit: f32,
 }
 
 impl Rounding {
-    /// The element type of rounded points.
     pub(super) const ELEMENT: Element = Element::I8;
 
-    /// The kernel that measures distances of rounded points.
     pub(super) fn kernel(dim: usize) -> Kernel {
         Kernel::narrow(dim)
     }
 
-    /// The number of rows in a sample of `rows` rows, if a point as floats takes `point_bytes`
-    /// bytes. `None` if the sample would be too small.
+    /// `None` if the sample would be too small.
     pub(super) fn sample(rows: usize, point_bytes: usize) -> Option<usize> {
         let count = (SAMPLE_BYTES / point_bytes).min(MOST_ROWS).min(rows);
         (count >= LEAST_ROWS).then_some(count)
     }
 
-    /// The rounding for points like the points of the sample. `None` if all points of the sample
-    /// are equal, or if they have values that are not finite.
+    /// `None` if all points of the sample are equal, or have values that are not finite.
     pub(super) fn of(sample: &[f32], dim: usize) -> Option<Rounding> {
         let rows = sample.len() / dim;
         let mut sums = vec![0.0f64; dim];
@@ -105,7 +85,6 @@ impl Rounding {
         rounding.steps_per_unit.is_normal().then_some(rounding)
     }
 
-    /// Appends the bytes of a rounded point.
     #[inline]
     pub(super) fn append(&self, point: &[f32], bytes: &mut Vec<u8>) {
         let round = |(&value, &mean): (&f32, &f32)| {
@@ -116,35 +95,28 @@ impl Rounding {
     }
 }
 
-/// A check of all points, before any point is rounded. It measures how far rounding moves each
-/// point, and finds the points that are nearest to each probe by bytes and by floats.
+/// Checks all points before rounding: how far they move, and the points nearest to each probe.
 pub(super) struct Trial {
     rounding: Rounding,
     dim: usize,
-    /// The probes, as floats and as bytes.
     floats: Vec<u8>,
     bytes: Vec<u8>,
-    /// For each probe, the nearest points so far, by floats and by bytes.
     by_floats: Vec<Nearest>,
     by_bytes: Vec<Nearest>,
     error: f64,
     variance: f64,
-    /// The point that is being examined.
     point: Vec<u8>,
     byte_distances: Vec<f32>,
 }
 
-/// The nearest points to a probe, in order of distance. Each point has the distance that ranks it,
-/// and its distance by floats.
+/// The nearest points by the first distance, and their distances by floats.
 type Nearest = Vec<(f32, f32)>;
 
 impl Trial {
-    /// Makes a trial of a rounding that was derived from a sample. Some points of the sample are
-    /// the probes.
+    /// Some points of the sample are the probes.
     pub(super) fn new(rounding: Rounding, sample: &[f32], dim: usize) -> Trial {
         let rows = sample.len() / dim;
         let (mut floats, mut bytes) = (Vec::new(), Vec::new());
-        // Each row of the sample is a probe at most once, so that an outlier is only one probe.
         let probes = PROBES.min(rows);
         for i in 0..probes {
             let point = &sample[i * rows / probes * dim..][..dim];
@@ -165,7 +137,6 @@ impl Trial {
         }
     }
 
-    /// Examines the next point.
     pub(super) fn see(&mut self, point: &[f32]) {
         self.point.clear();
         self.rounding.append(point, &mut self.point);
@@ -181,9 +152,8 @@ impl Trial {
         self.point
             .extend(point.iter().flat_map(|x| x.to_le_bytes()));
         let kernel = Kernel::new(Metric::L2, Element::F32, self.dim);
-        // Rounding moves each of the two points by at most half a step in each dimension. If a
-        // value is cut off, no two points move farther apart. The factor .999 allows for rounding
-        // errors of sums.
+        // Rounding moves two points apart by at most a step in each dimension, and cut-off values
+        // not at all. The factor .999 allows for rounding errors of sums.
         let (moved, unit) = (
             (self.dim as f32).sqrt(),
             0.999 / self.rounding.steps_per_unit,
@@ -202,16 +172,13 @@ impl Trial {
         }
     }
 
-    /// The rounding, if it preserves near neighbours.
     pub(super) fn end(self) -> Option<Rounding> {
         let sum = |nearest: &Nearest| -> f64 { nearest.iter().map(|near| f64::from(near.1)).sum() };
-        // Each probe has a factor of its own. If the distances of all probes were summed, rows that
-        // are far apart would hide a dense cluster whose rows all became equal.
+        // In a sum, far rows would hide a dense cluster whose rows all became equal.
         let farther = |(by_floats, by_bytes): (&Nearest, &Nearest)| {
             let (nearest, found) = (sum(by_floats), sum(by_bytes));
             match found > nearest {
                 true => found / nearest,
-                // This is also the case if all distances are 0.
                 false => 1.0,
             }
         };
@@ -230,14 +197,12 @@ impl Trial {
     }
 }
 
-/// Whether a point at this distance is among the nearest points so far.
 fn comes_in(nearest: &Nearest, distance: f32) -> bool {
     // The list has the probe itself and `NEAREST` other points.
     let full = nearest.len() > NEAREST && nearest.last().is_some_and(|last| distance >= last.0);
     !full
 }
 
-/// Records a point if its distance is among the nearest so far. `exact` is the distance by floats.
 fn keep(nearest: &mut Nearest, distance: f32, exact: f32) {
     if !comes_in(nearest, distance) {
         return;
@@ -252,7 +217,6 @@ mod tests {
     use super::*;
     use crate::graph::random::Random;
 
-    /// Makes rows of approximately normal numbers. Each number is the sum of four uniform numbers.
     fn rows(count: usize, dim: usize, seed: u64) -> Vec<f32> {
         let mut random = Random::new(seed);
         let mut one = || (random.below(1 << 16) as f32) / 65536.0 - 0.5;
@@ -261,7 +225,7 @@ mod tests {
             .collect()
     }
 
-    /// Whether a trial accepts the rounding of these rows. The sample has every `every`-th row.
+    /// The sample has every `every`-th row.
     fn rounded(floats: &[f32], dim: usize, every: usize) -> bool {
         let sample: Vec<f32> = floats
             .chunks_exact(dim)
@@ -340,7 +304,7 @@ mod tests {
     fn one_probe_that_is_lost_does_not_decide() {
         let (count, dim) = (2_000, 24);
         let mut floats = rows(count, dim, 7);
-        // One probe has more near rows than are compared, and none of these rows is in the sample.
+        // One probe has more near rows than are compared, none of them in the sample.
         let first: Vec<f32> = floats[..dim].to_vec();
         for point in floats.chunks_exact_mut(dim).skip(1).step_by(4).take(30) {
             let near = point.iter_mut().zip(&first);
@@ -368,8 +332,7 @@ mod tests {
         let (count, dim) = (2_000, 64);
         let mut floats = rows(count, dim, 4);
         assert!(rounded(&floats, dim, 8));
-        // A few rows are far beyond all rows of the sample, and none of these rows is in the
-        // sample.
+        // A few rows are far beyond all rows of the sample.
         let far = floats.chunks_exact_mut(dim).skip(1).step_by(40);
         far.flatten().for_each(|x| *x *= 50.0);
         assert!(!rounded(&floats, dim, 8));

@@ -1,5 +1,4 @@
-//! The rows in the order of the nodes. They may be in the source, in memory or in a file. The build
-//! writes the index from these rows.
+//! The rows in the order of the nodes, from which the build writes the index.
 
 use stratann_vector::Element;
 
@@ -9,19 +8,16 @@ use crate::data::{DataError, Matrix, VectorSource, check_range};
 /// The place where the rows are stored.
 #[derive(Debug)]
 pub enum Rows {
-    /// The rows are in the source, at the row numbers in
-    /// [`Constructed::order`](super::Constructed).
+    /// The rows are in the source, at the numbers in [`Constructed::order`](super::Constructed).
     Source,
     /// The rows are in memory.
     Memory(Matrix),
-    /// The rows are in a scratch file. When [`Lists`](super::Lists) is dropped, the file is
-    /// unlinked. When this value is dropped too, the space of the file is free.
+    /// The rows are in a scratch file. Drops of [`Lists`](super::Lists) and of this value free it.
     Scratch(ScratchRows),
 }
 
 impl Rows {
-    /// The rows in the order of the nodes. `source` is the source of the graph. `order` has the
-    /// number of each node's row in the source.
+    /// `source` is the source of the graph, and `order` has each node's row number.
     pub fn in_order<'a>(&'a self, order: &'a [u32], source: &'a dyn VectorSource) -> NodeRows<'a> {
         match self {
             Rows::Source => NodeRows {
@@ -43,15 +39,13 @@ pub struct NodeRows<'a> {
 }
 
 impl<'a> NodeRows<'a> {
-    /// Makes node rows of rows that are already in the order of the nodes.
     fn of(rows: &'a dyn VectorSource) -> NodeRows<'a> {
         NodeRows { rows, order: None }
     }
 }
 
 impl NodeRows<'_> {
-    /// The number of a node's row in the source, if rows are read from the source. Otherwise the
-    /// number of the node.
+    /// The number of a node's row in the source, or else of the node.
     pub(crate) fn row_of(&self, node: usize) -> usize {
         self.order.map_or(node, |order| order[node] as usize)
     }
@@ -105,8 +99,7 @@ pub struct ScratchRows {
     pub(super) rows: usize,
     pub(super) dim: usize,
     pub(super) element: Element,
-    /// The position of each node's row in the file. `None` if the rows are in the order of the
-    /// nodes.
+    /// The position of each node's row. `None` if the rows are in the order of the nodes.
     pub(super) places: Option<Vec<u32>>,
 }
 

@@ -1,5 +1,4 @@
-//! The scratch files of a build under a memory cap. They are removed when their [`Scratch`] is
-//! dropped, even after an error.
+//! The scratch files of a build under a memory cap, removed when their [`Scratch`] is dropped.
 
 use stratann_tier::Home;
 
@@ -9,7 +8,6 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A folder of scratch files, which is removed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Scratch {
     folder: PathBuf,
@@ -17,7 +15,6 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Creates a new folder in `within`.
     pub(super) fn new(within: &Path) -> Result<Scratch, GraphError> {
         let mut number = 0;
         loop {
@@ -45,7 +42,6 @@ impl Scratch {
         self.folder.join(name)
     }
 
-    /// Creates a new file, which is written from start to end through a buffer of `buffer` bytes.
     pub(super) fn create(&self, name: &str, buffer: usize) -> Result<Spool, GraphError> {
         let path = self.path(name);
         match File::create_new(&path) {
@@ -61,7 +57,6 @@ impl Scratch {
         }
     }
 
-    /// Opens a complete file, for reads and writes at any offset.
     pub(super) fn open(&self, name: &str) -> Result<ScratchFile, GraphError> {
         let path = self.path(name);
         match File::options().read(true).write(true).open(&path) {
@@ -74,7 +69,6 @@ impl Scratch {
         }
     }
 
-    /// Removes a file before the end of the build, to free its space.
     pub(super) fn remove(&self, name: &str) -> Result<(), GraphError> {
         let path = self.path(name);
         std::fs::remove_file(&path).map_err(|source| GraphError::Scratch {
@@ -107,14 +101,12 @@ pub(super) struct Spool {
 }
 
 impl Spool {
-    /// Appends bytes.
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), GraphError> {
         self.writer
             .write_all(bytes)
             .map_err(|source| self.error(source))
     }
 
-    /// Appends numbers as little-endian words.
     pub(super) fn write_words(
         &mut self,
         words: impl IntoIterator<Item = u32>,
@@ -125,7 +117,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Writes the buffer to the file. The file can then be opened for reading.
+    /// Writes the buffer to the file, which can then be opened for reading.
     pub(super) fn finish(mut self) -> Result<(), GraphError> {
         self.writer.flush().map_err(|source| self.error(source))
     }
@@ -147,17 +139,14 @@ pub(super) struct ScratchFile {
 }
 
 impl ScratchFile {
-    /// The path of the file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Fills `out` with the bytes of the file from `offset` on.
     pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(out, offset)
     }
 
-    /// Fills `out` with the bytes of the file from `offset` on. The error has the path of the file.
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), GraphError> {
         self.read_at(offset, out)
             .map_err(|source| GraphError::Scratch {
@@ -169,7 +158,6 @@ impl ScratchFile {
 }
 
 impl ScratchFile {
-    /// Replaces the bytes of the file from `offset` on.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), GraphError> {
         self.file
             .write_all_at(bytes, offset)

@@ -7,21 +7,13 @@
 //!                                 own page; or one node moves to a page with space
 //! ```
 //!
-//! A bisection of space ([`super::order`]) finds the neighbourhood of a node. But it makes groups
-//! of equally many nodes, while records have different lengths, and only the graph shows which
-//! nodes are read together. So after the graph is built, nodes swap positions. The order of the
-//! pages does not change, so consecutive pages are still near each other. The compression of lists
-//! depends on this.
+//! A bisection of space ([`super::order`]) makes groups of equally many nodes, but records differ
+//! in length, and the graph shows which nodes are read together. Starling has equally many nodes in
+//! each block and equal weights. This module plans pages by bytes, and weighs edges by rank.
+//! Consecutive pages stay near each other, because the compression of lists depends on it.
 //!
-//! Starling begins with a random order. It moves one node at a time to the block that has most of
-//! the node's neighbours. All its blocks have equally many nodes. This module plans pages by the
-//! bytes of their records, and gives edges a weight by rank. Nodes swap positions in pairs, because
-//! a full page has no space for another node. Starling's objective, the overlap ratio, gives all
-//! edges of a page the same weight.
-//!
-//! Nodes swap positions only within a *window* (`Stretch`) of consecutive nodes. So only the
-//! windows that are in progress take memory. One thread processes each window, so the result is the
-//! same with any number of threads.
+//! Nodes swap only within a *window* (`Stretch`) of consecutive nodes, which one thread processes,
+//! so the result does not depend on the number of threads.
 
 use super::GraphError;
 use super::construct::Lists;
@@ -30,33 +22,25 @@ use crate::threads;
 
 /// The number of nodes in a window. With 4 Ki nodes, half of the gain is lost.
 const STRETCH: usize = 128 << 10;
-/// The least number of nodes in a window, if memory is short.
 const LEAST_STRETCH: usize = 1 << 10;
-/// The bytes of memory for each node of a window. They are its outgoing and incoming edges, about
-/// [`RANKS`] of each, and words of tables.
+/// The bytes for each node: outgoing and incoming edges, about [`RANKS`] each, and tables.
 const NODE_BYTES: u64 = 2 * 4 * RANKS as u64 + 36;
 /// The number of nearest neighbours of a node whose edges have a weight.
 const RANKS: usize = 32;
-/// The largest number of rounds over all nodes, and the share of the nodes that must move so that
-/// another round follows.
+/// The most rounds over all nodes, and the share of the nodes that must move for another round.
 const ROUNDS: usize = 5;
 const WORTH_A_ROUND: f64 = 0.002;
-/// The number of bits of an edge's weight. An edge is one word. The bits above the weight are the
-/// position of the neighbour in the window.
+/// An edge is one word. The bits above these are the position of the neighbour in the window.
 const WEIGHT_BITS: u32 = 11;
 /// The weight of an edge to the nearest neighbour.
 const HEAVIEST: f64 = 1024.0;
 
-/// The input of a plan of pages.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Filling<'a> {
-    /// The bytes of each node's record.
     pub(crate) sizes: &'a [u32],
-    /// The number of bytes for records on a page.
     pub(crate) room: u32,
 }
 
-/// The nodes in their new order, and their division into pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shuffled {
     /// For each node of the new order, its number in the old order.
@@ -65,23 +49,17 @@ pub(crate) struct Shuffled {
     pub(crate) firsts: Vec<u32>,
 }
 
-/// The number of nodes in a window, and the number of windows that are processed at once. Together,
-/// these windows need at most a share of the memory cap.
+/// The number of nodes in a window, and of windows processed at once.
 fn stretches(memory: Option<u64>, threads: usize) -> (usize, usize) {
     let Some(cap) = memory else {
         return (STRETCH, threads);
     };
-    // The numbers follow from the cap and not from the free memory, so that each run of a build
-    // gives the same result.
+    // A repeated build must be the same, so the numbers do not follow from free memory.
     let nodes = (cap / 8 / NODE_BYTES) as usize;
     let stretch = nodes.clamp(LEAST_STRETCH, STRETCH);
     (stretch, threads.min(nodes / stretch).max(1))
 }
 
-/// Plans pages whose nodes are near each other in the graph.
-///
-/// # Errors
-/// The call fails if the lists cannot be read, or if `progress` reports an interruption.
 pub(crate) fn shuffle(
     lists: &mut Lists,
     filling: Filling<'_>,
@@ -105,7 +83,6 @@ pub(crate) fn shuffle(
         let mut work = Vec::with_capacity(at_once);
         while work.len() < at_once && first < nodes {
             let end = nodes.min(first + stretch);
-            // This avoids a small last window.
             let end = if nodes - end < stretch / 4 {
                 nodes
             } else {
@@ -126,35 +103,28 @@ pub(crate) fn shuffle(
     Ok(shuffled)
 }
 
-/// A window of consecutive nodes that swap places with each other. In a window, the number of a
-/// node is its position in the window.
+/// A window of nodes that swap places. The number of a node is its position in the window.
 struct Stretch {
-    /// The first node of the window.
     first: u32,
-    /// The number of bytes for records on a page.
     room: u32,
-    /// The position at which the edges of each node begin. The last element is the end of the last
-    /// node's edges. Edges of both directions are included.
+    /// Where the edges of each node begin, in both directions, and the end of the last node's
+    /// edges.
     offsets: Vec<u32>,
     edges: Vec<u32>,
     page_of: Vec<u32>,
     pages: Vec<Page>,
     standings: Vec<Standing>,
-    /// For each page, the weight of the edges from the current node to this page. The second list
-    /// has the pages with any such weight.
+    /// For each page, the weight of the current node's edges; and the pages with such weight.
     of_node: Vec<u32>,
     touched: Vec<u32>,
 }
 
-/// The data of a node that are used together.
 #[derive(Clone, Copy)]
 struct Standing {
-    /// The bytes of the node's record.
     size: u32,
     /// The weight of the node's edges to its own page.
     own: u32,
-    /// The weight of the node's edges to the current page, and the weight of its edges to the
-    /// current node. Both are 0 if there are no such edges.
+    /// The weight of the node's edges to the current page, and to the current node.
     to_page: u32,
     to_node: u32,
 }
@@ -165,19 +135,15 @@ struct Page {
     bytes: u32,
 }
 
-/// The weight of an edge to the neighbour at position `rank` of a list.
 fn weight(rank: usize) -> u32 {
     (HEAVIEST / ((rank + 1) as f64).sqrt()) as u32
 }
 
-/// The neighbour and the weight of an edge.
 fn unpacked(edge: u32) -> (u32, u32) {
     (edge >> WEIGHT_BITS, edge & ((1 << WEIGHT_BITS) - 1))
 }
 
 impl Stretch {
-    /// Makes a window of the nodes from `first` up to `end`, with their lists. At first, the nodes
-    /// fill pages one after the other.
     fn of(
         lists: &mut Lists,
         filling: Filling<'_>,
@@ -200,9 +166,7 @@ impl Stretch {
                 offsets[other] += 1;
             }
         }
-        // At first, each offset is the end of its node's edges. Edges are stored from the last to
-        // the first, and each edge lowers the offset. So at the end, each offset is the start of
-        // its node's edges.
+        // Each stored edge lowers the offset, which is first the end of its node's edges.
         let mut all = 0;
         for offset in &mut offsets {
             all += *offset;
@@ -271,7 +235,6 @@ impl Stretch {
         self.edges[range].iter().map(|&edge| unpacked(edge))
     }
 
-    /// Swaps nodes until few nodes move. Returns false after an interruption.
     fn settle(&mut self, progress: &dyn Progress) -> bool {
         let nodes = self.page_of.len();
         for round in 0..ROUNDS {
@@ -291,8 +254,7 @@ impl Stretch {
         true
     }
 
-    /// Moves each node of a page to another page, if the weight of its edges to that page is
-    /// larger. Returns the number of nodes that moved.
+    /// Moves each node of a page to the page with the largest weight. Returns how many moved.
     fn improve(&mut self, page: u32) -> usize {
         let mut near: Vec<u32> = Vec::new();
         for at in 0..self.pages[page as usize].nodes.len() {
@@ -305,8 +267,7 @@ impl Stretch {
                 Some((other_page, other)) => {
                     self.change_places(node, page, other_page, other);
                     self.add_to_page(node, false, &mut near);
-                    // If a node was swapped in, it stays at this position. Otherwise the last node
-                    // of the page moves to this position, and is processed next.
+                    // Without a swap, the last node of the page moves here.
                     if let Some(other) = other {
                         self.add_to_page(other, true, &mut near);
                         at += 1;
@@ -322,8 +283,7 @@ impl Stretch {
         moved
     }
 
-    /// Adds the weights of a node's edges to the weights that the neighbours have to the current
-    /// page. If `add` is false, subtracts them.
+    /// Updates the weights of a node's neighbours to the current page.
     fn add_to_page(&mut self, node: u32, add: bool, near: &mut Vec<u32>) {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         for &edge in &self.edges[range] {
@@ -340,8 +300,7 @@ impl Stretch {
         }
     }
 
-    /// The best other page for a node of the current page, and the node with which it swaps places.
-    /// The second value is `None` if the other page has space.
+    /// The node to swap with is `None` if the page has space.
     fn best(&mut self, node: u32, page: u32) -> Option<(u32, Option<u32>)> {
         let range = self.offsets[node as usize] as usize..self.offsets[node as usize + 1] as usize;
         self.touched.clear();
@@ -389,8 +348,7 @@ impl Stretch {
         best
     }
 
-    /// Moves a node from page `here` to page `there`. If `other` is set, the node `other` moves
-    /// from `there` to `here`.
+    /// The node `other`, if any, moves back.
     fn change_places(&mut self, node: u32, here: u32, there: u32, other: Option<u32>) {
         self.put(node, here, there);
         let from = &mut self.pages[here as usize].nodes;
@@ -410,7 +368,6 @@ impl Stretch {
         }
     }
 
-    /// Updates weights and bytes when a node moves from one page to another.
     fn put(&mut self, node: u32, from: u32, to: u32) {
         self.page_of[node as usize] = to;
         let size = self.standings[node as usize].size;
@@ -431,8 +388,7 @@ impl Stretch {
         self.standings[node as usize].own = own;
     }
 
-    /// Appends the nodes of the window, page after page. The nodes of a page keep their previous
-    /// order.
+    /// The nodes of a page keep their previous order.
     fn append(mut self, shuffled: &mut Shuffled) {
         for page in self.pages.iter_mut().filter(|page| !page.nodes.is_empty()) {
             page.nodes.sort_unstable();
@@ -462,7 +418,6 @@ mod tests {
         Lists(ListsAt::Memory(slots.into_graph()))
     }
 
-    /// Makes lists of a few neighbours. No list has a neighbour twice.
     fn any_lists(nodes: usize, degree: usize, seed: u64) -> Vec<Vec<u32>> {
         let mut random = Random::new(seed);
         (0..nodes)
@@ -477,7 +432,6 @@ mod tests {
             .collect()
     }
 
-    /// The pages of a plan, with the old numbers of their nodes.
     fn pages(shuffled: &Shuffled) -> Vec<&[u32]> {
         let ends = shuffled.firsts.iter().skip(1).map(|&first| first as usize);
         let ends = ends.chain([shuffled.was.len()]);
@@ -488,7 +442,6 @@ mod tests {
             .collect()
     }
 
-    /// The weight of all edges within pages.
     fn kept_together(of: &[Vec<u32>], page_of: &[usize]) -> u64 {
         let edges = of.iter().enumerate().flat_map(|(node, list)| {
             list.iter()
@@ -548,8 +501,7 @@ mod tests {
 
     #[test]
     fn nodes_that_are_neighbours_come_together() {
-        // The nodes are in neighbourhoods of eight nodes. At first, every page has one node of each
-        // of eight neighbourhoods.
+        // At first, every page has one node of each of eight neighbourhoods.
         let (hoods, size) = (64u32, 8u32);
         let of: Vec<Vec<u32>> = (0..hoods * size)
             .map(|node| {
@@ -591,7 +543,6 @@ mod tests {
         let one = with(little, 1);
         assert_eq!(one, with(little, 4));
         assert_ne!(one, with(None, 1));
-        // No node leaves its window.
         let stays =
             |(now, &was): (usize, &u32)| now / LEAST_STRETCH == was as usize / LEAST_STRETCH;
         assert!(

@@ -6,12 +6,10 @@
 //! | cosine | f32, scaled to length 1 | 2 * (1 - cos) |
 //! | inner product | f32, one more element sqrt(M² - \|x\|²); M: longest row | const(q) - 2 dot |
 //!
-//! The last line is the classic reduction of maximum inner product search to nearest-neighbour
-//! search. `q` is a query. All rows get the same length, so the nearest row has the largest inner
-//! product.
+//! The last line reduces maximum inner product search to nearest-neighbour search. `q` is a query,
+//! and all rows get the same length.
 //!
-//! Floats in build space may be rounded to a byte each ([`rounding`](super::rounding)), if a trial
-//! shows that this preserves near neighbours.
+//! Floats in build space may be rounded to a byte each ([`rounding`](super::rounding)).
 
 use super::points::Points;
 use super::random::Random;
@@ -19,15 +17,13 @@ use super::rounding::{Rounding, Trial};
 use crate::data::{DataError, VectorSource};
 use stratann_vector::{Element, Metric, Reduction, norm, normalize, to_f32};
 
-/// The rule by which the rows of a collection are converted to points of a build.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
     metric: Metric,
     element: Element,
     dim: usize,
-    /// The length of the longest row. It is needed only for the inner product.
+    /// The length of the longest row, for the inner product.
     longest: f32,
-    /// The rounding of floats to bytes. `None` if floats are not rounded.
     rounding: Option<Rounding>,
 }
 
@@ -42,17 +38,14 @@ impl Space {
         }
     }
 
-    /// The metric of the rows, their element type and their number of elements.
     pub(crate) fn rows(&self) -> (Metric, Element, usize) {
         (self.metric, self.element, self.dim)
     }
 
-    /// Whether the points equal the rows.
     pub(super) fn is_identity(&self) -> bool {
         self.metric.reduction() == Reduction::None && self.rounding.is_none()
     }
 
-    /// Whether the points are rounded floats.
     pub(super) fn is_rounded(&self) -> bool {
         self.rounding.is_some()
     }
@@ -62,7 +55,6 @@ impl Space {
         self.metric.reduction() == Reduction::Lifted
     }
 
-    /// Measures the lengths of some rows.
     pub(crate) fn measure(&mut self, rows: &[u8]) {
         let mut floats = vec![0.0; self.dim];
         for row in rows.chunks_exact(self.dim * self.element.size()) {
@@ -71,8 +63,7 @@ impl Space {
         }
     }
 
-    /// Makes a trial of rounding from a sample of the rows. The trial must [examine](Space::look)
-    /// all rows before any row is rounded.
+    /// The trial must [examine](Space::look) all rows before any row is rounded.
     pub(super) fn trial(
         &self,
         source: &dyn VectorSource,
@@ -97,17 +88,14 @@ impl Space {
         Ok(rounding.map(|rounding| Trial::new(rounding, &floats, self.build_dim())))
     }
 
-    /// Lets a trial examine some rows.
     pub(super) fn look(&self, rows: &[u8], trial: &mut Trial) {
         self.each_point(rows, |point| trial.see(point));
     }
 
-    /// Sets the rounding for all later points. With `None`, floats are not rounded.
     pub(super) fn round(&mut self, rounding: Option<Rounding>) {
         self.rounding = rounding;
     }
 
-    /// The type of a point's elements.
     pub(crate) fn build_element(&self) -> Element {
         match (&self.rounding, self.metric.reduction()) {
             (Some(_), _) => Rounding::ELEMENT,
@@ -116,17 +104,14 @@ impl Space {
         }
     }
 
-    /// The number of elements of a point.
     pub(crate) fn build_dim(&self) -> usize {
         self.dim + usize::from(self.needs_longest())
     }
 
-    /// The bytes of a point.
     pub(crate) fn point_bytes(&self) -> usize {
         self.build_dim() * self.build_element().size()
     }
 
-    /// Calls `each` with the point of each row, as floats.
     pub(crate) fn each_point(&self, rows: &[u8], mut each: impl FnMut(&[f32])) {
         let mut point = vec![0.0; self.build_dim()];
         for row in rows.chunks_exact(self.dim * self.element.size()) {
@@ -147,7 +132,6 @@ impl Space {
         }
     }
 
-    /// Appends the points of some rows to `points`.
     pub(crate) fn append(&self, rows: &[u8], points: &mut Vec<u8>) {
         match &self.rounding {
             None if self.is_identity() => points.extend_from_slice(rows),
@@ -158,7 +142,6 @@ impl Space {
         }
     }
 
-    /// The points that have these bytes.
     pub(crate) fn points<'a>(&self, bytes: &'a [u8]) -> Points<'a> {
         match self.rounding {
             Some(_) => Points::measured_by(Rounding::kernel(self.build_dim()), bytes),

@@ -1,5 +1,4 @@
-//! Tests of whole graphs: of clustered random rows, of equal rows, and of very few rows, built in
-//! memory and in parts.
+//! Tests of whole graphs, built in memory and in parts.
 
 use super::adjacency::Graph;
 use super::points::Points;
@@ -12,7 +11,6 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use stratann_vector::{Element, Kernel, Metric};
 
-/// Makes rows that are spread around random centres.
 fn clustered(rows: usize, dim: usize, clusters: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let centres: Vec<Vec<usize>> = (0..clusters)
@@ -45,8 +43,6 @@ fn parameters(threads: usize) -> Parameters {
     }
 }
 
-/// Checks the properties of any graph: valid node numbers, no loops, no duplicates, the degree
-/// bound, and that every node is reachable.
 fn check(neighbours: &dyn Fn(u32) -> Vec<u32>, nodes: usize, degree: usize, entry: u32) {
     let mut reached = vec![false; nodes];
     let mut stack = vec![entry];
@@ -87,7 +83,6 @@ fn check_graph(graph: &Graph, degree: usize, entry: u32) {
     );
 }
 
-/// Recall@10 of searches in the graph with a list size of 30.
 fn recall(
     rows: &[u8],
     element: Element,
@@ -99,7 +94,6 @@ fn recall(
     recall_of(asked, rows, element, dim, entry, neighbours)
 }
 
-/// Does the same as [`recall`], with the rows `asked` as queries.
 fn recall_of(
     asked: std::ops::Range<usize>,
     rows: &[u8],
@@ -155,8 +149,7 @@ fn a_graph_is_sound_and_finds_what_is_near() {
         let found = recall(&rows, Element::U8, 16, entry, &|node| {
             graph.neighbours(node).to_vec()
         });
-        // With several threads, each build makes a different graph. In some of these graphs,
-        // searches miss a whole group.
+        // Several threads make a different graph each time, which may hide a whole group.
         let least = if threads == 1 { 0.97 } else { 0.85 };
         assert!(found > least, "{threads} threads: recall {found}");
     }
@@ -228,8 +221,7 @@ fn extreme_parameters_are_sound() {
 
 #[test]
 fn equal_rows_do_not_break_the_graph() {
-    // At first, all rows are equal. In the second round, a thousand other rows replace some of
-    // them.
+    // At first, all rows are equal. Then a thousand other rows replace some of them.
     let mut rows = vec![9u8; 1500 * 8];
     for others in [0, 1000] {
         rows[..others * 8].copy_from_slice(&clustered(others, 8, 20, 4));
@@ -239,7 +231,6 @@ fn equal_rows_do_not_break_the_graph() {
         let entry = medoid(&points, 2, 7);
         let graph = build(&points, entry, &parameters(2), &Silent).unwrap();
         check_graph(&graph, 24, entry);
-        // The recall is the same each time only if one thread builds the graph.
         let graph = build(&points, entry, &parameters(1), &Silent).unwrap();
         check_graph(&graph, 24, entry);
         let found = recall(&rows, Element::U8, 8, entry, &|node| {
@@ -249,8 +240,7 @@ fn equal_rows_do_not_break_the_graph() {
     }
 }
 
-/// Each row has one non-zero element. Ten rows have the same element, and all other rows are
-/// equally far from these ten.
+/// Each row has one non-zero element. Ten rows are equal, and all others are equally far from them.
 #[test]
 fn equal_rows_are_found_where_all_others_are_equally_far() {
     const KINDS: usize = 150;
@@ -300,7 +290,6 @@ fn locality_order_puts_near_rows_on_one_page() {
     assert!(within(&order) < 0.3 * within(&input));
 }
 
-/// Interrupts the work after this number of checks.
 struct Stops(AtomicU64, u64);
 
 impl Progress for Stops {
@@ -313,7 +302,6 @@ impl Progress for Stops {
     fn warn(&self, _: &str) {}
 }
 
-/// Builds with two threads. Each such build makes a different graph, so search results vary.
 fn run(
     source: &dyn VectorSource,
     metric: Metric,
@@ -324,7 +312,6 @@ fn run(
     run_with(2, source, metric, order, free, progress)
 }
 
-/// Builds with one thread.
 fn run_alone(
     source: &dyn VectorSource,
     metric: Metric,
@@ -366,8 +353,7 @@ fn run_with(
     constructed
 }
 
-/// A memory cap that is a little more than the fixed overhead. A build in memory does not fit under
-/// it, but a build in parts does.
+/// A cap that only a build in parts fits under.
 fn tight(kib: u64) -> Option<u64> {
     Some(super::construct::OVERHEAD + (kib << 10))
 }
@@ -433,7 +419,6 @@ fn construct_in_memory_and_by_parts_agree_in_kind() {
 fn nodes_may_get_other_numbers_again_and_again() {
     let bytes = clustered(8_000, 16, 60, 6);
     let source = MatrixRef::new(&bytes, 8_000, 16, Element::U8).unwrap();
-    // The neighbours of each row, as row numbers.
     let by_row = |built: &mut Constructed| {
         let mut rows = vec![Vec::new(); 8_000];
         for node in 0..8_000 {
@@ -467,9 +452,8 @@ fn nodes_may_get_other_numbers_again_and_again() {
 #[test]
 fn floats_are_rounded_while_a_graph_is_built_and_it_finds_as_much() {
     let (count, dim) = (6_000, 48);
-    // The rows are in sixty groups. With only twelve groups so far apart, searches sometimes miss a
-    // whole group. Over 40 seeds, the mean recall is .9990 with rounded points and .9993 with
-    // floats. The least recall of a run is .96 with floats and .88 with rounded points.
+    // Of only twelve groups, searches sometimes miss one. Over 40 seeds, the mean recall is .9993
+    // with floats and .9990 with rounded points, and the least .96 and .88.
     let exact = clustered(count, dim, 60, 7);
     let bytes = floats(&exact);
     let order = Order::Locality { page: 3 };
@@ -511,8 +495,7 @@ fn other_metrics_are_built_in_their_space() {
 
 #[test]
 fn far_apart_clusters_are_reachable_by_parts_too() {
-    // The rows are in two clusters with no rows between them, and there are enough equal rows to
-    // fill parts.
+    // There are no rows between two clusters, and enough equal rows to fill parts.
     let mut bytes = clustered(12_000, 8, 2, 8);
     for row in bytes.chunks_exact_mut(8).take(5000) {
         row.fill(255);
@@ -586,7 +569,6 @@ fn bad_rows_are_refused() {
     assert!(error.to_string().contains("row 50"), "{error}");
 }
 
-/// A known graph of the first rows.
 #[derive(Debug)]
 struct Lists<'a>(&'a [Vec<u32>]);
 
@@ -629,8 +611,7 @@ fn a_graph_grows_from_whichever_node_searches_begin_at() {
 
 #[test]
 fn new_nodes_find_known_ones_that_the_entry_has_lost() {
-    // The rows are a dense cluster and rows around it. No edge connects the cluster with the other
-    // rows.
+    // No edge connects a dense cluster with the rows around it.
     let (dim, around, known, all) = (8, 200, 800, 950);
     let mut random = Random::new(11);
     let rows: Vec<u8> = (0..all * dim)
@@ -650,8 +631,7 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
         (0..nodes.len() as u32).map(list).collect::<Vec<_>>()
     };
     let apart = [lists_of(0..around), lists_of(around..known)].concat();
-    // This is the row around the cluster that is farthest from it. No search for a row of the
-    // cluster meets it.
+    // The row farthest from the cluster, which no search for a row of the cluster meets.
     let sum = |node: &usize| -> u32 {
         rows[node * dim..][..dim]
             .iter()
@@ -671,7 +651,6 @@ fn new_nodes_find_known_ones_that_the_entry_has_lost() {
                 super::vamana::grow(&points, &order, &known, entry, &parameters(1), &Silent)
                     .unwrap();
             check_graph(&graph, 24, entry);
-            // Searches from each of these nodes find the cluster.
             for from in [entry, around as u32, all as u32 - 1] {
                 let recall = recall_of(around..all, &rows, Element::U8, dim, from, &|node| {
                     graph.neighbours(node).to_vec()

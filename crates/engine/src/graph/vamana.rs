@@ -1,5 +1,5 @@
-//! The Vamana build. Each node searches for itself in the growing graph, and chooses neighbours
-//! among the nodes that the search met. Then the neighbours get links back to the node.
+//! The Vamana build: each node searches for itself in the growing graph, and chooses neighbours
+//! among the nodes that the search met. These nodes get links back.
 //!
 //! ```text
 //!   pass 1   small list and degree, alpha 1:  an empty graph grows from the entry, in random
@@ -10,11 +10,9 @@
 //!            that cannot be reached (`reach.rs`)
 //! ```
 //!
-//! Links back are stored in spare slots. A prune is costly, so a list is pruned again only if its
-//! slots are full. The second pass fills every list up to R with the nearest pruned candidates. A
-//! read of a node from an SSD returns all of its slots anyway, so searches with full lists find
-//! more with the same reads. On photo-sift-100k with exact distances and a list size of 10,
-//! recall@10 is .985 at 23.7 reads with full lists. Without full lists, it is .964 at 25.1 reads.
+//! Links back are stored in spare slots. The second pass fills every list up to R, because an SSD
+//! read returns all slots anyway. On photo-sift-100k with a list size of 10, recall@10 is .985 at
+//! 23.7 reads with full lists, and .964 at 25.1 reads without.
 
 use super::adjacency::{Graph, Slots};
 use super::greedy::{Candidate, Search};
@@ -28,55 +26,39 @@ use crate::threads;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// The number of nodes in the batch that a thread takes.
 const BATCH: usize = 128;
 
-/// The largest number of candidates of a search that a prune gets.
 const POOL: usize = 500;
 
-/// The number of slots of a node during the build, as a multiple of R. With more slots, fewer full
-/// lists are pruned, but longer lists are scanned. The factors 1.3 and 1.5 take the same CPU time,
-/// so the factor with less memory is used.
+/// The slots of a node during the build, as a multiple of R. More slots mean longer scans, but
+/// fewer prunes. The factors 1.3 and 1.5 take the same CPU time.
 const SLACK: f64 = 1.3;
 
-/// The list size and the degree of the first pass, as shares of the full parameters. The first pass
-/// only has to make a graph that the second pass can search. Larger shares took more time without a
-/// gain.
+/// The list size and the degree of the first pass, as shares of the full parameters.
 const FIRST_LIST: f64 = 0.4;
 const FIRST_DEGREE: f64 = 0.5;
 
-/// The number of shares into which the first pass divides the nodes at random. It inserts one share
-/// after the other, and the nodes of a share in ascending order. The graph is as good as with a
-/// fully random order. The pass takes a fifth to a third less time, because the searches of
-/// consecutive nodes meet the same rows and lists.
+/// The number of random shares of nodes in the first pass. Nodes of a share ascend, so consecutive
+/// searches meet the same rows, which saves a fifth to a third of the time.
 const WINDOWS: usize = 16;
 
-/// The number of consecutive nodes that the second pass inserts in order. In locality order these
-/// nodes are near each other. So their searches meet the same rows and lists, which are then in the
-/// cache.
+/// The number of consecutive nodes that the second pass inserts in order. Their searches meet the
+/// same rows and lists, which are then in the cache.
 const BLOCK: usize = 1024;
 
-/// The parameters in which the two passes differ.
 struct Pass {
-    /// The number of the pass, from 0.
     number: u32,
     stage: &'static str,
     list: usize,
     rule: Rule,
 }
 
-/// The number of slots of a node during the build.
 pub(super) fn slots_for(degree: usize) -> usize {
     (degree as f64 * SLACK).ceil() as usize
 }
 
-/// Builds the graph of all points. Node numbers are row numbers. Searches start at `entry` (see
-/// [`medoid`](super::medoid)), from which every node can be reached.
-///
-/// With one thread, the graph depends only on the points, the parameters and the seed.
-///
-/// # Errors
-/// The call fails with [`Interrupted`] if `progress` reports an interruption.
+/// Builds the graph of all points from `entry` ([`medoid`](super::medoid)), reproducibly with one
+/// thread.
 #[cfg(test)]
 pub fn build(
     points: &Points<'_>,
@@ -87,7 +69,7 @@ pub fn build(
     build_kept(points, entry, parameters, None, progress)
 }
 
-/// Does the same as [`build`], and saves the lists from time to time, in case the build is killed.
+/// Builds, and saves the lists from time to time, in case the build is killed.
 pub(super) fn build_kept(
     points: &Points<'_>,
     entry: u32,
@@ -100,8 +82,6 @@ pub(super) fn build_kept(
     Ok(slots.into_graph())
 }
 
-/// Does the same as [`build`], in empty slots of the caller. `part` is a prefix for the names of
-/// the stages.
 pub(super) fn build_in(
     points: &Points<'_>,
     slots: &Slots,
@@ -168,24 +148,20 @@ pub(super) fn build_in(
     Ok(())
 }
 
-/// The largest number of nodes for which a search is tried when a graph is extended.
 const TRIED: u64 = 512;
 
-/// A graph that the passes build.
 struct Growing<'a> {
     points: &'a Points<'a>,
     slots: &'a Slots,
     entry: u32,
     parameters: &'a Parameters,
-    /// A prefix for the names of stages.
     part: &'a str,
     kept: Option<KeptLists<'a>>,
     progress: &'a dyn Progress,
 }
 
 impl Growing<'_> {
-    /// Makes a pass over the nodes of `turn`. An earlier build has done the first `from` of them.
-    /// When it is time to save the lists, the threads pause.
+    /// Makes a pass over `turn` from position `from`. The threads pause to save the lists.
     fn pass(&self, pass: &Pass, turn: &[u32], mut from: usize) -> Result<(), Interrupted> {
         let mut stage = format!("{}{}", self.part, pass.stage);
         if from > 0 {
@@ -205,8 +181,7 @@ impl Growing<'_> {
                 }
             });
             from = done.reached;
-            // If the build is stopped, the lists are saved, so that a later build resumes from this
-            // node.
+            // If the build is stopped, a later build resumes from this node.
             let is_wanted = done.stopped || from < turn.len();
             if let Some(kept) = self.kept.filter(|kept| is_wanted || kept.are_due()) {
                 let reached = Reached {
@@ -222,9 +197,8 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Tries searches for an even sample of the nodes. If an edge leads to a node, but a search
-    /// does not find the node, the node is inserted again. The insert links the nodes that the
-    /// search found with the nodes near the lost node.
+    /// Inserts a node of a sample again if it has an incoming edge, but its search does not find
+    /// it.
     fn link_lost(&self, pass: &Pass, is_in: impl Fn(u32) -> bool) -> Result<(), Interrupted> {
         let mut worker = Worker::new(self.points, self.slots, self.entry, pass);
         let nodes = self.points.rows() as u64;
@@ -248,7 +222,6 @@ impl Growing<'_> {
     }
 }
 
-/// A pass with the full parameters.
 fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
     Pass {
         number: 1,
@@ -262,11 +235,8 @@ fn full_pass(stage: &'static str, parameters: &Parameters) -> Pass {
     }
 }
 
-/// Extends a graph of some of the points by the other points. Known lists stay, except that too
-/// long lists are pruned. Node numbers are positions in `order`, while `known` has row numbers.
-///
-/// # Errors
-/// The call fails with an error of `known`, or after an interruption.
+/// Extends a graph of some points by the others. Node numbers are positions in `order`, while
+/// `known` has row numbers.
 pub(super) fn grow(
     points: &Points<'_>,
     order: &[u32],
@@ -307,13 +277,11 @@ pub(super) fn grow(
         let nodes = (0..points.rows() as u32).filter(|node| !alone(node));
         link_from(points, &slots, from, nodes, &pass, parameters);
     };
-    // A neighbour that was pruned or dropped may have been the only link to a dense cluster. The
-    // searches of new vectors would then not find this cluster, and the new vectors would form a
-    // separate cluster beside it.
+    // A pruned neighbour may have been the only link to a dense cluster. New vectors would then
+    // form a separate cluster beside it.
     let known = (0..points.rows() as u32).find(|node| !alone(node));
     if let Some(known) = known.filter(|_| alone(&entry)) {
-        // All searches start at the entry. Here the entry is a new node, so it must get neighbours
-        // first.
+        // All searches start at the entry, so a new entry needs neighbours first.
         link_known(known);
         growing(known).pass(&pass, &[entry], 0)?;
     }
@@ -322,15 +290,12 @@ pub(super) fn grow(
     // A dense cluster may have incoming edges that no search follows.
     growing.link_lost(&pass, |node| !alone(&node))?;
     growing.pass(&pass, &turn, 0)?;
-    // If several threads insert similar new nodes, the searches for these nodes do not find each
-    // other's nodes.
+    // Searches for similar nodes that several threads insert do not find each other's nodes.
     growing.link_lost(&pass, |_| true)?;
     finish(points, &slots, entry, &pass, parameters, "", progress)?;
     Ok(slots.into_graph())
 }
 
-/// Prunes lists that are longer than R, and sorts each list by distance. Then links equal rows and
-/// unreachable nodes.
 fn finish(
     points: &Points<'_>,
     slots: &Slots,
@@ -366,8 +331,7 @@ fn finish(
     Ok(())
 }
 
-/// Links each node of `nodes` that cannot be reached from `entry`. A search for such a node finds
-/// the nodes from which it is linked.
+/// Links each unreachable node of `nodes` from nodes that a search for it finds.
 fn link_from(
     points: &Points<'_>,
     slots: &Slots,
@@ -390,11 +354,10 @@ fn link_from(
     });
 }
 
-/// Fills `turn` with all node numbers, as blocks of consecutive numbers. The order of the blocks is
-/// random.
+/// Fills `turn` with all node numbers, as blocks of consecutive numbers in random order.
 fn block_order(turn: &mut [u32], random: &mut Random) {
     let rows = turn.len();
-    // Even a few rows need many blocks: with few blocks, the order would hardly be random.
+    // With few blocks, the order would hardly be random.
     let block = BLOCK.min(rows.div_ceil(64)).max(1);
     let mut blocks: Vec<u32> = (0..rows.div_ceil(block) as u32).collect();
     random.shuffle(&mut blocks);
@@ -407,7 +370,6 @@ fn block_order(turn: &mut [u32], random: &mut Random) {
     }
 }
 
-/// Prunes the lists that are longer than the rule's degree after the last pass.
 fn trim(
     points: &Points<'_>,
     slots: &Slots,
@@ -448,16 +410,13 @@ fn trim(
     }
 }
 
-/// The progress of the threads in a pass.
 struct Done {
     /// The first item that no thread has taken. All items before it are done.
     reached: usize,
-    /// Whether the caller stopped the work.
     stopped: bool,
 }
 
-/// Lets threads take batches of `items`, until no items are left, a pause is due, or the caller
-/// stops the work.
+/// Lets threads take batches of `items`, until a pause is due or the caller stops the work.
 fn in_batches<W>(
     items: Range<usize>,
     threads: usize,
@@ -493,7 +452,6 @@ fn in_batches<W>(
     }
 }
 
-/// The state of one thread in a pass.
 struct Worker<'a> {
     points: &'a Points<'a>,
     slots: &'a Slots,
@@ -532,7 +490,6 @@ impl<'a> Worker<'a> {
         nearest.is_some_and(|nearest| nearest.distance <= self.distances[0])
     }
 
-    /// Finds the neighbours of `node`, and adds edges in both directions.
     fn insert(&mut self, node: u32) {
         let Worker {
             points,
@@ -576,7 +533,6 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Adds the nodes `ids` to a pool, with their distances from `node`.
 fn extend_pool(
     pool: &mut Vec<Candidate>,
     points: &Points<'_>,

@@ -1,5 +1,4 @@
-//! The part of PRESS for the storage server: the exact vectors. At the end of a query, the server
-//! ranks the nearest candidates by exact vectors, on its own threads (DistVS §4.3).
+//! PRESS on the storage server, which ranks the nearest candidates by exact vectors (DistVS §4.3).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +19,6 @@ use crate::progress::Silent;
 use crate::search::{Counters, Ranking, Reranker, Timer};
 use crate::{Error, Index, LiveIndex, MergeWhen, Merger, OpenOptions, Rerank, WriteOptions};
 
-/// The remedy in errors of requests about a checkpoint that the server has released.
 const READ_AGAIN: &str = "Read the index again, then repeat the request";
 
 /// The exact vectors of an index on storage, and the changes since its last merge.
@@ -38,25 +36,23 @@ pub struct Ranked {
     pub distances: Vec<f32>,
     /// The number of reads of storage.
     pub reads: u64,
-    /// The bytes of these reads.
+    /// Bytes of these reads.
     pub bytes: u64,
-    /// The number of computed distances to nodes. Distances to vectors that wait for a merge do not
-    /// count.
+    /// The number of computed distances to nodes, without vectors that wait for a merge.
     pub computations: u64,
-    /// The number of nodes that cannot be results, because their vectors were deleted or replaced.
+    /// The number of nodes whose vectors were deleted or replaced.
     pub refused: u32,
 }
 
 impl Full {
-    /// The checkpoint before the last merge stays available for this time after its last use.
+    /// The time for which the checkpoint before the last merge stays available after its last use.
     pub const KEPT: Duration = states::KEPT;
 
     /// Opens the vectors of the index at `path` for reading. `threads` threads rank candidates.
     ///
     /// # Errors
-    /// There is no index at `path`, servers cannot share it, a file is damaged, or no thread can be
-    /// started. If another checkpoint is committed during the call, the error is
-    /// [`Error::Outdated`].
+    /// There is no index, servers cannot share it, a file is damaged, no thread starts, or another
+    /// checkpoint is committed during the call ([`Error::Outdated`]).
     pub fn open(path: impl AsRef<Path>, threads: usize, io: IoMode) -> Result<Full, Error> {
         let path = path.as_ref();
         let index = Index::open(path, &OpenOptions::default())?;
@@ -64,8 +60,7 @@ impl Full {
         Full::of(States::still(path, index)?, threads, io)
     }
 
-    /// Opens the vectors of the index at `path` for reading and for changes
-    /// ([`index`](Self::index)).
+    /// Opens the vectors for reading and for changes ([`index`](Self::index)).
     ///
     /// # Errors
     /// Fails as [`open`](Self::open) does, and if another process has the index open for changes.
@@ -99,20 +94,18 @@ impl Full {
         self.states.newest()
     }
 
-    /// The number of vectors that a search can find now. It includes vectors that wait for a merge,
-    /// and excludes deleted vectors.
+    /// The number of vectors that a search can find now.
     pub fn vectors(&self) -> usize {
         self.states.vectors()
     }
 
-    /// The index, if it was opened for changes. Callers use it for merges and for statistics.
+    /// The index, if it was opened for changes.
     pub fn index(&self) -> Option<&Arc<LiveIndex>> {
         self.states.index()
     }
 
-    /// Merges in the background when a merge is due, until the returned value is dropped. The next
-    /// merge would release the checkpoint before the last merge. So the next merge waits while a
-    /// query may use that checkpoint. Returns `None` if the index is open only for reading.
+    /// Merges in the background until the returned value is dropped. `None` if the index is open
+    /// only for reading. A merge waits while a query may use the checkpoint before the last merge.
     ///
     /// # Errors
     /// A thread could not be started.
@@ -124,37 +117,31 @@ impl Full {
             .transpose()
     }
 
-    /// The collection of a checkpoint, if its nodes can be ranked. Nodes of the last checkpoint can
-    /// always be ranked. Nodes of the checkpoint before the last merge can be ranked until it is
-    /// released ([`forget_before`](Self::forget_before)).
+    /// The collection of the last checkpoint, or of the one before, until its
+    /// [release](Self::forget_before).
     pub fn collection_of(&self, state: u64) -> Option<Collection> {
         self.states.collection(state)
     }
 
-    /// Releases the checkpoint before the last merge, if no call has used it for
-    /// [`KEPT`](Self::KEPT). A call uses a checkpoint if it ranks nodes of the checkpoint, or
-    /// requests the collection of the checkpoint. `all_by` is the checkpoint that all searching
-    /// servers have reported, if they agree. If `all_by` is the last checkpoint, the older
-    /// checkpoint is released at once. The program must call this function regularly.
+    /// Releases the checkpoint before the last merge after [`KEPT`](Self::KEPT) without use, or if
+    /// all servers have `all_by`, the last checkpoint. The program must call this function
+    /// regularly.
     pub fn tidy(&self, all_by: Option<u64>) {
         self.states.tidy(all_by);
     }
 
-    /// Whether a query may still use the checkpoint before the last merge. The next merge would
-    /// release this checkpoint, so the merge should wait.
+    /// Whether a query may still use the checkpoint before the last merge.
     pub fn has_before(&self) -> bool {
         self.states.has_before()
     }
 
-    /// Releases the checkpoint before the last merge, with its memory and storage.
+    /// Releases the checkpoint before the last merge.
     pub fn forget_before(&self) {
         self.states.forget_before();
     }
 
-    /// Inserts the vectors in `rows`. They are one after another, in the collection's element type.
-    /// If the index already has an id, the new vector replaces the old one. When this call returns,
-    /// the vectors are durable according to [`WriteOptions::durability`], and every ranking that
-    /// begins later sees them.
+    /// Inserts or replaces vectors, one after another in `rows`. They are then durable according to
+    /// [`WriteOptions::durability`], and later rankings see them.
     ///
     /// # Errors
     /// Fails as [`LiveIndex::upsert`] does, and if the index was opened only for reading.
@@ -176,8 +163,7 @@ impl Full {
         index.upsert(&rows, ids, &Silent)
     }
 
-    /// Deletes the vectors with these ids, and returns the number of deleted vectors. Missing ids
-    /// are ignored.
+    /// Deletes the vectors with these ids, and returns how many there were.
     ///
     /// # Errors
     /// The index was opened only for reading, or the log cannot be written.
@@ -208,14 +194,12 @@ impl Full {
         })
     }
 
-    /// Ranks nodes of a checkpoint by their exact vectors, together with vectors that wait for a
-    /// merge. The call returns at once. A thread of this server later calls `done` with the `k`
-    /// nearest vectors.
+    /// Ranks nodes of a checkpoint, and vectors that wait for a merge. A thread of this server
+    /// later calls `done` with the `k` nearest, or an error.
     ///
     /// # Errors
-    /// The checkpoint `state` is unknown or was released ([`collection_of`](Self::collection_of)),
-    /// the query does not fit the collection, a node does not exist, or `k` is 0. After such an
-    /// error, `done` is not called. `done` gets the errors of failed reads and damaged vectors.
+    /// The checkpoint `state` is unknown or was released, the query does not fit, a node does not
+    /// exist, or `k` is 0. Then `done` is not called.
     pub fn rank(
         &self,
         state: u64,
@@ -227,9 +211,8 @@ impl Full {
         self.rank_while((state, query), nodes, k, || true, done)
     }
 
-    /// Does the same as [`rank`](Self::rank), but only if the result is still wanted: before the
-    /// first read, the server calls `wanted`. If `wanted` returns false, `done` gets
-    /// [`Error::Interrupted`].
+    /// Ranks as [`rank`](Self::rank) does, unless `wanted` returns false before the first read.
+    /// `done` then gets [`Error::Interrupted`].
     ///
     /// # Errors
     /// Fails as [`rank`](Self::rank) does.
@@ -274,17 +257,13 @@ impl Full {
 
 type Near = (f32, u64);
 
-/// The result of a ranking of nodes, without the vectors that wait for a merge.
 struct Nodes {
     found: Vec<Near>,
     counters: Counters,
-    /// The number of nodes whose vectors were deleted or replaced.
     refused: usize,
 }
 
 impl View {
-    /// Reads the vectors of some nodes, all at once, and ranks them together with the vectors that
-    /// wait for a merge.
     async fn rank(
         &self,
         thread: &Thread,
@@ -322,7 +301,6 @@ impl View {
         })
     }
 
-    /// Ranks nodes of the view's checkpoint.
     async fn rank_nodes(
         &self,
         thread: &Thread,
@@ -342,8 +320,7 @@ impl View {
         let seen = self.changes.seen();
         let mut ranking = Ranking::new(kernel, &timer, row_bytes, seen.admission());
         ranking.query.copy_from_slice(query);
-        // Some nodes of an older checkpoint may have been deleted or replaced since the merge. So
-        // the ranking keeps more than `k` nodes.
+        // Nodes of an older checkpoint may have changed since the merge.
         let most = if self.since_merge.is_some() {
             k.saturating_add(nodes.len())
         } else {
@@ -389,9 +366,8 @@ impl View {
         })
     }
 
-    /// The merge after this checkpoint wrote waiting vectors into the next checkpoint. The call
-    /// appends such vectors. `since` has the changes after that merge. Vectors that these changes
-    /// deleted or replaced are left out. If at least `k` vectors remain, at least `k` are appended.
+    /// Appends vectors that the merge wrote and `since` did not change, at least `k` if there are
+    /// so many.
     fn merged_since(
         &self,
         query: &[u8],
@@ -422,7 +398,6 @@ impl View {
     }
 }
 
-/// Appends the `k` nearest vectors of each fresh graph, which wait for a merge.
 fn waiting(
     seen: &Seen<'_>,
     query: &[u8],
@@ -445,7 +420,6 @@ struct Job {
     query: Vec<u8>,
     nodes: Vec<u32>,
     k: usize,
-    /// Whether a caller still wants the result.
     wanted: Box<dyn Fn() -> bool + Send + Sync>,
     found: Mutex<Result<Ranked, Error>>,
     done: Mutex<Option<Done>>,
@@ -454,13 +428,11 @@ struct Job {
 impl Work for Job {
     fn tasks<'t>(self: Arc<Self>, thread: &'t Thread, _: usize) -> Vec<Task<'t>> {
         vec![Box::pin(async move {
-            // While the job waited for a thread, its caller may have given up. Such a job must not
-            // delay other jobs.
+            // A job whose caller has given up must not delay other jobs.
             if !(self.wanted)() {
                 return;
             }
-            // The view is created when the job runs. So it includes changes that were acknowledged
-            // while the job waited for a thread.
+            // The view is created now, to include changes that were acknowledged meanwhile.
             let found = match self.states.view(self.state) {
                 Some(view) => {
                     let found = view.rank(thread, &self.query, &self.nodes, self.k);
@@ -484,7 +456,6 @@ impl Work for Job {
             done(found);
         }
         if let Some(panic) = panic {
-            // The caller has already got the error.
             std::panic::resume_unwind(panic);
         }
     }

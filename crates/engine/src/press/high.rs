@@ -1,5 +1,5 @@
-//! The part of PRESS for DistVS's memory server: the graph, the high codes, and for each query the
-//! high list (L_high), which has the candidates by high codes (DistVS §3.2).
+//! PRESS on DistVS's memory server: the graph, the high codes, and the high list of each query
+//! (DistVS §3.2).
 
 use std::ops::Range;
 use std::path::Path;
@@ -22,38 +22,29 @@ use crate::search::width_of;
 use crate::stores::codes::{Correction, complete, each_code};
 use crate::{Error, Index, OpenOptions};
 
-/// The most lists with which the model of the list codec is trained.
 const SAMPLE: usize = 10_000;
-/// After this many bytes of lists, a round visits no more candidates, and the next round continues.
-/// With a useful beam width, lists have far fewer bytes. With a very wide beam, the limit ensures
-/// that lists neither exhaust the memory of a server nor exceed a message.
+/// A round ends after this many bytes of lists, so that the lists of a wide beam fit into memory
+/// and a message.
 const ROUND: usize = 1 << 20;
-/// The count of the popularity of nodes reads this many lists at a time, which takes some
-/// milliseconds.
+/// The lists read at a time to count the popularity of nodes, in some milliseconds.
 const COUNTED: u32 = 1 << 13;
-/// The most bytes of data, apart from codes, that a compute server may need. A message of the
-/// servers carries 16 MiB.
+/// The most bytes that a compute server needs beside codes. A message carries 16 MiB.
 const MOST_CENTROIDS: usize = (16 << 20) - (64 << 10);
-/// The number of tables of the list codec.
 const TABLES: usize = 4;
 
 /// The lists and the high codes of an index, in memory.
 pub struct High {
     collection: Collection,
     lists: PackedLists,
-    /// The codes of all nodes in two parts. `lows` has the low codes, which compute servers get.
-    /// `rests` has the residual codes or, if low codes are separate, the high codes. This server
-    /// scores by `rests`. If low codes are part of high codes, `corrections` corrects the sums.
+    /// All codes in two parts. `rests` has the residual codes, which `corrections` corrects, or
+    /// separate high codes.
     lows: Vec<u8>,
     rests: Vec<u8>,
     corrections: Option<Vec<Correction>>,
     codebook: Codebook,
-    /// The node at which queries start.
     entry: u32,
-    /// The popularity of nodes, with 4 bytes a node. It is counted when a compute server without
-    /// memory for all low codes first needs it.
+    /// The popularity of nodes, 4 bytes a node, counted when a compute server first needs it.
     popularity: OnceLock<Popularity>,
-    /// The state of the count so far.
     counting: Mutex<Option<Counting>>,
     /// Whether the count failed at a list that does not decode.
     failed: AtomicBool,
@@ -63,8 +54,7 @@ impl High {
     /// Loads the index at `path`.
     ///
     /// # Errors
-    /// - There is no index at `path`, or servers cannot share it. They cannot share an index of
-    ///   more than about 16,000 dimensions, because a message cannot carry its centroids.
+    /// - There is no index, or servers cannot share it.
     /// - A file is damaged, or `progress` interrupts.
     /// - Another checkpoint is committed during the call ([`Error::Outdated`]).
     pub fn open(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<High, Error> {
@@ -133,8 +123,7 @@ impl High {
         }
         lists.shrink();
         let codebook = index.graph_codebook().clone();
-        // The index has the low codes and the other parts of codes. It is dropped, to free memory
-        // for the copies that this server makes.
+        // The index is dropped to free memory for the copies that this server makes.
         drop(index);
         drop(stage);
         let (all, half) = (manifest.code_bytes as usize, collection.low_bytes as usize);
@@ -171,8 +160,7 @@ impl High {
         &self.collection
     }
 
-    /// The bytes in memory of the lists, codes and codebook, and of the popularity of nodes if it
-    /// was counted.
+    /// The bytes of lists, codes, codebook and popularity in memory.
     pub fn memory_bytes(&self) -> u64 {
         let codebook = 2 * Codebook::memory_bytes(self.collection.dim as usize);
         let corrections = self.corrections.as_deref().map_or(0, size_of_val);
@@ -181,20 +169,15 @@ impl High {
         (self.lists.memory_bytes() + codes) as u64 + codebook + ranks
     }
 
-    /// The data that a compute server needs in addition to codes, for
-    /// [`Low::new`](super::Low::new).
+    /// The data that a compute server needs beside codes, for [`Low::new`](super::Low::new).
     pub fn low_centroids(&self) -> Vec<u8> {
         let centroids = self.codebook.quantizer().centroids();
         super::low::encode(&centroids, self.entry, self.lists.model())
     }
 
-    /// Appends the low codes of the nodes in `nodes` that are among the `kept` most popular nodes
-    /// of the collection. Each code has `low_bytes` bytes.
-    ///
-    /// Before the codes, the call appends a bit for each node in `nodes`, from the lowest bit of
-    /// the first byte on. The bit is set if the code of the node follows. If `kept` covers the
-    /// whole collection, the call appends all codes and no bits. If the popularity of nodes is not
-    /// [known](Self::knows_popular) yet, the call first counts it.
+    /// Appends the low codes of the nodes in `nodes` that are among the `kept` most popular. A bit
+    /// for each node, from the lowest bit of the first byte on, comes first: whether the code
+    /// follows. If `kept` covers the whole collection, there are no bits.
     ///
     /// # Errors
     /// A list does not decode while the popularity is counted.
@@ -220,15 +203,12 @@ impl High {
         Ok(())
     }
 
-    /// Whether the popularity of nodes is known, or its count has failed. After a failed count,
-    /// [`low_codes`](Self::low_codes) fails too.
+    /// Whether the popularity of nodes is known, or its count has failed.
     pub fn knows_popular(&self) -> bool {
         self.popularity.get().is_some() || self.failed.load(Ordering::Acquire)
     }
 
-    /// Continues for some milliseconds to count the popularity of nodes. Returns whether the
-    /// popularity is known after the call. A concurrent call waits for this call. No list is read
-    /// twice.
+    /// Counts the popularity of nodes for some milliseconds more. Returns whether it is then known.
     ///
     /// # Errors
     /// A list does not decode.
@@ -253,7 +233,6 @@ impl High {
         }
     }
 
-    /// Returns an error if a node does not exist.
     fn check_nodes<'n>(&self, mut nodes: impl Iterator<Item = &'n u32>) -> Result<(), Error> {
         let count = self.collection.nodes;
         match nodes.find(|&&node| node >= count) {
@@ -272,7 +251,7 @@ impl High {
     }
 }
 
-/// The high list (L_high) of one query. The value is reused from query to query.
+/// The high list (L_high) of one query, reused from query to query.
 #[derive(Debug, Default)]
 pub struct HighQuery {
     /// The distances from the query to every centroid of residual codes.
@@ -280,32 +259,26 @@ pub struct HighQuery {
     list: Frontier,
     full: usize,
     beam: usize,
-    /// The number of rounds so far.
     rounds: u32,
     floats: Vec<f32>,
     nodes: Vec<u32>,
     sums: Vec<f32>,
     computations: u64,
-    /// The distances from the query to every centroid of low codes. They are computed when they are
-    /// first needed.
+    /// The distances from the query to every centroid of low codes, computed when first needed.
     low: DistanceTable,
     is_low_filled: bool,
     low_computations: u64,
-    /// The nodes that this round refines. They are chosen from the offered and the requested nodes.
     chosen: Vec<(u32, f32)>,
 }
 
 impl HighQuery {
-    /// Begins a query. `query` has the bytes that a compute server [sends](super::LowQuery::sent).
-    ///
-    /// `list` is the length of the high list (D_high). `full` is the number of candidates that
-    /// exact vectors rank (D_full). `beam` is the most nodes that a round visits. After this call,
-    /// the caller must pass the start nodes of [`LowQuery::begin`](super::LowQuery::begin) to
-    /// [`refine`](HighQuery::refine) or [`look`](HighQuery::look).
+    /// Begins a query with the bytes that a compute server [sends](super::LowQuery::sent). `list`
+    /// is the length of the high list (D_high), `full` the number of candidates that exact vectors
+    /// rank (D_full), and `beam` the most nodes of a round. Next, [`refine`](HighQuery::refine) or
+    /// [`look`](HighQuery::look) must get the start nodes.
     ///
     /// # Errors
-    /// The query has a wrong length, has NaN or infinity, or is zero under cosine. Also `list`,
-    /// `full` and `beam` must not be 0.
+    /// The query has a wrong length, NaN or infinity, is zero under cosine, or a number is 0.
     pub fn begin(
         &mut self,
         high: &High,
@@ -325,7 +298,7 @@ impl HighQuery {
             }
         }
         let collection = &high.collection;
-        // The codebook always has low and high codes, because [`High::open`] refuses other indexes.
+        // [`High::open`] refuses other indexes.
         if let Some(paired) = high.codebook.paired() {
             collection.sent(query, paired.rounding(), &mut self.floats)?;
             paired.rest_table(collection.metric, &self.floats, &mut self.table);
@@ -338,12 +311,9 @@ impl HighQuery {
         Ok(())
     }
 
-    /// Does the same as [`refine`](Self::refine), for a compute server that has [offloaded](super)
-    /// low codes. Estimates the distances of the nodes in `missing` by low codes, and refines the
-    /// nearest nodes of `missing` and `offered`.
-    ///
-    /// Replaces the contents of `estimates` by the low-code estimates that are small enough for the
-    /// low list of the compute server.
+    /// Estimates the nodes in `missing`, whose low codes are [offloaded](super), and then
+    /// [refines](Self::refine) the nearest nodes of `missing` and `offered`. `estimates` gets the
+    /// estimates that are small enough for the low list of the compute server.
     ///
     /// # Errors
     /// A node does not exist.
@@ -381,9 +351,8 @@ impl HighQuery {
         refined
     }
 
-    /// Scores nodes by their high codes and inserts them into the high list. A node that the high
-    /// list already has is ignored. Each node comes with its low-code estimate. If low codes are
-    /// part of high codes, the estimate saves half of the work.
+    /// Scores nodes, given with their low-code estimates, by high codes for the high list. Nodes
+    /// that the list already has are ignored.
     ///
     /// # Errors
     /// A node does not exist.
@@ -402,10 +371,8 @@ impl HighQuery {
         Ok(())
     }
 
-    /// Visits the nearest unvisited nodes of the high list, and appends their adjacency lists. The
-    /// number of these nodes is the beam width, or smaller in the first rounds. After a mebibyte of
-    /// lists, the round ends early. If every node of the high list is visited, the call appends
-    /// nothing and returns false.
+    /// Visits the nearest unvisited nodes of the high list, at most the beam width, and appends
+    /// their adjacency lists. Returns false if every node of the high list is visited.
     pub fn advance(&mut self, high: &High, lists: &mut Vec<u8>) -> bool {
         let mut any = false;
         let most = lists.len() + ROUND;
@@ -424,14 +391,12 @@ impl HighQuery {
         any
     }
 
-    /// The number of distances by low codes that the memory server computed for this query. If the
-    /// compute server has no offloaded codes, it is 0.
+    /// The number of distances by low codes that the memory server computed for this query.
     pub fn low_computations(&self) -> u64 {
         self.low_computations
     }
 
-    /// Appends the nearest nodes of the high list, nearest first. The storage server then ranks
-    /// them by exact vectors.
+    /// Appends the nearest nodes of the high list, nearest first, for the storage server.
     pub fn best(&self, nodes: &mut Vec<u32>) {
         nodes.extend(self.list.keys().take(self.full).map(node_of));
     }

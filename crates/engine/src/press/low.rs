@@ -1,5 +1,4 @@
-//! The part of PRESS for the compute server: the low codes, and for each query the low list
-//! (L_low), which has the candidates by low codes (DistVS §3.2).
+//! PRESS on the compute server: the low codes, and the low list of each query (DistVS §3.2).
 
 use stratann_codec::ListModel;
 use stratann_vector::{ProductQuantizer, Rounding};
@@ -20,12 +19,11 @@ pub struct Low {
     lists: ListModel,
     /// The node at which queries without seeds start.
     entry: u32,
-    /// The nodes whose codes this server has, if some codes are offloaded.
     kept: Option<Kept>,
     codes: Vec<u8>,
 }
 
-/// Encodes the data that a compute server needs in addition to codes.
+/// Encodes the data that a compute server needs beside codes.
 ///
 /// ```text
 ///   0: count u32   4: count f32 (the centroids of low codes)
@@ -40,8 +38,7 @@ pub(super) fn encode(floats: &[f32], entry: u32, lists: &ListModel) -> Vec<u8> {
 }
 
 impl Low {
-    /// The number of low codes that fit into `bytes`: all codes, the codes of the most popular
-    /// nodes, or none. The bits that mark these nodes must fit too.
+    /// The number of low codes that fit into `bytes`, with the bits that mark their nodes.
     pub fn room(collection: &Collection, bytes: u64) -> u32 {
         let (nodes, code) = (collection.nodes, u64::from(collection.low_bytes).max(1));
         if u64::from(nodes) * code <= bytes {
@@ -51,10 +48,8 @@ impl Low {
         codes.min(u64::from(nodes)) as u32
     }
 
-    /// Makes the part of the compute server from data of the memory server: centroids
-    /// ([`High::low_centroids`](super::High::low_centroids)) and [low
-    /// codes](super::High::low_codes), in node order. If `bits` is given, only the marked nodes
-    /// have codes. Otherwise all nodes have codes.
+    /// Makes the part of the compute server from [centroids](super::High::low_centroids) and [low
+    /// codes](super::High::low_codes). With `bits`, only the marked nodes have codes.
     ///
     /// # Errors
     /// The data is of another collection, or damaged.
@@ -144,8 +139,7 @@ impl Low {
         self.kept.as_ref().map(|kept| kept.count() as u32)
     }
 
-    /// The bytes of the low codes, and of the bits that mark their nodes. [`room`](Self::room)
-    /// counts the same bytes.
+    /// The bytes of low codes and their bits, as in [`room`](Self::room).
     pub fn code_bytes(&self) -> u64 {
         let which = self.kept.as_ref().map_or(0, Kept::memory_bytes);
         self.codes.len() as u64 + which
@@ -157,7 +151,7 @@ impl Low {
     }
 }
 
-/// The low list (L_low) of one query. The value is reused from query to query.
+/// The low list (L_low) of one query, reused from query to query.
 #[derive(Debug, Default)]
 pub struct LowQuery {
     low: LowList,
@@ -169,11 +163,9 @@ pub struct LowQuery {
     /// The positions of the codes of `fresh`, if some codes are offloaded.
     places: Vec<u32>,
     distances: Vec<f32>,
-    /// The nodes with offloaded codes that the query has found in lists, and that no step has
-    /// requested yet.
+    /// The nodes with offloaded codes that no step has requested yet.
     missing: Vec<u32>,
-    /// The nodes that the last step offered with its request. The next field is the number of nodes
-    /// to take from the offered and the requested nodes.
+    /// The nodes that the last step offered, and how many to take of these and the requested nodes.
     offered: Vec<(u32, f32)>,
     most: usize,
     /// Whether the requested nodes are the start nodes of the search.
@@ -181,17 +173,14 @@ pub struct LowQuery {
 }
 
 impl LowQuery {
-    /// Begins a query. `query` is one vector of the collection's element type.
-    ///
-    /// `list` is the length of the high list (D_high). `press` has the length of the low list, and
-    /// the share of the low list that a round refines. The call appends the start nodes with their
-    /// low-code estimates to `nodes`. The memory server must [refine](super::HighQuery::refine)
-    /// them first. The call replaces the contents of `missing` by the start nodes whose codes are
+    /// Begins a query of one vector. `list` is the length of the high list (D_high). Appends the
+    /// start nodes with their estimates to `nodes`, which the memory server must
+    /// [refine](super::HighQuery::refine) first. `missing` gets the start nodes whose codes are
     /// offloaded.
     ///
     /// # Errors
-    /// The query has a wrong length, has NaN or infinity, or is zero under cosine. Also `list` must
-    /// not be 0, and `press` must have numbers that a search accepts.
+    /// The query has a wrong length, NaN or infinity, or is zero under cosine, or a parameter is
+    /// wrong.
     pub fn begin(
         &mut self,
         low: &Low,
@@ -230,8 +219,7 @@ impl LowQuery {
         let (fresh, distances) = (&mut self.fresh, &mut self.distances);
         match &low.kept {
             None => self.low.seeds(&low.codes, low.entry, fresh, distances),
-            // The codes here are in node order, and so in locality order, even if some nodes have
-            // no code.
+            // The codes are in locality order, even if some nodes have none.
             Some(kept) if seeds > 0 && kept.count() >= seeds => {
                 self.low.seeds(&low.codes, 0, fresh, distances);
                 for place in fresh.iter_mut() {
@@ -244,8 +232,7 @@ impl LowQuery {
                     self.low.score(&low.codes, &[place], distances);
                 }
                 (0, None) => missing.nodes.push(low.entry),
-                // This server has too few codes to find seeds. So the memory server estimates
-                // evenly spaced nodes, and the search starts from the nearest of these.
+                // With too few codes for seeds, the memory server estimates evenly spaced nodes.
                 _ => missing
                     .nodes
                     .extend(spaced(seeds, collection.nodes as usize)),
@@ -261,15 +248,13 @@ impl LowQuery {
         Ok(())
     }
 
-    /// The bytes of the query that are sent to the memory server ([`Collection::query_bytes`]).
+    /// The bytes of the query for the memory server ([`Collection::query_bytes`]).
     pub fn sent(&self) -> &[u8] {
         &self.sent
     }
 
-    /// Scores the new neighbours in `lists` by their low codes, and inserts them into the low list.
-    ///
-    /// Neighbours with offloaded codes are [requested](Self::select) with the next step. Before
-    /// this call, [`hear`](Self::hear) must have received the reply to the last request.
+    /// Scores the new neighbours in `lists` for the low list, or [requests](Self::select) them with
+    /// the next step. First, [`hear`](Self::hear) must have received the last reply.
     ///
     /// # Errors
     /// The bytes are not lists of this collection.
@@ -278,7 +263,7 @@ impl LowQuery {
         self.places.clear();
         self.meet_lists(low, lists)?;
         match (low.kept.is_some(), self.fresh.is_empty()) {
-            // There are no new nodes with codes, and the table may be empty. So nothing is scored.
+            // Without new nodes with codes, the table may be empty, so nothing is scored.
             (_, true) => {}
             (true, _) => self.low.meet_at(&low.codes, &self.places, &self.fresh),
             (false, _) => self.low.meet(&low.codes, &self.fresh),
@@ -286,10 +271,8 @@ impl LowQuery {
         Ok(())
     }
 
-    /// Takes the low-code estimates of the memory server for the nodes that the last step requested
-    /// ([`HighQuery::look`](super::HighQuery::look)). These nodes enter the low list. Nodes that
-    /// the memory server has refined count as selected. The memory server sends no estimate that is
-    /// too large for the low list.
+    /// Takes the memory server's estimates ([`HighQuery::look`](super::HighQuery::look)). Refined
+    /// nodes count as selected.
     pub fn hear(&mut self, estimates: &[(u32, f32)]) {
         let begins = std::mem::take(&mut self.begins);
         if !begins {
@@ -300,7 +283,7 @@ impl LowQuery {
         nearest(&mut taken, self.most);
         for (node, estimate) in taken.drain(..) {
             match begins {
-                // The start nodes of a search are not candidates of the low list.
+                // Start nodes are not candidates of the low list.
                 true => drop(self.seen.insert(node)),
                 false => self.low.take_node(node, estimate),
             }
@@ -308,8 +291,6 @@ impl LowQuery {
         self.offered = taken;
     }
 
-    /// Finds the new neighbours in lists, and the positions of their low codes. Neighbours with
-    /// offloaded codes are added to `missing`.
     fn meet_lists(&mut self, low: &Low, lists: &[u8]) -> Result<(), Error> {
         let Self {
             seen,
@@ -348,14 +329,11 @@ impl LowQuery {
         })
     }
 
-    /// Appends the nearest nodes of the low list that no earlier round selected, with their
-    /// low-code estimates. The number of these nodes is at most the refinement ratio times the
-    /// length of the low list, and may be 0.
-    ///
-    /// Replaces the contents of `missing` by nodes with offloaded codes that no step has requested
-    /// yet: at most the first [`MOST_OF_STEP`] of them. If there are such nodes, the caller must
-    /// pass them to [`HighQuery::look`](super::HighQuery::look). Otherwise it must pass the
-    /// appended nodes to [`HighQuery::refine`](super::HighQuery::refine).
+    /// Appends the nearest unselected nodes of the low list with their estimates, at most the
+    /// refinement ratio times its length. `missing` gets up to [`MOST_OF_STEP`] unrequested nodes
+    /// with offloaded codes. If there are such nodes, the caller must pass them to
+    /// [`HighQuery::look`](super::HighQuery::look), otherwise the appended nodes to
+    /// [`HighQuery::refine`](super::HighQuery::refine).
     pub fn select(&mut self, nodes: &mut Vec<(u32, f32)>, missing: &mut Missing) {
         missing.nodes.clear();
         if !self.missing.is_empty() {
@@ -385,8 +363,7 @@ mod tests {
 
     use super::*;
 
-    /// The beam width is 1,024, the degree is 80, and the compute server has no codes. One message
-    /// cannot request that many neighbours.
+    /// With a beam width of 1,024 and degree 80, one message cannot request all neighbours.
     #[test]
     fn what_a_step_has_no_room_for_is_asked_for_with_the_next() {
         const NODES: u32 = 200_000;

@@ -1,5 +1,4 @@
-//! Requests for estimates by low codes that a compute server has [offloaded](super). The memory
-//! server answers these requests.
+//! Requests for estimates by low codes that a compute server has [offloaded](super).
 //!
 //! ```text
 //!   compute: lists ──> neighbours with a code here: scored, into L_low
@@ -11,25 +10,20 @@
 //!            estimates that are small enough for L_low ──> compute, with the next lists
 //! ```
 //!
-//! The low list (L_low) has the candidates by low codes. The refinement ratio (µ) is the share of
-//! the low list that a round refines. A node with an offloaded code is refined in the same round as
-//! other nodes, so no round is lost. Both servers [choose](nearest) the refined nodes by the same
-//! rule, from identical estimates. The memory server needs no low list and no set of visited nodes,
-//! and decodes no list. For offloaded codes, it only computes estimates.
+//! A round refines the share µ of the low list (L_low). A node with an offloaded code is refined in
+//! the same round as others. Both servers [choose](nearest) from identical estimates, so the memory
+//! server needs no low list.
 
 use crate::frontier::key;
 
 /// The nodes with offloaded low codes in one step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Missing {
-    /// The requested nodes: at most [`MOST_OF_STEP`](super::MOST_OF_STEP). If the list is empty,
-    /// the step makes no request.
+    /// The requested nodes: at most [`MOST_OF_STEP`](super::MOST_OF_STEP), or none for no request.
     pub nodes: Vec<u32>,
-    /// The number of nodes to refine by high codes. These nodes are chosen from the requested and
-    /// the offered nodes.
+    /// The number of nodes to refine by high codes, of the requested and the offered nodes.
     pub most: usize,
-    /// The largest estimate that would enter the low list (L_low). The memory server does not send
-    /// larger estimates.
+    /// The largest estimate that would enter the low list (L_low), and that is sent.
     pub bound: f32,
 }
 
@@ -43,7 +37,7 @@ impl Default for Missing {
     }
 }
 
-/// Removes all nodes except the `most` nearest. The remaining nodes are in no particular order.
+/// The remaining nodes are in no particular order.
 pub(super) fn nearest(nodes: &mut Vec<(u32, f32)>, most: usize) {
     if most < nodes.len() {
         nodes.select_nth_unstable_by_key(most, |&(node, estimate)| key(estimate, node));

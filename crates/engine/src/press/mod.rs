@@ -12,32 +12,18 @@
 //!                                 best ──────── nodes ──────────────> rank
 //! ```
 //!
-//! The low list (L_low of the paper) has the candidates of a query by low codes. The high list
-//! (L_high) has the candidates that high codes have scored. W is the beam width. The servers send
-//! each other node numbers and adjacency lists, so the size of messages does not depend on the
-//! dimension of vectors. Lists are sent in the compressed form in which the memory server stores
-//! them. A node to refine is sent with its low-code estimate. So the memory server scores only the
-//! residual code, with half of the bytes and half of the table of a whole code.
-//!
-//! Except for [`Full`], this module uses no network, threads or clock. [`Full`] reads storage on
-//! its own threads, and uses the clock to release a checkpoint that no query uses. In one process,
-//! [`Strategy::Press`](crate::Strategy::Press) runs the same search on lists in any tier.
+//! The low list (L_low) has the candidates by low codes, and the high list (L_high) the candidates
+//! by high codes. W is the beam width. Messages carry node numbers and compressed lists. A node to
+//! refine comes with its low-code estimate, so the memory server scores only the residual code.
+//! [`Strategy::Press`](crate::Strategy::Press) runs the same search in one process.
 //!
 //! **Offloading.** A compute server without memory for all low codes keeps the codes of the most
-//! popular nodes (`popular.rs`). With its next step, it requests estimates for other nodes from the
-//! memory server (`missing.rs`: [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]).
-//! This needs no additional message. With few exceptions, a search with offloaded codes finds the
-//! same results as a search without them, if both start at the same nodes. It computes a few per
-//! cent more distances by high codes. Searches begin at seeds whose codes the compute server has.
+//! popular nodes (`popular.rs`), and requests estimates for others (`missing.rs`:
+//! [`LowQuery::select`], [`HighQuery::look`], [`LowQuery::hear`]). Such a search computes a few per
+//! cent more distances by high codes.
 //!
-//! **Changes** are sent only to [`Full`]. It ranks vectors that wait for a merge together with the
-//! candidates of a walk. After a merge, it still serves the previous checkpoint for a while
-//! (`states.rs`).
-//!
-//! All three servers use one index with low and high codes, for example of the preset
-//! [`distvs`](crate::Preset::DISTVS). Low codes are the first halves of the high codes, or separate
-//! codes ([`LowCodes`]). A compute server gets the low codes from the memory server, so it needs no
-//! file.
+//! **Changes** are sent only to [`Full`], which still serves the previous checkpoint for a while
+//! after a merge (`states.rs`). All servers use one index with [low and high codes](LowCodes).
 
 mod full;
 mod high;
@@ -68,8 +54,7 @@ use crate::{Error, Index, stored};
 /// The facts about an index on which all servers must agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// The id of the checkpoint. Node numbers of this checkpoint must not be sent to a server that
-    /// has another checkpoint.
+    /// The id of the checkpoint. Node numbers are valid only for servers with the same id.
     pub state: u64,
     /// The number of nodes, which are numbered from 0.
     pub nodes: u32,
@@ -87,8 +72,7 @@ pub struct Collection {
 
 impl Collection {
     fn of(manifest: &Manifest) -> Self {
-        // If this version does not know the name of the low codes, the call that opens the index
-        // returns the error.
+        // The call that opens the index returns the error of an unknown name.
         let low_codes = low_codes_of(manifest)
             .ok()
             .flatten()
@@ -108,8 +92,7 @@ impl Collection {
         }
     }
 
-    /// Returns the current facts about the index at `path`, without opening it. If they differ from
-    /// the facts of a server, the server opens the index again.
+    /// The current facts about the index at `path`, without opening it.
     ///
     /// # Errors
     /// There is no index at `path`, or its MANIFEST is damaged.
@@ -123,8 +106,8 @@ impl Collection {
         self.dim as usize * self.element.size()
     }
 
-    /// The bytes of a query in the form in which a compute server sends it. If elements have one
-    /// byte, this form is the query itself. Otherwise it is the query after [`Rounding`].
+    /// The bytes of a query as a compute server sends it, after [`Rounding`] of elements of several
+    /// bytes.
     pub fn query_bytes(&self) -> usize {
         match is_rounded(self.element) {
             true => Rounding::bytes_of(self.dim as usize),
@@ -132,8 +115,7 @@ impl Collection {
         }
     }
 
-    /// Computes the rounded numbers of a query, and the bytes to send. Under cosine, the query is
-    /// first scaled to length 1.
+    /// Computes the rounded numbers of a query, and the bytes to send.
     fn rounded(
         &self,
         query: &[u8],
@@ -170,7 +152,7 @@ impl Collection {
         }
     }
 
-    /// Converts a query to numbers. Under cosine, they are scaled to length 1.
+    /// Under cosine, the numbers are scaled to length 1.
     fn floats(&self, query: &[u8], out: &mut Vec<f32>) -> Result<(), Error> {
         if query.len() != self.row_bytes() {
             return Err(Error::call(
@@ -210,14 +192,13 @@ impl Collection {
 /// The remedy for an error caused by servers that do not fit together.
 const ALIKE: &str = "Run all servers with the same index and the same version of StratANN";
 
-/// The error of a node that does not exist.
 fn no_node(node: u32, count: u32) -> Error {
     let reason = format!("the index has {count} nodes, numbered from 0");
     Error::call("a node", node, reason, ALIKE)
 }
 
-/// Returns an error if servers cannot share an index. They cannot if the index has no low codes, if
-/// it has vectors beside lists, or if vectors were inserted into its graph since the last merge.
+/// Servers share only indexes with low codes, vectors apart from lists, and no inserts since the
+/// merge.
 fn check(path: &Path, index: &Index) -> Result<(), Error> {
     let what = format!("the index {}", path.display());
     let built = |found| {
@@ -250,7 +231,6 @@ fn check(path: &Path, index: &Index) -> Result<(), Error> {
     Ok(())
 }
 
-/// Checks that the checkpoint of `collection` is still the last checkpoint of the index.
 fn still(volume: &dyn Volume, path: &Path, collection: &Collection) -> Result<(), Error> {
     let manifest = stored::manifest(volume)?;
     match Collection::of(&manifest) == *collection {

@@ -1,13 +1,11 @@
-//! Adjacency lists in the form in which DistVS's memory server stores and sends them: compressed,
-//! one after another.
+//! Adjacency lists as DistVS's memory server stores and sends them: compressed, one after another.
 //!
 //! ```text
 //!   sent, for each node   0: node u32
 //!                         4: its list, coded by `stratann_codec`, which marks its own end
 //! ```
 //!
-//! In the locality order of a build, the gaps between neighbours' numbers are small. So a neighbour
-//! takes 10 to 13 bits instead of 32 bits, in memory and in messages.
+//! In locality order, a neighbour takes 10 to 13 bits.
 
 use stratann_codec::ListModel;
 
@@ -16,20 +14,18 @@ use crate::Error;
 /// The number of nodes in a block. The starts of all lists of a block are within 4 GiB.
 const BLOCK: usize = 1 << 16;
 
-/// The compressed lists of all nodes.
 pub(super) struct PackedLists {
     model: ListModel,
     bytes: Vec<u8>,
-    /// The start of each block's lists.
     blocks: Vec<u64>,
-    /// The offset of each node's list from the start of its block. The next field has the length of
-    /// each list in bytes.
+    /// The offset of each node's list in its block. The next field has the length of each list in
+    /// bytes.
     starts: Vec<u32>,
     lengths: Vec<u16>,
 }
 
 impl PackedLists {
-    /// Returns an empty set of lists. Nodes are added in order.
+    /// Nodes are added in order.
     pub(super) fn new(model: ListModel, nodes: usize) -> Self {
         Self {
             model,
@@ -40,10 +36,7 @@ impl PackedLists {
         }
     }
 
-    /// Adds the list of the next node.
-    ///
-    /// # Errors
-    /// The list does not ascend, or is too long.
+    /// Fails if the list does not ascend, or is too long.
     pub(super) fn push(&mut self, list: &[u32], file: &str) -> Result<(), Error> {
         let (node, start) = (self.starts.len(), self.bytes.len());
         let damaged = |what: String| Error::Damaged {
@@ -80,7 +73,6 @@ impl PackedLists {
             + self.lengths.capacity() * size_of::<u16>()
     }
 
-    /// Releases memory that was reserved but is not used.
     pub(super) fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
     }
@@ -91,16 +83,12 @@ impl PackedLists {
         &self.bytes[start..start + usize::from(self.lengths[at])]
     }
 
-    /// Appends a node and its list.
     pub(super) fn append(&self, node: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(&node.to_le_bytes());
         out.extend_from_slice(self.list(node));
     }
 
-    /// Decodes the neighbours of a node into `list`, and replaces its contents.
-    ///
-    /// # Errors
-    /// The list does not decode.
+    /// Replaces the contents of `list` by the neighbours of a node.
     pub(super) fn decode(&self, node: u32, list: &mut Vec<u32>) -> Result<(), Error> {
         let decoded = self.model.decode(node, self.list(node), list);
         let wrong = |error: stratann_codec::CodecError| {
@@ -116,9 +104,6 @@ impl PackedLists {
 }
 
 /// Calls `each` with each list in a message of the memory server.
-///
-/// # Errors
-/// The bytes are not lists, or `each` returns an error.
 pub(super) fn each_list(
     model: &ListModel,
     mut bytes: &[u8],

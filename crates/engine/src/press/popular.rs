@@ -1,10 +1,9 @@
-//! The low codes of a compute server without memory for all low codes. Such a server keeps the
-//! codes of the most popular nodes (DistVS §3.3, "Using low-memory compute servers"). All other
-//! codes are *offloaded*: the memory server has all codes, and sends estimates by the offloaded
-//! codes (`missing.rs`).
+//! A compute server without memory for all low codes keeps the codes of the most popular nodes
+//! (DistVS §3.3, "Using low-memory compute servers"). The memory server estimates distances by the
+//! other, *offloaded* codes (`missing.rs`).
 //!
-//! The popularity of a node is its in-degree. Searches meet nodes with many incoming links most
-//! often, so half of the codes suffice for more than half of the distance computations.
+//! The popularity of a node is its in-degree. Half of the codes suffice for more than half of the
+//! distances.
 //!
 //! ```text
 //!   sent, for some nodes         a bit for each, from the lowest of the first byte on: whether its
@@ -15,7 +14,6 @@
 use super::packed::PackedLists;
 use crate::Error;
 
-/// The number of nodes in a block. For each block, the number of set bits before it is in memory.
 const BLOCK: usize = 512;
 
 pub(super) struct Popularity {
@@ -28,25 +26,20 @@ impl Popularity {
         size_of_val(&self.ranks[..]) as u64
     }
 
-    /// Whether a node is one of the `kept` most popular nodes.
     #[inline]
     pub(super) fn keeps(&self, node: u32, kept: u32) -> bool {
         self.ranks[node as usize] < kept
     }
 }
 
-/// Counts the popularity of nodes, some lists at a time. For a large index, the whole count takes
-/// longer than a request may wait.
+/// Counts the popularity of nodes, some lists at a time, because a request may not wait for all.
 pub(super) struct Counting {
-    /// The number of incoming links of each node.
     degrees: Vec<u32>,
-    /// The node whose list is next.
     next: u32,
     list: Vec<u32>,
 }
 
 impl Counting {
-    /// Begins a count for `nodes` nodes. The new count has read no list.
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             degrees: vec![0; nodes],
@@ -55,10 +48,7 @@ impl Counting {
         }
     }
 
-    /// Reads at most `most` more lists. After the last list, the call returns the popularity.
-    ///
-    /// # Errors
-    /// A list does not decode. The next call begins with that list again.
+    /// Reads at most `most` more lists. After an error, the next call begins with the same list.
     pub(super) fn step(
         &mut self,
         lists: &PackedLists,
@@ -83,8 +73,6 @@ impl Counting {
     }
 }
 
-/// Returns, for each node, the number of nodes that are more popular: nodes with a higher
-/// in-degree, or with the same in-degree and a lower number.
 fn ranked(mut degrees: Vec<u32>) -> Vec<u32> {
     let most = degrees.iter().max().map_or(0, |&most| most as usize);
     let mut before = vec![0u32; most + 1];
@@ -103,22 +91,18 @@ fn ranked(mut degrees: Vec<u32>) -> Vec<u32> {
     degrees
 }
 
-/// The nodes whose low codes a compute server has.
 pub(super) struct Kept {
     bits: Vec<u64>,
-    /// The number of set bits before each block.
     before: Vec<u32>,
     count: usize,
 }
 
 impl Kept {
-    /// Bytes in memory for a collection of `nodes` nodes.
     pub(super) fn bytes(nodes: usize) -> u64 {
         (nodes.div_ceil(64) * size_of::<u64>() + nodes.div_ceil(BLOCK) * size_of::<u32>()) as u64
     }
 
-    /// Makes the set of kept nodes from the bits of a message, for a collection of `nodes` nodes.
-    /// Bits after the last node are ignored. Returns `None` if the number of bytes is wrong.
+    /// Ignores bits after the last node. `None` if the number of bytes is wrong.
     pub(super) fn new(sent: &[u8], nodes: usize) -> Option<Self> {
         if sent.len() != nodes.div_ceil(8) {
             return None;
@@ -136,7 +120,6 @@ impl Kept {
                 .sum::<usize>();
         }
         if count == 0 {
-            // No node has a code, so the bits are dropped.
             (bits, before) = (Vec::new(), Vec::new());
         }
         Some(Self {
@@ -154,7 +137,7 @@ impl Kept {
         self.count
     }
 
-    /// The node whose code is at a position, or `None` if the position is after the last code.
+    /// The node whose code is at a position, or `None` after the last code.
     pub(super) fn node(&self, place: usize) -> Option<u32> {
         let block = (self
             .before
@@ -174,7 +157,7 @@ impl Kept {
         None
     }
 
-    /// The position of a node's code, or `None` if the code of the node is offloaded.
+    /// The position of a node's code, or `None` if the code is offloaded.
     #[inline]
     pub(super) fn place(&self, node: u32) -> Option<u32> {
         let (word, bit) = (node as usize / 64, node % 64);

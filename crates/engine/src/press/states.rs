@@ -1,5 +1,4 @@
-//! The checkpoints whose nodes the storage server can rank: the last checkpoint, and the checkpoint
-//! before it, while other servers still use it.
+//! The checkpoints whose nodes the storage server can rank: the last, and the one before if in use.
 //!
 //! ```text
 //!   insert ──> log, durable ──> waits in memory ──merge──> the next checkpoint          LiveIndex
@@ -10,13 +9,9 @@
 //!             in checkpoint B:  nodes of B + vectors that wait now
 //! ```
 //!
-//! The memory server has the graph of a checkpoint, and compute servers have its low codes. Changes
-//! of the index alter neither the graph nor the codes. New vectors wait in a graph in the memory of
-//! the storage server. This server ranks them with the candidates of the walk (FreshDiskANN, in the
-//! form of DistVS's appendix).
-//!
-//! So a search in any checkpoint sees all changes that were acknowledged before its ranking. Nodes
-//! of one checkpoint are never mistaken for nodes of another.
+//! New vectors wait in the memory of the storage server, which ranks them with the candidates of
+//! the walk (FreshDiskANN, in the form of DistVS's appendix). So a search in any checkpoint sees
+//! all changes that were acknowledged before its ranking.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +26,6 @@ use crate::stores::vectors::segments::Segments;
 use crate::update::Snapshot;
 use crate::{Error, Index, LiveIndex};
 
-/// The changes since a checkpoint, as of a read timestamp.
 #[derive(Clone)]
 pub(super) struct Changes {
     overlay: Overlay,
@@ -47,20 +41,17 @@ impl Changes {
     }
 }
 
-/// The exact vectors of a checkpoint.
 enum Vectors {
-    /// The segments of an index that is open only for reading. Its other stores are closed.
+    /// The segments of an index that is open only for reading.
     Alone(Arc<Segments>),
     Of(Arc<Index>),
 }
 
-/// The data for a ranking in one checkpoint.
 pub(super) struct View {
     pub(super) collection: Collection,
     vectors: Vectors,
-    /// The changes since the checkpoint.
     pub(super) changes: Changes,
-    /// The changes since the merge that replaced the checkpoint, if a merge replaced it.
+    /// The changes since the merge that replaced the checkpoint, if any.
     pub(super) since_merge: Option<Changes>,
 }
 
@@ -73,11 +64,8 @@ impl View {
     }
 }
 
-/// The checkpoints of an index whose nodes can be ranked.
 pub(super) enum States {
-    /// The one checkpoint of an index that is open for reading.
     Still(Still),
-    /// The checkpoints of an index that is open for changes.
     Live(Live),
 }
 
@@ -93,16 +81,13 @@ pub(super) struct Live {
     known: Mutex<Known>,
 }
 
-/// The checkpoints that searches may use, and their last use.
 struct Known {
     /// The collections and indexes of these checkpoints, oldest first.
     states: Vec<(Collection, Arc<Index>)>,
-    /// The last time at which a caller used an older checkpoint, or at which this process first
-    /// noticed a new checkpoint.
+    /// The last use of an older checkpoint, or the first notice of a new one.
     asked: Instant,
 }
 
-/// The checkpoint before the last merge stays available for this time after its last use.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
 
 impl States {
@@ -140,7 +125,6 @@ impl States {
         Self::Live(live)
     }
 
-    /// The index, if it takes changes.
     pub(super) fn index(&self) -> Option<&Arc<LiveIndex>> {
         match self {
             Self::Still(_) => None,
@@ -148,7 +132,6 @@ impl States {
         }
     }
 
-    /// The number of vectors that a search can find now.
     pub(super) fn vectors(&self) -> usize {
         match self {
             Self::Still(still) => still.vectors,
@@ -163,8 +146,7 @@ impl States {
         }
     }
 
-    /// The collection of a checkpoint, if its nodes can be ranked. The call counts as a use of the
-    /// checkpoint, so the checkpoint is kept.
+    /// The call counts as a use of the checkpoint.
     pub(super) fn collection(&self, state: u64) -> Option<Collection> {
         self.collection_at(Instant::now(), state)
     }
@@ -182,8 +164,6 @@ impl States {
         }
     }
 
-    /// Returns the data for a ranking that begins now in a checkpoint, or `None` if the checkpoint
-    /// is not kept.
     pub(super) fn view(&self, state: u64) -> Option<View> {
         match self {
             Self::Still(still) => (still.collection.state == state).then(|| View {
@@ -196,7 +176,6 @@ impl States {
         }
     }
 
-    /// Releases all checkpoints except the last.
     pub(super) fn forget_before(&self) {
         if let Self::Live(live) = self {
             let now = Instant::now();
@@ -204,9 +183,6 @@ impl States {
         }
     }
 
-    /// Releases the older checkpoint if no call has used it for the time [`KEPT`]. If all servers
-    /// use the checkpoint `all_by`, and `all_by` is the last checkpoint, the older checkpoint is
-    /// released at once.
     pub(super) fn tidy(&self, all_by: Option<u64>) {
         self.tidy_at(Instant::now(), all_by);
     }
@@ -215,8 +191,7 @@ impl States {
         if let Self::Live(live) = self
             && live.has_before(now)
         {
-            // If a merge ends after this line, `last` is no longer the last checkpoint, and
-            // `forget_before` does nothing.
+            // If a merge ends after this line, `forget_before` does nothing.
             let last = live.newest(now).state;
             let is_over = now.saturating_duration_since(live.asked()) > KEPT;
             if is_over || all_by == Some(last) {
@@ -225,7 +200,6 @@ impl States {
         }
     }
 
-    /// Whether a checkpoint older than the last one is kept.
     pub(super) fn has_before(&self) -> bool {
         match self {
             Self::Still(_) => false,
@@ -235,8 +209,7 @@ impl States {
 }
 
 impl Live {
-    /// The collection of the last checkpoint. No other process commits a checkpoint, because this
-    /// process has the index's lock.
+    /// Only this process commits checkpoints, because it has the index's lock.
     fn newest(&self, now: Instant) -> Collection {
         let mut known = self.known.lock();
         let index = self.index.index();
@@ -253,7 +226,6 @@ impl Live {
         collection
     }
 
-    /// The last time that a caller used an older checkpoint.
     fn asked(&self) -> Instant {
         self.known.lock().asked
     }
@@ -264,13 +236,11 @@ impl Live {
         self.known.lock().states.len() > 1
     }
 
-    /// Releases all checkpoints except `last`, if `last` is still the last checkpoint.
     fn forget_before(&self, now: Instant, last: u64) {
         if self.newest(now).state != last {
             return;
         }
-        // The index releases its older checkpoint before `known` does. As soon as `known` has no
-        // older checkpoint, the next merge may start.
+        // The next merge may start as soon as `known` has no older checkpoint.
         self.index.forget_before();
         let mut known = self.known.lock();
         let last = known.states.len().saturating_sub(1);
@@ -324,8 +294,6 @@ mod tests {
         Matrix::new(bytes.collect(), count, 16, Element::U8).unwrap()
     }
 
-    /// Returns an index that is open for changes, and the ids of its checkpoints before and after
-    /// the first merge.
     fn merged(folder: &Path) -> (States, [u64; 2]) {
         let options = BuildOptions {
             degree: Some(4),
@@ -359,16 +327,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (states, [first, second]) = merged(&folder.path().join("index"));
         let (began, step) = (Instant::now(), KEPT / 4);
-        // For an hour, calls request the older checkpoint again and again. All these calls come
-        // from compute servers, on behalf of their memory server.
+        // For an hour, calls request the older checkpoint again and again.
         let mut now = began;
         while now < began + 60 * KEPT {
             now += step;
             states.tidy_at(now, None);
             assert!(has(&states, now, first), "after {:?}", now - began);
         }
-        // A call that uses the last checkpoint or an unknown checkpoint does not prolong the life
-        // of the older checkpoint.
+        // Other checkpoints do not prolong the life of the older one.
         let last = now;
         while now < last + KEPT {
             states.tidy_at(now, None);
@@ -376,7 +342,6 @@ mod tests {
             assert!(has(&states, now, second) && !has(&states, now, first ^ second));
             now += step;
         }
-        // No caller uses the older checkpoint any more, as if the memory server were gone.
         now += step;
         states.tidy_at(now, None);
         assert!(!states.has_before());
@@ -391,8 +356,6 @@ mod tests {
         states.tidy_at(later, None);
         assert!(!has(&states, later, first));
         merge(&states, 101);
-        // The call of `tidy_at` is the first that notices the third checkpoint. Callers of the
-        // second checkpoint could not know about the third one before.
         let found = later + KEPT;
         states.tidy_at(found, None);
         assert!(states.has_before());
@@ -412,8 +375,7 @@ mod tests {
             states.tidy_at(now, not_yet);
             assert!(has(&states, now, first), "{not_yet:?}");
         }
-        // A merge ends before the next call. So the checkpoint that the servers use is not the last
-        // checkpoint any more.
+        // The checkpoint that the servers use is not the last one any more.
         merge(&states, 101);
         states.tidy_at(now, Some(second));
         assert!(has(&states, now, second));

@@ -1,5 +1,4 @@
-//! A batch of queries on the worker pool. The caller of `search` waits for the tasks, and the
-//! caller of `submit` does not. Both use the same tasks.
+//! A batch of queries on the worker pool. `search` waits for the tasks, and `submit` does not.
 //!
 //! ```text
 //!   search   borrows index and queries ──┐
@@ -41,15 +40,12 @@ use crate::{Error, bounds};
 /// A walk that found too few results is repeated with a candidate list this many times as long.
 const LONGER: usize = 4;
 
-/// Under a memory budget, the candidate list of a repeated walk is at most this long. A list of
-/// this length needs hardly any memory.
+/// Under a memory budget, the candidate list of a repeated walk is at most this long.
 const SHORT: usize = 128;
 
-/// The number of standard deviations that bounds nearly all errors of a distance (see
-/// [`SearchResults::distance_error`]).
+/// The standard deviations that bound nearly all errors ([`SearchResults::distance_error`]).
 const WITHIN: f32 = 4.0;
 
-/// The division of a batch's tasks into shares, one for each thread.
 #[derive(Clone, Copy)]
 pub(super) struct Shares {
     pub(super) threads: usize,
@@ -57,8 +53,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// Divides the tasks of a batch of `rows` queries. The reserved memory suffices for `queries`
-    /// queries in flight.
+    /// The reserved memory suffices for `queries` queries in flight.
     pub(super) fn new(options: &SearchOptions, rows: usize, queries: usize) -> Self {
         Self {
             threads: options.threads.min(rows).min(queries).max(1),
@@ -66,44 +61,34 @@ impl Shares {
         }
     }
 
-    /// The number of tasks of the first share, which is the largest.
     pub(super) fn most(&self) -> usize {
         self.tasks(0)
     }
 
-    /// The number of tasks of a share. If the tasks do not divide evenly, the first shares have one
-    /// task more.
+    /// The first shares have one task more if tasks do not divide evenly.
     pub(super) fn tasks(&self, share: usize) -> usize {
         self.queries / self.threads + usize::from(share < self.queries % self.threads)
     }
 }
 
-/// The common state of a batch's tasks, with the results so far.
 pub(super) struct Answers {
     plan: Plan,
-    /// The next query that no task has taken.
     next: AtomicUsize,
-    /// Decides which task may take the next query. The value is set when the memory is reserved.
+    /// Decides which task may take the next query. Set when the memory is reserved.
     turns: OnceLock<Turns>,
     done: Mutex<Done>,
 }
 
-/// The results of the queries answered so far.
 struct Done {
     results: SearchResults,
     parts: Parts,
     cpu: Duration,
-    /// CPU time of the process when the batch began.
     process: Duration,
     error: Option<Error>,
 }
 
 impl Answers {
-    /// Creates the state of a batch. `overlay` has the changes since the checkpoint. `matching` has
-    /// the matches of the filter, if there is one.
-    ///
-    /// # Errors
-    /// Arguments are wrong, or the results do not fit into memory.
+    /// `overlay` has the changes since the checkpoint, and `matching` the matches of the filter.
     pub(super) fn new(
         index: &Index,
         queries: &dyn VectorSource,
@@ -118,8 +103,7 @@ impl Answers {
             plan,
             next: AtomicUsize::new(0),
             turns: OnceLock::new(),
-            // Each query writes its results straight to their final position. If they were copied
-            // at the end, the results of a batch would need twice the memory.
+            // Copies of the results would need twice the memory.
             done: Mutex::new(Done {
                 results: SearchResults {
                     k,
@@ -147,15 +131,13 @@ impl Answers {
         })
     }
 
-    /// Restricts a batch to the matches of a filter, before the batch begins. The search options
-    /// given to `new` must have no filter strategy (`way`).
+    /// The options given to `new` must have no filter strategy.
     pub(super) fn among(mut self, index: &Index, matching: Matching<'_>, way: Option<Way>) -> Self {
         let explained = ways::choose(index, &matching, way, &mut self.plan);
         self.done.get_mut().results.explained = Some(explained);
         self
     }
 
-    /// Begins the batch with the reserved memory `room`, and returns the shares of its tasks.
     pub(super) fn begin(&self, options: &SearchOptions, rows: usize, room: Taken) -> Shares {
         let shares = Shares::new(options, rows, room.queries);
         self.done.lock().process = process_cpu_time();
@@ -165,7 +147,6 @@ impl Answers {
         shares
     }
 
-    /// A worker pool with at least `threads` threads.
     pub(super) fn workers(
         &self,
         index: &Index,
@@ -176,7 +157,7 @@ impl Answers {
         index.workers(threads, most)
     }
 
-    /// Returns the results. All tasks must have ended. `took` is the duration of the batch.
+    /// All tasks must have ended. `took` is the duration of the batch.
     pub(super) fn into_results(self, took: Duration) -> Result<SearchResults, Error> {
         let done = self.done.into_inner();
         if let Some(error) = done.error {
@@ -197,8 +178,6 @@ impl Answers {
         })
     }
 
-    /// Records the results of a query. `deviation` is the largest standard deviation of the
-    /// distances of these results.
     fn answer(&self, query: usize, latency: Duration, found: &[Neighbour], deviation: f32) {
         let results = &mut self.done.lock().results;
         results.distance_error = results.distance_error.max(WITHIN * deviation);
@@ -210,29 +189,25 @@ impl Answers {
         results.latencies_us[query] = latency.as_secs_f32() * 1e6;
     }
 
-    /// Counts a query that scans all matches of its filter, because its walk found too few of them.
     fn went_dry(&self) {
         if let Some(explained) = &mut self.done.lock().results.explained {
             explained.dry += 1;
         }
     }
 
-    /// Counts a query that probed more clusters than planned, because of its filter.
     fn went_wider(&self) {
         if let Some(explained) = &mut self.done.lock().results.explained {
             explained.wider += 1;
         }
     }
 
-    /// Records that a task failed, and leaves no queries for the other tasks.
     fn fail(&self, error: Error, queries: usize) {
         self.done.lock().error.get_or_insert(error);
         self.next.store(queries, Ordering::Relaxed);
     }
 }
 
-/// The CPU time of a thread when the first task of a share began. The time of the share includes
-/// the CPU time of other searches on this thread.
+/// The CPU time of a thread when the first task of a share began.
 #[derive(Clone)]
 pub(super) struct Clock(Rc<Duration>);
 
@@ -241,15 +216,13 @@ impl Clock {
         Self(Rc::new(thread_cpu_time()))
     }
 
-    /// Returns the CPU time since the first task of the share began, if the caller is the last task
-    /// of the share.
+    /// The CPU time since the first task of the share began, for the last task of the share.
     fn last(self) -> Option<Duration> {
         let begun = Rc::into_inner(self.0)?;
         Some(thread_cpu_time().saturating_sub(begun))
     }
 }
 
-/// The data that the tasks of a batch borrow.
 #[derive(Clone, Copy)]
 pub(super) struct Batch<'a> {
     index: &'a Index,
@@ -261,7 +234,6 @@ pub(super) struct Batch<'a> {
     admission: Admission<'a>,
     matching: Option<Matching<'a>>,
     stop: Option<&'a Stop>,
-    /// Whether only vectors on storage may be results.
     stored_alone: bool,
     /// For each query, a node that is excluded from its results.
     left_out: Option<&'a [LeftOut]>,
@@ -291,7 +263,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The same batch, restricted to the matches of a filter.
     pub(super) fn among(self, matching: Matching<'a>) -> Self {
         Self {
             admission: self.admission.among(matching.nodes, self.index.nodes()),
@@ -308,8 +279,6 @@ impl<'a> Batch<'a> {
         self.progress
     }
 
-    /// Returns the same batch, but only vectors on storage may be results. If `left_out` is given,
-    /// it has one node for each query, which is excluded from the results of this query.
     pub(super) fn of_stored_alone(self, left_out: Option<&'a [LeftOut]>) -> Self {
         Self {
             stored_alone: true,
@@ -318,7 +287,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns the same batch, with `stop`, which may end it early.
     pub(super) fn until(self, stop: &'a Stop) -> Self {
         Self {
             stop: Some(stop),
@@ -326,14 +294,10 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns the request to the memory budget for the queries in flight. The budget may grant a
-    /// part of the requested memory.
     pub(super) fn room(&self, options: &SearchOptions) -> Queued {
         let rows = self.queries.rows();
         let wanted = options.threads.saturating_mul(options.in_flight(rows));
-        // If the caller did not set the number of queries in flight, the batch begins even with
-        // memory for only one query on each thread. Then other searches can have the rest of the
-        // budget.
+        // Without the option, other searches can have the rest of the budget.
         let needed = match options.in_flight {
             Some(_) => wanted,
             None => options.threads,
@@ -341,9 +305,7 @@ impl<'a> Batch<'a> {
         let plan = &self.answers.plan;
         let candidates = match self.admission.refused() {
             0 => 0,
-            // The memory includes space for candidates that are known to be excluded. It also
-            // includes a reserve for candidates that are found to be excluded only when they are
-            // read.
+            // The reserve is for candidates that turn out to be excluded when they are read.
             refused => plan
                 .candidates
                 .min(refused.saturating_add(plan.list.saturating_mul(MOST_SHARES))),
@@ -356,7 +318,6 @@ impl<'a> Batch<'a> {
         self.index.room(walked, candidates, wanted)
     }
 
-    /// Runs the task with the number `number` on its thread, until it ends, fails or is stopped.
     pub(super) async fn run(self, thread: &Thread, number: usize, clock: Clock) {
         let outcome = match self.stop {
             None => self.task(thread, number).await,
@@ -376,13 +337,11 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs one query after another. Ends when no query is left, or when the chosen number of
-    /// queries in flight excludes this task.
+    /// Runs queries until none is left, or the number of queries in flight excludes this task.
     async fn task(&self, thread: &Thread, number: usize) -> Result<(), Error> {
         let Some(turns) = self.answers.turns.get() else {
             return Ok(());
         };
-        // The task allocates its state only when it may take a query.
         if !turns.wait(thread, number).await {
             return Ok(());
         }
@@ -410,8 +369,6 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Runs the queries of a task with the candidate source of the index. Returns the counters of
-    /// its work.
     async fn task_from<'s, S: Guided<'s>>(
         &self,
         mut source: S,
@@ -431,8 +388,7 @@ impl<'a> Batch<'a> {
                 return Ok(counters);
             }
             if self.stop.is_some() && query > 0 {
-                // If all pages are in memory, the task never waits for a read. It yields here, so
-                // that other searches can run, and this search can be stopped.
+                // If all pages are in memory, other searches run only during this call.
                 let_others().await;
             }
             let start = Instant::now();
@@ -441,9 +397,8 @@ impl<'a> Batch<'a> {
             queries.read(query, bytes)?;
             check_rows(queries, index.metric(), query, bytes)?;
             source.leave_out(self.left_out.and_then(|nodes| nodes.get(query).copied()));
-            // Fresh vectors are searched as of the read timestamp of the batch. If a vector moved
-            // to the graph on storage before this timestamp, the walk finds it. If it moved later,
-            // the search of fresh vectors finds it.
+            // The walk finds vectors that moved to storage before the batch's read timestamp, and
+            // this search finds the others.
             waiting.clear();
             let in_memory = self.seen.iter().filter(|_| !self.stored_alone);
             for (at, (fresh, moment)) in in_memory.flat_map(Seen::fresh).enumerate() {
@@ -464,23 +419,21 @@ impl<'a> Batch<'a> {
                 );
             }
             let (live, all) = match self.matching {
-                // Some of the matches may be deleted. If a walk finds fewer than `k` results, and
-                // also fewer results than there are matches, all matches are scanned.
+                // A walk that finds fewer than `k` results, and not all matches, leads to a scan.
                 Some(matching) => (matching.len(), plan.way == Way::Before),
                 None => {
                     let seen = self.seen.map(|seen| seen.overlay.live(index.nodes()));
                     let live = seen.unwrap_or(index.nodes());
-                    // If the candidate list has a place for each live vector, a walk visits every
-                    // vector that it can reach. It misses unreachable vectors, so the search scans
-                    // all vectors.
+                    // A walk misses unreachable vectors, so a list of all live vectors leads to a
+                    // scan.
                     let room = !self.admission.is_of_all() && (1..=plan.list).contains(&live);
                     (live, room || plan.looks_at == LooksAt::All)
                 }
             };
             let mut list = Some(plan.list);
             let mut enough = false;
-            // A search that excludes a node for each query measures the recall of its list size. So
-            // it never repeats a walk with a longer candidate list.
+            // A search with excluded nodes measures the recall of its list size, so it never
+            // lengthens the list.
             let mut further = match self.left_out {
                 None => plan.further,
                 Some(_) => 0,
@@ -517,10 +470,7 @@ impl<'a> Batch<'a> {
                 if !all {
                     self.answers.went_dry();
                 }
-                // A scan follows in three cases: the candidate list is long enough for all live
-                // vectors, a walk found too few vectors, or the index has outgrown its codes. In
-                // each of these cases, a scan is less work than a walk with a longer candidate
-                // list.
+                // A scan is less work than a walk with a longer candidate list.
                 tracing::debug!(
                     index = %index.path().display(),
                     vectors = index.nodes(),
@@ -529,9 +479,8 @@ impl<'a> Batch<'a> {
                 let mut scan = source.scan(thread, self.progress);
                 scan.find(plan.list).await?;
                 counters += scan.take_counters();
-                // If vectors are stored in two parts, a scan starts with no results, so fresh
-                // vectors are offered again. In other layouts, they are already among the results,
-                // and the second offer is ignored.
+                // A scan of vectors in two parts starts with no results. Otherwise, repeated offers
+                // are ignored.
                 scan.ranking().offer_all(&waiting);
             }
             self.progress.advance(1);
@@ -547,8 +496,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns the list size for a repeated walk. Returns `None` if a scan is less work, or if the
-    /// longer candidate list needs more memory than the budget has for a query.
+    /// The list size for a repeated walk, or `None` if a scan is less work or memory is short.
     fn longer(&self, list: usize) -> Option<usize> {
         let longer = list.saturating_mul(LONGER);
         let most = match self.index.memory().budget {

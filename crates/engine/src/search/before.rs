@@ -5,14 +5,10 @@
 //!                    a few times k  └─ some more ── within the error? ──vectors───────────────┘
 //! ```
 //!
-//! Vectors are read in rounds. The rounds end when no single vector is worth a read, and few
-//! results are expected among all unread vectors together. If codes hardly distinguish the nodes,
-//! most or all vectors are read. This can happen, for example, with vectors that were inserted
-//! after the codebook was trained.
-//!
-//! If codes are stored beside adjacency lists, or are not in memory, the vectors of all nodes are
-//! read ([`scan`](super::scan)). All vectors are also read if the search found too few results,
-//! because many nodes are deleted. So the search finds k results whenever k vectors match.
+//! The rounds end when no single vector is worth a read, and few results are expected among all
+//! unread vectors. If codes are not in memory, or hardly distinguish the nodes, or if too few
+//! results were found, all vectors are read ([`scan`](super::scan)). So the search finds k results
+//! whenever k vectors match.
 
 use std::collections::HashSet;
 
@@ -27,28 +23,24 @@ use crate::frontier::{distance_of, key, node_of};
 use crate::stores::{CodeParts, NodePages};
 use crate::{Codebook, Error};
 
-/// The number of vectors beyond k that are read before the search relies on the measured error of
-/// codes.
+/// The vectors beyond k that are read before the search relies on the measured error of codes.
 pub(super) const HEAD: usize = KNOWN as usize;
-/// The number of vectors that each round after the first reads at once. It is small, because each
-/// nearer result leaves fewer nodes that are worth a read.
+/// The vectors of a further round. Each nearer result leaves fewer nodes worth a read.
 const AT_ONCE: usize = 16;
-/// Each later round reads as many vectors as all rounds before it, divided by this number, but at
-/// least `AT_ONCE` vectors.
+/// Each later round reads as many vectors as all earlier rounds, divided by this number, and at
+/// least `AT_ONCE`.
 const AT_ONCE_OF: usize = 8;
-/// After the comparison by code, the search keeps `SHARES` nodes for each place of the candidate
-/// list, but at least `LEAST` nodes. If these nodes do not suffice, it keeps `MORE` times as many.
+/// The nodes to keep after the comparison by code: `SHARES` for each place of the list, and at
+/// least `LEAST`. If these do not suffice, `MORE` times as many.
 const SHARES: usize = 4;
 const LEAST: usize = 256;
 const MORE: usize = 4;
-/// The largest share of the k results that the search may expect among unread nodes when it ends.
+/// The largest share of the k results that may be expected among unread nodes at the end.
 const MISSED: f64 = 0.05;
-/// The number of codes in a piece, and the number of pieces between two yields to other queries. A
-/// search compares a query with all codes of a piece at once.
+/// The codes that are compared at once, and the number of such pieces between two yields.
 const PIECE: usize = 1 << 10;
 const PIECES: usize = 16;
 
-/// The codes in memory, with the tables for the comparison of a query with codes.
 pub(super) struct ByCode<'s, 'a> {
     pub(super) table: &'s mut DistanceTable,
     pub(super) codebook: &'a Codebook,
@@ -102,18 +94,16 @@ impl ByCode<'_, '_> {
             }
             pieces += 1;
             if pieces % PIECES == 0 {
-                // The comparison waits for no read. So it yields here, to let other queries run.
+                // The comparison waits for no read.
                 let_others().await;
             }
         }
     }
 }
 
-/// A list of the `most` smallest keys that were offered.
 struct Best {
     keys: Vec<u64>,
     most: usize,
-    /// Keys that are not below this bound are dropped.
     bound: u64,
 }
 
@@ -149,20 +139,17 @@ impl Best {
     }
 }
 
-/// The nodes whose vectors the search has not read.
 struct Left {
     /// The keys of these nodes by code, nearest first.
     keys: Vec<u64>,
-    /// The segment and the page of each vector. The segment matters only if vectors are stored
-    /// apart from lists.
+    /// The segment, if vectors are apart from lists, and the page of each vector.
     pages: Vec<(usize, u64)>,
     /// The estimate of the farthest node. It does not change when nodes are taken.
     last: f32,
 }
 
 impl Left {
-    /// Takes the first `count` nodes, and all other nodes on their pages. The search reads these
-    /// pages anyway, so the other nodes cost no further read.
+    /// Takes the first `count` nodes, and all others on their pages, which cost no further read.
     fn take(&mut self, count: usize) -> Vec<u64> {
         let wanted: HashSet<(usize, u64)> = self.pages[..count].iter().copied().collect();
         let mut taken = Vec::with_capacity(count);
@@ -178,9 +165,7 @@ impl Left {
         taken
     }
 
-    /// The number of results expected among the nodes of this list, and among `others` further
-    /// nodes. The estimates of these further nodes are at least as large as the estimate of the
-    /// last node of the list.
+    /// The expected results among these nodes, and `others` that are at least as far as the last.
     fn expected(&self, ranking: &Ranking<'_>, others: u64) -> f64 {
         let estimates = self.keys.iter().map(|&key| distance_of(key));
         ranking.expected(estimates) + others as f64 * ranking.expected(std::iter::once(self.last))
@@ -188,7 +173,6 @@ impl Left {
 }
 
 impl<N: NodePages> Everything<'_, '_, N> {
-    /// Finds the nearest of a set of nodes by their codes.
     pub(super) async fn find_by_code(&mut self, nodes: &NodeSet, list: usize) -> Result<(), Error> {
         let k = self.ranking.leading.k();
         let element = self.ranking.element();
@@ -207,14 +191,13 @@ impl<N: NodePages> Everything<'_, '_, N> {
             let bound = self.ranking.bound(WORTH_READING);
             let mut within = left.keys.partition_point(|&key| distance_of(key) <= bound);
             if within == 0 {
-                // No single node is worth a read, but all remaining nodes together may be worth
-                // their reads.
+                // No single node is worth a read, but all remaining nodes together may be.
                 let others = all.saturating_sub(kept as u64);
                 if left.expected(self.ranking, others) <= MISSED * k as f64 {
                     break;
                 }
                 if left.keys.is_empty() {
-                    // The codes hardly distinguish the remaining nodes, so their vectors are read.
+                    // Codes hardly distinguish the remaining nodes.
                     let Some(by_code) = self.by_code.as_mut().filter(|_| others > 0) else {
                         break;
                     };
@@ -252,7 +235,6 @@ impl<N: NodePages> Everything<'_, '_, N> {
         }
     }
 
-    /// The segment and page of the vector of the node that `key` names.
     fn page_of(&self, key: u64) -> (usize, u64) {
         let node = node_of(key);
         let segments = &self.scan.index.search_stores().segments;
@@ -265,7 +247,6 @@ impl<N: NodePages> Everything<'_, '_, N> {
         }
     }
 
-    /// Ranks nodes by their vectors. `keys` has the keys of these nodes by code.
     async fn rank(&mut self, keys: &[u64]) -> Result<(), Error> {
         if keys.is_empty() {
             return Ok(());
@@ -317,7 +298,6 @@ mod tests {
             let mut best = Best::new(most);
             keys.iter().for_each(|&key| best.offer(key));
             let mut expected = keys;
-            // `u64::MAX` is never a key.
             expected.retain(|&key| key < u64::MAX);
             expected.sort_unstable();
             expected.truncate(most);

@@ -1,5 +1,5 @@
-//! A further walk repeats a walk with a longer candidate list. It runs if a result was inserted
-//! after the last build or merge, and codes hardly distinguish such vectors.
+//! A further walk with a longer candidate list runs if a result is from after the last build or
+//! merge, and codes hardly distinguish such vectors.
 //!
 //! ```text
 //!   walk with the list ──results──> is a result newer than the build, and did such vectors drift?
@@ -8,14 +8,11 @@
 //!                                               long, up to a quarter of all nodes
 //! ```
 //!
-//! If codes were not trained for a vector ([`drift`](crate::update)), its estimate is about the
-//! same as its neighbours' estimates. So chance decides which of these vectors get into the
-//! candidate list, and the walk may miss the nearest. A longer candidate list has more of these
-//! vectors, and the search ranks them all. The further walk ranks whole pages, so it also ranks
-//! every inserted node on a page that it reads.
+//! The estimate of a drifted vector ([`drift`](crate::update)) is about the same as its
+//! neighbours'. So chance decides which drifted vectors a short list has. The further walk ranks
+//! every inserted node on its pages.
 //!
-//! The table shows recall@10 of queries near vectors of 24 floats that were inserted with a shift
-//! of 3, for example 750 vectors beside 1,500 of the build:
+//! Recall@10 of queries near vectors of 24 floats that were inserted with a shift of 3:
 //!
 //! ```text
 //!                750 beside 1,500, list 50     2,000 beside 4,000, second walk: recall, pages read
@@ -26,20 +23,17 @@
 //!   decouplevs   .405           .942
 //! ```
 //!
-//! With the longer candidate list but without whole pages, the recall of `odinann` was .517, .757
-//! and .930 in the three columns on the right. These searches read 206, 472 and 918 pages.
+//! Without whole pages, the recall of `odinann` was .517, .757 and .930 in the three columns on the
+//! right, with 206, 472 and 918 pages.
 //!
-//! **The second walk starts from the beginning.** If it resumed from the state of the first walk,
-//! it would save the reads of the first walk, about an eighth of its own reads. But then every
-//! first walk would have to keep candidates that it now drops. So queries without a second walk
-//! would compute more than in an index that has not drifted.
+//! The second walk starts from the beginning. Otherwise every first walk would have to keep
+//! candidates that it now drops, to save about an eighth of these reads.
 
 use super::traversal::SCAN_FROM;
 use super::walker::Plan;
 use crate::Rerank;
 use crate::index::Index;
 
-/// The options that decide how a further walk uses the pages and vectors that it reads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uses {
     /// Whether a walk ranks all nodes on a page that it has read.
@@ -48,15 +42,10 @@ pub(crate) struct Uses {
     pub(crate) rerank: Rerank,
 }
 
-/// The candidate list of a further walk is this many times as long as the list of the first walk.
-/// If a list of this length does not fit into the memory budget, the factor is smaller.
+/// The factor on the list size of the first walk, smaller if the memory budget requires it.
 const TIMES: usize = 8;
 
-/// Returns the list size of a further walk, or 0 if no further walk may follow.
-///
-/// The list size is at least the list size of the plan. In a search with a recall target, the list
-/// size of the plan is the largest that was measured for this target. It was measured before the
-/// drift, so it may be too small.
+/// The list size of a further walk, or 0. The plan's list size was measured before the drift.
 pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     if plan.drifted_from.is_none() {
         return 0;
@@ -78,8 +67,8 @@ pub(super) fn further(index: &Index, plan: &Plan) -> usize {
     shorter
 }
 
-/// The expected number of nodes that a further walk with the list size `list` visits. Nodes that do
-/// not match the filter count too.
+/// The expected number of nodes that a further walk visits, also nodes that do not match the
+/// filter.
 pub(super) fn walked_further(plan: &Plan, list: usize) -> usize {
     let walked = (list as u64).saturating_mul(plan.walked as u64) / plan.list.max(1) as u64;
     walked as usize

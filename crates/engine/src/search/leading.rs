@@ -7,16 +7,10 @@
 //!                                           from the middle between k and k + 1
 //! ```
 //!
-//! The search reads the trailing parts of all candidates in doubt at once, and ranks these
-//! candidates exactly. Other candidates keep their expected distances. About one in fifteen of the
-//! candidates at 1.5 deviations from the middle has its exact distance on the other side of the
-//! middle. For farther candidates, this share is smaller.
-//!
-//! A leading part gives the interval (step) of each element. The search assumes that the element is
-//! uniformly distributed within its step. So the distance of the vector has an expectation and a
-//! deviation ([`LeadingError`]). The expectation differs from the distance of the vector that
-//! consists of the middles of the steps. For a result that is not in doubt, the search returns the
-//! expectation as its distance.
+//! The trailing parts of all candidates in doubt are read at once. About one in fifteen of the
+//! candidates at 1.5 deviations from the middle belongs on the other side. The search assumes that
+//! each element is uniformly distributed in the interval (step) of its leading part. This gives a
+//! distance's expectation and deviation ([`LeadingError`]).
 
 use std::cmp::Ordering;
 use std::num::NonZeroUsize;
@@ -25,14 +19,12 @@ use stratann_vector::Metric;
 
 use crate::plan::{BEYOND, CANDIDATE_BYTES};
 
-/// A candidate is in doubt if it is within this number of deviations from the boundary of the
-/// results.
+/// A candidate within this number of deviations from the boundary of the results is in doubt.
 const IN_DOUBT: f32 = 1.5;
 
-/// The expected distances are corrected only if at least this number of exact distances is known.
+/// The least number of known exact distances to correct the expected distances.
 const LEARNED: u32 = 3;
 
-/// A candidate that was ranked by its leading part.
 #[derive(Clone, Copy, Debug)]
 struct Ranked {
     /// The distance of the vector that is decoded from the leading part.
@@ -41,19 +33,15 @@ struct Ranked {
     id: u64,
     /// The largest difference of an element from its decoded value.
     error: f32,
-    /// The slot of the leading part, and its length in bytes.
     slot: u32,
     bytes: u32,
-    /// The exact distance, once it is known.
     exact: Option<f32>,
 }
 
-/// The expected distance of a candidate.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     distance: f32,
     deviation: f32,
-    /// The position of the candidate in `found`.
     place: usize,
     id: u64,
 }
@@ -65,45 +53,37 @@ const _: () = assert!(CANDIDATE_BYTES == size_of::<Ranked>() + size_of::<Expecte
 pub(crate) struct Leading {
     found: Vec<Ranked>,
     k: usize,
-    /// The leading parts of the candidates, in slots of `slot_bytes` bytes.
     parts: Vec<u8>,
     slot_bytes: usize,
-    /// The expected distances, nearest first, ties by lower id.
     expected: Vec<Expected>,
 }
 
-/// A candidate that is offered, with its leading part and the values that follow from it.
 #[derive(Clone, Copy)]
 pub(crate) struct ByLeading<'a> {
     pub(crate) node: u32,
     pub(crate) id: u64,
     pub(crate) distance: f32,
-    /// The leading part, as it is stored on its page.
     pub(crate) part: &'a [u8],
-    /// The largest difference of an element from its decoded value. It is infinite if there is no
-    /// limit.
+    /// The largest difference of an element from its decoded value. It may be infinite.
     pub(crate) error: f32,
 }
 
-/// The error of distances by leading parts.
 #[derive(Clone, Copy)]
 pub(crate) struct LeadingError {
     pub(crate) metric: Metric,
     pub(crate) dim: usize,
-    /// The length of the query vector. It is used only under the inner product.
+    /// The length of the query vector, for the inner product.
     pub(crate) query: f32,
 }
 
 impl LeadingError {
-    /// Returns the expectation and the deviation of a vector's distance. `distance` is the distance
-    /// of the decoded vector, and each element is within `error` of its decoded value. Under
-    /// cosine, `length` is the length of the decoded vector.
+    /// The expectation and the deviation of a distance, from a decoded vector with elements off by
+    /// at most `error`.
     fn of(self, distance: f32, error: f32, length: f32) -> (f32, f32) {
         if !error.is_finite() {
             return (distance, f32::INFINITY);
         }
-        // `variance` is the variance of one element, and `all` the variance of all elements
-        // together.
+        // The variance of one element, and of all elements together.
         let variance = error * error / 3.0;
         let all = self.dim as f32 * variance;
         match self.metric {
@@ -114,8 +94,7 @@ impl LeadingError {
             }
             Metric::InnerProduct => (distance, self.query * variance.sqrt()),
             Metric::Cosine => {
-                // The unknown differences within the steps make the vector longer. These
-                // differences are independent of the direction of the vector.
+                // The unknown differences make the vector longer.
                 let longer = (length * length + all).sqrt();
                 let expected = 1.0 - (1.0 - distance) * (length / longer);
                 (expected, variance.sqrt() / longer)
@@ -125,8 +104,6 @@ impl LeadingError {
 }
 
 impl Leading {
-    /// Empties the list for a query with `k` results. Leading parts have at most `slot_bytes`
-    /// bytes.
     pub(crate) fn clear(&mut self, k: usize, slot_bytes: usize) {
         self.found.clear();
         self.expected.clear();
@@ -134,7 +111,7 @@ impl Leading {
         self.slot_bytes = slot_bytes;
     }
 
-    /// Offers a candidate. A candidate that is already in the list is ignored.
+    /// A candidate that is already in the list is ignored.
     pub(crate) fn offer(&mut self, candidate: &ByLeading<'_>) {
         let ByLeading {
             node,
@@ -163,9 +140,7 @@ impl Leading {
         if self.parts.len() < from + self.slot_bytes {
             self.parts.resize(from + self.slot_bytes, 0);
         }
-        // No encoder writes a part that is longer than a slot. If a damaged part is longer, it is
-        // truncated here. The truncated part later fails to decode, and the search returns that
-        // error.
+        // Only a damaged part is longer than a slot. The truncated part later fails to decode.
         let bytes = part.len().min(self.slot_bytes);
         self.parts[from..from + bytes].copy_from_slice(&part[..bytes]);
         let ranked = Ranked {
@@ -190,15 +165,13 @@ impl Leading {
         self.k
     }
 
-    /// The node at a position, and its leading part.
     pub(crate) fn part(&self, place: usize) -> (u32, &[u8]) {
         let ranked = &self.found[place];
         let from = ranked.slot as usize * self.slot_bytes;
         (ranked.node, &self.parts[from..from + ranked.bytes as usize])
     }
 
-    /// Computes the expected distances. Under cosine, `length` returns the length of the vector
-    /// decoded from the leading part at a position.
+    /// Under cosine, `length` returns the length of a decoded vector.
     pub(crate) fn expect<E>(
         &mut self,
         errors: LeadingError,
@@ -234,9 +207,7 @@ impl Leading {
         });
     }
 
-    /// Returns the positions of candidates that are in doubt. If `all` is set, returns the
-    /// positions of all candidates that may be results. Candidates with exact distances are left
-    /// out.
+    /// The positions of candidates in doubt, or with `all` of all inexact possible results.
     pub(crate) fn in_doubt(&self, all: bool) -> Vec<usize> {
         let expected = &self.expected;
         let k =
@@ -261,7 +232,6 @@ impl Leading {
             .collect()
     }
 
-    /// The positions of results whose distances are not exact.
     pub(crate) fn inexact(&self) -> Vec<usize> {
         let answers = self.expected.iter().take(self.k);
         let places = answers.map(|it| it.place);
@@ -270,15 +240,13 @@ impl Leading {
             .collect()
     }
 
-    /// Sets the exact distance of the candidate at a position. The order of candidates changes with
-    /// the next call of [`settled`](Leading::settled).
+    /// The order changes with the next [`settled`](Leading::settled).
     pub(crate) fn settle(&mut self, place: usize, distance: f32) {
         self.found[place].exact = Some(distance.min(f32::INFINITY));
     }
 
-    /// Sorts the candidates again, after some distances have become exact. Elements are not exactly
-    /// uniform in their steps. So the call adds the mean difference between exact and expected
-    /// distances to each distance that is not exact yet.
+    /// Sorts the candidates again, corrected by the mean difference between exact and expected
+    /// distances.
     pub(crate) fn settled(&mut self) {
         let (mut off, mut count) = (0.0, 0);
         for it in &mut self.expected {
@@ -301,14 +269,12 @@ impl Leading {
         self.sort();
     }
 
-    /// The largest deviation of the distances of the results. It is 0 if all these distances are
-    /// exact.
+    /// The largest deviation of the results' distances, 0 if all are exact.
     pub(crate) fn deviation(&self) -> f32 {
         let answers = self.expected.iter().take(self.k);
         answers.map(|it| it.deviation).fold(0.0, f32::max)
     }
 
-    /// Ids and distances of all candidates, nearest first.
     pub(crate) fn answers(&self) -> impl Iterator<Item = (u64, f32)> + '_ {
         self.expected.iter().map(|it| (it.id, it.distance))
     }
@@ -365,8 +331,6 @@ mod tests {
         let answers: Vec<_> = leading.answers().collect();
         let expected = [(1, 0.5), (2, 0.9), (4, 0.95), (3, 1.1), (7, 1.2), (5, 4.0)];
         assert_eq!(answers, expected);
-        // A candidate with an exact distance is not in doubt, even if the order of other candidates
-        // changes.
         assert!(leading.in_doubt(false).is_empty());
         offer(&mut leading, 3, 1.0);
         offer(&mut leading, 8, 0.1);
@@ -400,7 +364,6 @@ mod tests {
                 "{metric:?}: {doubts:?}"
             );
         }
-        // If the boundary is NaN, every candidate is in doubt.
         leading.clear(1, 4);
         for id in [1, 2] {
             leading.offer(&candidate(id, f32::INFINITY, &[]));
@@ -409,8 +372,7 @@ mod tests {
         assert_eq!(leading.in_doubt(false), [0, 1]);
     }
 
-    /// Vectors that are uniformly random within their steps have the expected distances and
-    /// deviations.
+    /// The vectors are uniformly random within their steps.
     #[test]
     fn errors_are_as_they_are_expected_to_be() {
         const DIM: usize = 64;
@@ -466,9 +428,7 @@ mod tests {
         expect(&mut leading, Metric::InnerProduct);
         let doubts = leading.in_doubt(false);
         assert_eq!(doubts, [1, 2, 3]);
-        // For each candidate, the exact distance exceeds the expected distance. The excess is
-        // larger than the difference between the expected distances of this candidate and of the
-        // first candidate.
+        // The excess over the expected distance is larger than the differences between candidates.
         for (place, distance) in doubts.into_iter().zip([2.0, 1.9, 1.95]) {
             leading.settle(place, distance);
         }

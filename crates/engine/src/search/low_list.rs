@@ -1,6 +1,5 @@
-//! The low list (L_low) of PRESS: the candidates of one query by low codes (DistVS §3.1,
-//! `ExpandLow` and the selection of `ExpandHigh`). The nearest of these candidates are refined by
-//! high codes.
+//! The low list (L_low) of PRESS (DistVS §3.1, `ExpandLow` and the selection of `ExpandHigh`). High
+//! codes refine its nearest candidates.
 
 use stratann_vector::{DistanceTable, Metric, ProductQuantizer};
 
@@ -8,15 +7,12 @@ use crate::Press;
 use crate::bounds;
 use crate::frontier::{Frontier, distance_of, key, node_of};
 
-/// A step requests at most this many nodes, and sends at most this many nodes for refinement. A
-/// message of the servers cannot carry more. Further nodes with offloaded codes wait for the next
-/// step.
+/// The most nodes that a step requests, and that it sends for refinement. A message carries no
+/// more. Further nodes wait for the next step.
 pub const MOST_OF_STEP: usize = 1 << 16;
 
-/// The list of candidates by low codes. The value is reused for each query.
 #[derive(Debug, Default)]
 pub(crate) struct LowList {
-    /// The distances from the query to the centroids of low codes.
     table: DistanceTable,
     list: Frontier,
     /// The greatest length of the list (D_low).
@@ -28,38 +24,34 @@ pub(crate) struct LowList {
     computations: u64,
 }
 
-/// The number of seeds at which a search begins. On photo-sift-100k, a search from 8 seeds took 1 %
-/// more work than a search from 4. On package-text, searches from 2, 4 and 8 seeds took the same
-/// work.
+/// The number of start nodes. On photo-sift-100k, 8 took 1 % more work than 4.
 pub(crate) const BEGUN: usize = 4;
-/// Each step of the descent ([`seeds`](LowList::seeds)) scores this many nodes around each of the
-/// nearest nodes. The next window is shorter by the same factor.
+/// The nodes scored around each near node in a step of the descent ([`seeds`](LowList::seeds)), and
+/// the factor by which the window shrinks.
 const FAN: usize = 4;
 /// The descent ends when the window has at most this many nodes.
 const STRETCH: usize = 16;
 
 impl LowList {
-    /// Returns the greatest length of the low list (D_low), if the high list has at most `list`
-    /// candidates.
+    /// The greatest length of the low list (D_low), if the high list has at most `list` candidates.
     pub(crate) fn size(press: Press, list: usize) -> usize {
         ((list as f64 * press.low).round() as usize).clamp(1, bounds::MOST_LIST)
     }
 
-    /// Fills the table for a query. Under cosine, the query must have length 1.
+    /// Under cosine, the query must have length 1.
     pub(crate) fn fill(&mut self, quantizer: &ProductQuantizer, metric: Metric, query: &[f32]) {
         quantizer.table(metric, query, &mut self.table);
     }
 
-    /// Begins a query. Its list keeps the `size` nearest nodes. The table must be filled before the
-    /// first distance is computed.
+    /// The table must be filled before the first distance.
     pub(crate) fn begin(&mut self, size: usize, press: Press) {
         self.list.clear(size, 1, size);
         (self.size, self.press) = (size, press);
         self.computations = 0;
     }
 
-    /// Appends the start nodes of the search, with their low-code estimates. If `Press::seeds` is
-    /// 0, the start node is `entry`. Otherwise the start nodes are found as follows:
+    /// Appends the start nodes of the search, with their low-code estimates: `entry`, or with
+    /// `Press::seeds`:
     ///
     /// ```text
     ///   nodes   0 .........|.........|.........|......... n   `Press::seeds` nodes, evenly spaced
@@ -69,12 +61,8 @@ impl LowList {
     ///                               ...                       and so on, four times as near
     /// ```
     ///
-    /// In locality order, nodes with near numbers are near each other. So these steps descend to
-    /// the query's neighbourhood without a graph. In another order, they only score a sample of the
-    /// nodes. `codes` are in node order.
-    ///
-    /// # Panics
-    /// Panics if `entry` has no code.
+    /// In locality order, these steps descend to the query's neighbourhood without a graph. `codes`
+    /// are in node order, and `entry` must have a code.
     pub(crate) fn seeds(
         &mut self,
         codes: &[u8],
@@ -119,21 +107,13 @@ impl LowList {
         (self.nodes, self.scores) = (looked, scores);
     }
 
-    /// Estimates the distances of nodes by their low codes, and puts the nodes into the list.
-    /// `codes` are in node order.
-    ///
-    /// # Panics
-    /// Panics if a node has no code.
+    /// Puts nodes into the list with estimates by `codes`, which are in node order.
     pub(crate) fn meet(&mut self, codes: &[u8], nodes: &[u32]) {
         self.meet_at(codes, nodes, nodes);
     }
 
-    /// Does the same as [`meet`](Self::meet), for nodes whose codes are at the positions `places`.
-    ///
-    /// # Panics
-    /// Panics if `codes` has no code at a position, or if the numbers of places and nodes differ.
+    /// The codes of `nodes` are at the positions `places`.
     pub(crate) fn meet_at(&mut self, codes: &[u8], places: &[u32], nodes: &[u32]) {
-        // The buffer is never shortened. Its contents are overwritten.
         self.scores.resize(self.scores.len().max(nodes.len()), 0.0);
         let scores = &mut self.scores[..nodes.len()];
         self.table.score(codes, places, scores);
@@ -143,17 +123,15 @@ impl LowList {
         self.computations += nodes.len() as u64;
     }
 
-    /// Puts nodes into the list, with the low-code estimates of the memory server.
+    /// Takes the low-code estimates of the memory server.
     pub(crate) fn hear(&mut self, nodes: &[(u32, f32)]) {
         for &(node, estimate) in nodes {
             self.list.insert(key(estimate, node));
         }
     }
 
-    /// Appends the nearest nodes of the list that are not taken yet, and leaves them untaken. The
-    /// call appends at most as many nodes as the step will take once it knows the estimates of
-    /// `asked` more nodes. Returns the number of nodes that the step will take, and the largest
-    /// estimate with which a node would enter the list.
+    /// Appends the nearest untaken nodes, as many as the step may take with `asked` more nodes.
+    /// Returns this number, and the largest estimate that enters the list.
     pub(crate) fn offer(&self, asked: usize, nodes: &mut Vec<(u32, f32)>) -> (usize, f32) {
         let most = self.share(self.size.min(self.list.len() + asked));
         let unread = self.list.unread().take(most);
@@ -170,19 +148,14 @@ impl LowList {
         self.list.expanded(key(estimate, node));
     }
 
-    /// The number of nodes to take at once from a list of length `len`. It is at most the number
-    /// that a message can carry. The limit holds in one process too, so that one process and
-    /// several servers find the same results.
+    /// The number of nodes to take at once. The bound of messages holds in one process too, so that
+    /// servers find the same results.
     fn share(&self, len: usize) -> usize {
-        // If rounding leaves the product just below a whole number, the small addend prevents the
-        // truncation to the number below.
+        // If rounding leaves the product just below a whole number, the addend prevents truncation.
         let count = (len as f64 * self.press.ratio + 1e-4) as usize;
         count.clamp(1, MOST_OF_STEP)
     }
 
-    /// Takes the nearest nodes that are not taken yet, and appends them with their estimates. Their
-    /// number is the refinement ratio times the length of the list. If fewer nodes remain, the call
-    /// takes all of them.
     pub(crate) fn take(&mut self, nodes: &mut Vec<u32>, distances: &mut Vec<f32>) {
         for _ in 0..self.share(self.list.len()) {
             match self.list.take_unread() {
@@ -195,10 +168,7 @@ impl LowList {
         }
     }
 
-    /// Estimates the distances of nodes without putting them into the list.
-    ///
-    /// # Panics
-    /// Panics if a node has no code.
+    /// The nodes do not enter the list.
     pub(crate) fn score(&mut self, codes: &[u8], nodes: &[u32], distances: &mut Vec<f32>) {
         distances.clear();
         distances.resize(nodes.len(), 0.0);
@@ -206,13 +176,11 @@ impl LowList {
         self.computations += nodes.len() as u64;
     }
 
-    /// The number of distances that were computed for the query.
     pub(crate) fn computations(&self) -> u64 {
         self.computations
     }
 }
 
-/// Returns `count` evenly spaced numbers below `all`.
 pub(crate) fn spaced(count: usize, all: usize) -> impl Iterator<Item = u32> {
     (0..count).map(move |at| ((2 * at + 1) * all / (2 * count)) as u32)
 }
@@ -225,8 +193,6 @@ mod tests {
 
     #[test]
     fn the_nearest_that_are_left_are_taken_a_share_of_the_list_at_a_time() {
-        // A vector has one element, and each vector is a centroid. So the code of a vector equals
-        // its element.
         let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
         let mut codes = vec![0; 256];
@@ -238,12 +204,10 @@ mod tests {
         low.meet(&codes, &nodes);
         assert_eq!(low.computations(), 256);
         let (mut taken, mut distances) = (Vec::new(), Vec::new());
-        // The list is full. Taken nodes stay in the list, and all nodes outside the list are
-        // farther.
+        // The list is full, and all nodes outside are farther.
         for expected in [6, 12, 18, 20, 20] {
             low.take(&mut taken, &mut distances);
             assert_eq!(taken, (0..expected).collect::<Vec<u32>>());
-            // The 256 centroids are the vectors themselves.
             let right = |(&node, &distance): (&u32, &f32)| distance == (node * node) as f32;
             assert!(taken.len() == distances.len() && taken.iter().zip(&distances).all(right));
         }
@@ -263,8 +227,7 @@ mod tests {
 
     #[test]
     fn a_search_begins_at_the_nearest_of_nodes_that_are_evenly_spaced() {
-        // Nodes are in locality order. Groups of 40 nodes have the same code, and nodes around a
-        // group have other codes.
+        // In locality order, 40 nodes at a time have the same code.
         let rows: Vec<f32> = (0..256).map(|i| i as f32).collect();
         let quantizer = ProductQuantizer::train(&rows, 1, 1, &Training::default()).unwrap();
         let numbers: Vec<f32> = (0..10_000).map(|i| (i / 40) as f32).collect();
@@ -284,20 +247,17 @@ mod tests {
             (nodes, low.computations())
         };
         assert_eq!(seeds(0, &codes, 4000), (vec![7], 1));
-        // The 64 seeds are 156 nodes apart. Each further step scores at most 16 nodes, in windows
-        // of 156 and 39.
+        // The 64 seeds are 156 nodes apart. Each further step scores at most 16 nodes.
         let (nodes, computations) = seeds(64, &codes, 4000);
         assert!(
             nodes.len() == 4 && computations > 64 && computations <= 64 + 2 * 16,
             "{computations}"
         );
         assert_eq!(nodes[0] / 40, 100, "{nodes:?}");
-        // These queries are near the first node or the last node, where windows are cut off.
         for end in [0, 9_999] {
             let (nodes, _) = seeds(64, &codes, end);
             assert_eq!(nodes[0] / 40, end / 40, "{nodes:?}");
         }
-        // If there are fewer nodes than seeds, each node is returned once.
         assert_eq!(seeds(64, &codes[..3], 0), (vec![0, 1, 2], 3));
     }
 }

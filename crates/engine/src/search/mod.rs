@@ -5,35 +5,6 @@
 //!   Index::submit ── handle ─┘                                     table, seeds, strategy, results
 //! ```
 //!
-//! - [`batch`]: the tasks of a batch, for `search` (which waits for them) and for `submit` (which
-//!   does not)
-//! - [`tuning`]: chooses the number of queries in flight, by measuring the first queries of a batch
-//! - [`submit`]: a submitted search: its handle and its completion
-//! - [`stop`]: reasons to end a search early: a deadline, a cancellation
-//! - [`source`]: the interface between candidate sources and the part that all searches share
-//! - [`walker`]: runs queries one after the other through a graph, for a search or an insert
-//! - [`probe`]: probes the clusters that are nearest to a query, one query after the other
-//! - [`traversal`]: scores, expands and ranks the nodes of each page that a walk reads
-//! - [`strategy`]: the order in which nodes are read, a file for each strategy
-//! - [`reader`]: reads pages of nodes, and returns them in completion order
-//! - [`admission`]: decides which nodes may be results
-//! - [`ranking`]: computes the exact distances of candidates that may be results
-//! - [`promise`]: the rule that ends a search before its whole candidate list is expanded
-//! - [`leading`]: ranks candidates by the leading parts of their vectors, and chooses the
-//!   candidates in doubt
-//! - [`rerank`]: reads vectors that are stored apart from the graph, after the traversal
-//! - [`ways`]: the strategies for a filter, and the choice between them
-//! - [`before`]: finds the nearest nodes of a given set: ranks the whole set by codes, and then the
-//!   best nodes by their vectors
-//! - [`further`](mod@further): repeats a walk with a longer candidate list, if the code of a result
-//!   is inaccurate
-//! - [`range`]: finds all vectors within a distance, and the neighbours of a vector of the index
-//! - [`scan`]: scans all vectors, if the candidate list has a place for each live vector, or if a
-//!   walk reached too few vectors
-//! - [`nodes`]: reads nodes by number, for look-ups by id
-//! - [`spare`]: buffers that a walk leaves to the next walk on the same thread
-//! - [`parts`]: measures the time of each part of a search
-//!
 //! The dispatch by layout, metric, element type and strategy happens once for each query or batch,
 //! never for each hop of a walk.
 
@@ -106,37 +77,29 @@ use crate::stores::VectorsAt;
 use crate::stores::composition::CodesAt;
 use crate::{Error, Press, Rerank, SearchOptions, Strategy, Way, bounds};
 
-/// The most queries in flight on a thread, for a batch that is too short to try several numbers
-/// (`bench/in-flight.toml` compares numbers). In every batch, the candidate lists of these queries
-/// together have at most `CHOSEN_LISTS` places, because the memory of a query grows with its list
-/// size.
+/// The most queries in flight on a thread, for a short batch (`bench/in-flight.toml`). Their
+/// candidate lists together have at most `CHOSEN_LISTS` places.
 const CHOSEN_IN_FLIGHT: usize = 8;
 const CHOSEN_LISTS: usize = 4096;
 
-/// In an [unpacked](Index::is_unpacked) graph, a page has one node. A search of such a graph uses a
-/// list that is longer by this factor. Then it has the recall of a search of full pages, which uses
-/// every node of a page. An index may be unpacked if it has enough memory. So, with the same list
-/// size, more memory does not lower the recall.
+/// The factor on the list size in an [unpacked](Index::is_unpacked) graph, whose pages have one
+/// node.
 const WITHOUT_MATES: f64 = 1.75;
 
 /// The default number of probes. On photo-sift-100k, 31 probes have recall@10 .987 with `spann` and
-/// .997 with `tiered-cluster` (`bench/clusters.toml`). A graph with the default list size has about
-/// the same recall. SPANN probes up to 64 clusters (§4.1).
+/// .997 with `tiered-cluster` (`bench/clusters.toml`). SPANN probes up to 64 clusters (§4.1).
 const PROBES: usize = 32;
 
 impl SearchOptions {
-    /// The number of clusters to probe in a cluster index: the option `probes`. Without the option,
-    /// it is 32, or `k` if `k` is larger. If these clusters have fewer than `k` different vectors,
-    /// more clusters are probed.
+    /// The number of clusters to probe in a cluster index: the option `probes`, or the larger of 32
+    /// and `k`. If these clusters have fewer than `k` different vectors, more clusters are probed.
     pub fn probes_of(&self) -> usize {
         self.probes.unwrap_or(PROBES.max(self.k))
     }
 
-    /// The most queries in flight on each thread for a batch of `rows` queries, if the memory
-    /// budget can hold them. If the option `in_flight` is set, the number is this option. Otherwise
-    /// it is eight, or fewer if a thread gets fewer queries or if candidate lists are long. A batch
-    /// of at least 256 queries for each thread first tries numbers up to 64
-    /// ([`SearchResults::tried`]), and then uses the best number ([`SearchResults::in_flight`]).
+    /// The most queries in flight on each thread for a batch of `rows` queries, if memory suffices:
+    /// the option `in_flight`, or at most eight. A batch of at least 256 queries for each thread
+    /// tries numbers up to 64 ([`SearchResults::tried`]).
     pub fn in_flight(&self, rows: usize) -> usize {
         self.in_flight.unwrap_or_else(|| {
             let threads = self.threads.max(1);
@@ -155,8 +118,7 @@ impl SearchOptions {
 pub struct Counters {
     /// Nodes whose neighbours were scored, or clusters that were probed.
     pub hops: u64,
-    /// Reads of graph pages that reached the tier. In a cluster index, reads of posting lists or
-    /// groups.
+    /// Reads of graph pages, posting lists or groups that reached the tier.
     pub graph_reads: u64,
     /// Reads of vectors that reached the tier, if vectors are apart from the graph.
     pub vector_reads: u64,
@@ -164,14 +126,11 @@ pub struct Counters {
     pub prefetched: u64,
     /// Candidates that were ranked by their vectors, if vectors are apart from the graph.
     pub reranked: u64,
-    /// The part of `graph_reads` for posting lists, in a cluster index. A posting list has vectors,
-    /// or only node numbers.
+    /// The part of `graph_reads` for posting lists, in a cluster index.
     pub posting_reads: u64,
-    /// The part of `graph_reads` for groups. A group has vectors of members of a cluster, and the
-    /// node numbers of its other members.
+    /// The part of `graph_reads` for groups, in a cluster index.
     pub group_reads: u64,
-    /// In a cluster index, the part of `vector_reads` for members that are in none of the groups
-    /// that the query read.
+    /// The part of `vector_reads` for members of clusters that are in none of the groups read.
     pub stray_reads: u64,
     /// Bytes of all reads.
     pub bytes_read: u64,
@@ -179,8 +138,7 @@ pub struct Counters {
     pub cache_hits: u64,
     /// Distances that were computed, both by code and exactly.
     pub distance_computations: u64,
-    /// The part of `distance_computations` by low codes, if the index has low and high codes (see
-    /// [PRESS](Strategy::Press)).
+    /// The part of `distance_computations` by low codes ([PRESS](Strategy::Press)).
     pub low_computations: u64,
 }
 
@@ -206,51 +164,39 @@ impl AddAssign for Counters {
 pub struct SearchResults {
     /// The number of results for each query.
     pub k: usize,
-    /// External ids, `queries * k`, nearest first. If fewer than `k` vectors are in the index or
-    /// match the filter, the remaining places have `u64::MAX` at infinite distance. No vector has
-    /// this id.
+    /// External ids, `queries * k`, nearest first. Places without a result have `u64::MAX`, which
+    /// is no vector's id, at infinite distance.
     pub ids: Vec<u64>,
-    /// Exact distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale).
-    /// In the layered layout, the leading part of a vector may suffice to decide that the vector is
-    /// a result. Its distance is then estimated from this part. If [exact](SearchOptions::exact)
-    /// distances were requested, all distances are exact.
+    /// Distances of the results (see [`Metric`](stratann_vector::Metric) for sign and scale). In
+    /// the layered layout, some are estimates, unless [exact](SearchOptions::exact) distances were
+    /// requested.
     pub distances: Vec<f32>,
     /// Whether all distances are exact.
     pub exact: bool,
-    /// The error bound of distances: four standard deviations of the most uncertain distance. It is
-    /// 0 if all distances are exact, and infinite if a leading part gives no bound. A leading part
-    /// gives the interval of each element, and the estimate assumes that the element is uniformly
-    /// distributed in its interval. If this assumption holds, the most uncertain distance has a
-    /// larger error in fewer than one of a thousand cases. Other distances have smaller errors.
+    /// The error bound of distances: four standard deviations of the most uncertain distance, if
+    /// elements are uniform in the intervals of their leading parts. 0 for exact distances, and
+    /// infinite without a bound.
     pub distance_error: f32,
     /// Wall-clock seconds of the batch, from the reservation of its memory on.
     pub seconds: f64,
-    /// CPU seconds of the search threads during the batch. They include the time that these threads
-    /// spend in the kernel, and their work for other searches.
+    /// CPU seconds of the search threads during the batch, with other searches on these threads.
     pub cpu_seconds: f64,
-    /// CPU seconds of the whole process during the batch, user and system. They include threads
-    /// that read for other threads, and all other work of the process.
+    /// CPU seconds of the whole process during the batch, user and system.
     pub process_cpu_seconds: f64,
-    /// The number of queries in flight on each thread at the end of the batch. If the option
-    /// `in_flight` is set, the number is that of the option, or less if memory was short. Otherwise
-    /// the batch chose the number.
+    /// The number of queries in flight on each thread at the end of the batch.
     pub in_flight: usize,
-    /// The numbers of queries in flight that the batch tried before it chose one, in the order of
-    /// trial. The list is empty if the batch tried no numbers.
+    /// The numbers of queries in flight that the batch tried, in order. Empty if it tried none.
     pub tried: Vec<Tried>,
     /// Microseconds from a query's start to its results, in the order of the queries.
     pub latencies_us: Vec<f32>,
     /// The cost of the queries, summed.
     pub counters: Counters,
-    /// The strategy that was chosen for the filter, and the estimates for the choice, if there was
-    /// a filter.
+    /// The strategy that was chosen for the filter, and the estimates for the choice.
     pub explained: Option<Explained>,
     /// The time of each part, if [`SearchOptions::parts`] was set.
     pub parts: Option<Parts>,
 }
 
-/// Returns an error if an option that only applies to a walk of a graph is set. Called for a
-/// cluster index.
 fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
     for (what, is_given) in [
         ("strategy", options.strategy.is_some()),
@@ -272,11 +218,10 @@ fn refuse_walks(options: &SearchOptions) -> Result<(), Error> {
 impl Index {
     /// Searches a batch of queries.
     ///
-    /// # Errors Arguments are wrong ([`Error::is_call_wrong`]): `k` is 0, the list size is below
-    /// `k`, a number is beyond its bound ([`bounds`]), queries have another dimension or element
-    /// type, NaN or infinity, or a query is zero under cosine. A search also fails if a read fails
-    /// or a page is damaged. It fails with [`Error::Outdated`] if the inserts of another process
-    /// have overwritten pages that this handle needs. A failed call returns no partial results.
+    /// # Errors
+    /// Arguments are wrong ([`Error::is_call_wrong`]), a read fails, a page is damaged, or the
+    /// inserts of another process have overwritten needed pages ([`Error::Outdated`]). A failed
+    /// call returns no partial results.
     pub fn search(
         &self,
         queries: &dyn VectorSource,
@@ -285,8 +230,7 @@ impl Index {
         self.search_observed(queries, options, &Silent)
     }
 
-    /// Does the same as [`search`](Index::search). `progress` is called for each finished query,
-    /// and may interrupt the batch.
+    /// Searches as [`search`](Index::search) does. `progress` counts queries, and may interrupt.
     ///
     /// # Errors
     /// Fails as [`search`](Index::search) does, and with [`Error::Interrupted`].
@@ -301,8 +245,7 @@ impl Index {
         Ok(found)
     }
 
-    /// Does the same as [`search_observed`](Index::search_observed), but the queries are not
-    /// sampled for live recall.
+    /// Searches without sampling the queries for live recall.
     pub(crate) fn search_unwatched(
         &self,
         queries: &dyn VectorSource,
@@ -317,13 +260,11 @@ impl Index {
         found.map_err(|error| self.outdated(error))
     }
 
-    /// Converts the error of a search into the error for the caller. It is [`Error::Outdated`] if
-    /// another process has changed the index since this handle was opened.
+    /// Returns [`Error::Outdated`] if another process has changed the index.
     pub(crate) fn outdated(&self, error: Error) -> Error {
         match error {
-            // Direct inserts reuse pages that only checkpoints older than the last one name. If
-            // pages are written in place, their lists may lead to pages that the checkpoint of this
-            // handle does not have.
+            // Inserts of another process may have reused pages, or linked to nodes that this
+            // checkpoint lacks.
             Error::Damaged { .. }
             | Error::Layout(_)
             | Error::Tier(TierError::OutOfRange { .. })
@@ -337,8 +278,7 @@ impl Index {
         }
     }
 
-    /// Does the same as [`search_observed`](Index::search_observed). `heat` counts the reads of
-    /// pages. `seen` has the changes since the checkpoint, which every query sees.
+    /// `heat` counts the reads of pages.
     pub(crate) fn search_with(
         &self,
         queries: &dyn VectorSource,
@@ -353,10 +293,8 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// Does the same as [`search_observed`](Index::search_observed), but only vectors of the
-    /// checkpoint are results. Vectors that were inserted or deleted after the checkpoint are
-    /// excluded. For each query, `left_out` has one node, which is excluded from the query's
-    /// results. [`LeftOut`] decides whether the walk traverses this node.
+    /// Searches only the checkpoint. `left_out` has the node that is excluded from each query's
+    /// results.
     pub(crate) fn search_leaving_out(
         &self,
         queries: &dyn VectorSource,
@@ -375,8 +313,6 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// Does the same as [`search_observed`](Index::search_observed), but only vectors that match a
-    /// filter are results.
     pub(crate) fn search_matching(
         &self,
         queries: &dyn VectorSource,
@@ -392,8 +328,6 @@ impl Index {
         answers.into_results(took)
     }
 
-    /// Runs a batch on the search threads, and waits for them. Returns the time that the batch
-    /// took.
     fn answered(
         &self,
         batch: &Batch<'_>,
@@ -414,8 +348,7 @@ impl Index {
         Ok(start.elapsed())
     }
 
-    /// Checks the numbers among the options as [`search`](Index::search) does. The call needs no
-    /// queries.
+    /// Checks the numbers among the options as [`search`](Index::search) does, without queries.
     ///
     /// # Errors
     /// A number is beyond its bound ([`bounds`]).
@@ -423,12 +356,11 @@ impl Index {
         self.check_numbers(options, self.overlay()).map(drop)
     }
 
-    /// Checks the options as [`check_search`](Index::check_search) does, and the shape of the
-    /// queries. The queries may be an [outline](crate::Outline).
+    /// Checks the options and the shape of the queries, which may be an [outline](crate::Outline).
     ///
     /// # Errors
-    /// Fails as `check_search` does, and if the queries have another dimension or element type than
-    /// the index.
+    /// Fails as [`check_search`](Index::check_search) does, and if the dimension or element type
+    /// differ.
     pub fn check_queries(
         &self,
         queries: &dyn VectorSource,
@@ -438,8 +370,7 @@ impl Index {
         self.check_search(options)
     }
 
-    /// Does the same as [`check_search`](Index::check_search), for the checkpoint with the changes
-    /// of `overlay`. Returns the number of vectors that can be found.
+    /// Returns the number of vectors that can be found.
     pub(crate) fn check_numbers(
         &self,
         options: &SearchOptions,
@@ -498,8 +429,7 @@ impl Index {
             .navigation
             .unwrap_or(preset.navigation && self.has_navigation());
         if navigation {
-            // The navigation graph is loaded before the batch begins. So no query waits for the
-            // graph. If the graph cannot be loaded, no query runs.
+            // No query waits for the navigation graph.
             self.navigation()?;
         }
         if options.seeds > 0 && self.composition().codes != CodesAt::Memory {
@@ -513,8 +443,7 @@ impl Index {
             ));
         }
         let mut plan = Plan {
-            // A concurrent delete can reduce the number of vectors below `k` at any time. So it is
-            // no error if the index has fewer than `k` vectors.
+            // Deletes can reduce the number of vectors below `k` at any time, so this is no error.
             k: options.k.min(vectors).max(1),
             list,
             fresh_list: match depth {
@@ -536,16 +465,14 @@ impl Index {
                 },
             },
             navigation,
-            // A page of an unpacked graph has one node.
             whole_page: whole_page && !self.is_unpacked(),
             rerank: options.rerank.unwrap_or(preset.rerank),
             // Vectors that wait for a merge change the boundary between results and other
-            // candidates, so an estimate is not enough.
+            // candidates.
             exact: options.exact || overlay.is_some_and(|overlay| overlay.logged() > 0),
             ends: match depth {
-                // If vectors are apart from lists, a walk learns the exact distances of its
-                // candidates too late. PRESS also computes exact distances last. In both cases, the
-                // search uses the longest candidate list that the recall target may need.
+                // Here, exact distances are known only after the walk, so the search uses the
+                // longest list that the recall target may need.
                 Some(_) if self.composition().vectors == VectorsAt::Segments => Ends::WithItsList,
                 Some(_) if strategy == Strategy::Press => Ends::WithItsList,
                 Some(depth) => Ends::AtDepth(depth),

@@ -6,8 +6,6 @@
 //!   clusters, replicated          in the posting list of its own cluster, which no table names; so
 //!                                 all lists are read
 //! ```
-//!
-//! Pages are read through the index's open tiers, as in a search.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,21 +26,17 @@ use crate::stores::{ClusterStores, on_pages};
 /// The number of nodes or clusters that a task takes at a time.
 const PIECE: usize = 1 << 12;
 
-/// The nodes to read, by number.
 #[derive(Clone, Copy)]
 pub(crate) enum Nodes<'a> {
     /// All nodes from the first number up to the second, exclusive.
     Range(u32, u32),
-    /// A list of nodes, which ascend and are distinct.
+    /// Ascending, distinct nodes.
     These(&'a [u32]),
 }
 
-/// The part of a vector that the caller needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exactness {
-    /// The caller needs only the id.
     IdAlone,
-    /// The caller needs the id and the exact vector.
     Exact,
 }
 
@@ -64,7 +58,6 @@ impl Nodes<'_> {
         }
     }
 
-    /// The nodes at the positions `places` of this set.
     fn part(self, places: Range<usize>) -> Vec<u32> {
         match self {
             Self::Range(first, _) => {
@@ -76,14 +69,8 @@ impl Nodes<'_> {
 }
 
 impl Index {
-    /// Calls `each` with the given nodes that exist, in any order, on one thread at a time.
-    ///
-    /// A node to which an insert has given a number, but no page yet, counts as missing. The call
-    /// also skips nodes that `admission` rules out before they are read.
-    ///
-    /// # Errors
-    /// A read fails, a page is damaged, a node is not on its page, `progress` interrupts, or no
-    /// thread can be started.
+    /// Calls `each` in any order, on one thread at a time. Skips nodes without a page, and nodes
+    /// that `admission` rules out.
     pub(crate) fn each_node(
         &self,
         nodes: Nodes<'_>,
@@ -105,10 +92,7 @@ impl Index {
         self.each_node_in(&room, nodes, exactness, admission, progress, each)
     }
 
-    /// Does the same as [`each_node`](Index::each_node), with memory that is already reserved.
-    ///
-    /// # Errors
-    /// Fails as [`each_node`](Index::each_node) does.
+    /// Uses memory that is already reserved.
     pub(crate) fn each_node_in(
         &self,
         room: &Taken,
@@ -158,8 +142,7 @@ impl Index {
         }
     }
 
-    /// The number of nodes or clusters to read, to find all of `nodes`. If a cluster index has no
-    /// table of the positions of vectors, all clusters are read.
+    /// Without a table of positions, all clusters are read.
     fn places_of(&self, nodes: Nodes<'_>) -> usize {
         match self.stands_in_all_clusters() && nodes.len() > 0 {
             true => self.clusters().map_or(0, ClusterStores::clusters) as usize,
@@ -167,15 +150,13 @@ impl Index {
         }
     }
 
-    /// Whether vectors are stored with each of their clusters, so that no table gives the position
-    /// of a vector.
+    /// If vectors are stored with each of their clusters, no table gives their positions.
     pub(crate) fn stands_in_all_clusters(&self) -> bool {
         let vectors = self.clusters().map(|clusters| &clusters.vectors);
         matches!(vectors, Some(Vectors::Replicated))
     }
 }
 
-/// The common state of the tasks.
 struct Visit<'a> {
     index: &'a Index,
     nodes: Nodes<'a>,
@@ -185,8 +166,7 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    /// Reads the nodes at the positions `places`. If vectors are replicated in clusters, reads all
-    /// vectors of the clusters at these positions.
+    /// `places` are positions of nodes, or of clusters with all their vectors.
     async fn some(
         &self,
         thread: &Thread,
@@ -218,8 +198,7 @@ impl Visit<'_> {
         }
     }
 
-    /// Reads the requested vectors of some clusters. A vector is returned only from its own
-    /// cluster.
+    /// A vector is returned only from its own cluster.
     async fn in_extents(
         &self,
         clusters: &ClusterStores,
@@ -253,7 +232,6 @@ impl Visit<'_> {
         .map(drop)
     }
 
-    /// Reads vectors one by one, without their posting lists.
     async fn by_themselves(
         &self,
         clusters: &ClusterStores,

@@ -1,7 +1,7 @@
 //! Measures the time of a query, part by part (DecoupleVS, Table 2).
 //!
-//! The measurement is off by default, because it reads the clock before and after each list and
-//! vector. These clock reads take as much time as some of the parts.
+//! The measurement is off by default, because reading the clock takes as much time as some of the
+//! parts.
 
 use std::cell::Cell;
 use std::ops::AddAssign;
@@ -9,8 +9,7 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-/// Seconds spent in the parts of a search, summed over the queries of a batch. The rest of the
-/// latency is the time of the candidate list, of expansion and of all other work.
+/// Seconds spent in the parts of a search, summed over the queries of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Parts {
     /// Waiting for reads, while this query has no other work.
@@ -35,7 +34,6 @@ impl AddAssign for Parts {
     }
 }
 
-/// A part of a search.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Part {
     Reads,
@@ -45,7 +43,6 @@ pub(crate) enum Part {
     Exact,
 }
 
-/// The clock of one task's queries.
 #[derive(Debug, Default)]
 pub(crate) struct Timer {
     on: bool,
@@ -61,13 +58,11 @@ impl Timer {
         }
     }
 
-    /// Returns the start time of a part.
     #[inline]
     pub(crate) fn start(&self) -> Option<Instant> {
         self.on.then(Instant::now)
     }
 
-    /// Ends a part that began at `start`, and adds its time.
     #[inline]
     pub(crate) fn stop(&self, part: Part, start: Option<Instant>) {
         if let Some(start) = start {
@@ -76,7 +71,6 @@ impl Timer {
         }
     }
 
-    /// Runs `work`, and adds its time to the part.
     #[inline]
     pub(crate) fn time<T>(&self, part: Part, work: impl FnOnce() -> T) -> T {
         let start = self.start();
@@ -85,7 +79,6 @@ impl Timer {
         done
     }
 
-    /// The times that were measured so far, in seconds.
     pub(crate) fn parts(&self) -> Parts {
         let seconds = |part: Part| self.nanoseconds[part as usize].get() as f64 * 1e-9;
         Parts {

@@ -10,27 +10,18 @@
 //! ```
 //!
 //! A cluster is not probed if its head is much farther from the query than the nearest head (SPANN
-//! §3.3). A query reads no vector twice. A posting list may name members that are stored elsewhere.
-//! Such a member is skipped if the query reads its group too, or if another probed cluster has
-//! named it. Members that are stored near each other share one read, together with the bytes
-//! between them, because two reads cost more.
+//! §3.3). Only in the layout `replicated`, a query reads a vector twice. Members that are stored
+//! near each other share one read.
 //!
-//! In the layout `replicated`, a vector is read with each of its clusters, and is ranked once. A
-//! cluster that was rewritten since the build has no group.
+//! **Filters.** A query with a filter begins with more clusters ([`Growth`](super::ways::Growth)).
+//! If their share of matches is far below the filter's selectivity, the query continues. A search
+//! without a filter would probe `p` clusters. The *margin* is the distance of the `p`-th head minus
+//! the distance of the nearest head. The query ends when every remaining head is farther than the
+//! k-th match's distance plus the margin.
 //!
-//! **Filters.** A query with a filter begins with more clusters; the filter's selectivity gives
-//! their number ([`Growth`](super::ways::Growth)). If the share of matches among the vectors of
-//! these clusters is about the filter's selectivity, the query ends. Otherwise the matches are
-//! elsewhere, and the query continues with the next clusters. A search without a filter would probe
-//! `p` clusters. The *margin* is the distance of the `p`-th head minus the distance of the nearest
-//! head. The query ends when every remaining head is farther than the k-th match's distance plus
-//! the margin.
-//!
-//! **Far matches.** If the matches are far from the query, the probes up to them may cost more than
-//! single reads of all matches. In groups, the numbers of a cluster's vectors are consecutive. So
-//! the matches in each group are known before the first read, and the query estimates both costs.
-//! In other layouts, after each round, the query compares the reads of the next round with the
-//! reads of all matches. If single reads of all matches cost less, the query makes them.
+//! **Far matches.** If single reads of all matches cost less than further probes, the query makes
+//! them. In groups, both costs are known before the first read, and in other layouts after each
+//! round.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -55,31 +46,26 @@ use crate::stores::ClusterStores;
 use crate::stores::clusters::{ByteFile, MemberAt, Run, Vectors};
 
 /// A cluster is probed only if its head is at most (1 + this number) times as far as the nearest
-/// head. If the mean distance of vectors to their heads is larger than the nearest head's distance,
-/// the mean counts instead. SPANN §4.1 also uses 7 for ten neighbours.
+/// head, or as the mean distance of vectors to their heads if that is larger. SPANN §4.1 also uses
+/// 7 for ten neighbours.
 const FARTHEST: f32 = 7.0;
-/// The number of heads that the search in the graph of heads looks for beyond the number of probes.
-/// With a longer list, the search finds the nearest heads more reliably.
 const BEYOND: usize = 16;
 /// The approximate bytes of vectors in one read of a scan, and the number of such reads in flight.
 const SCAN_BYTES: usize = 64 << 10;
 const SCAN_READS: usize = 4;
-/// The matches of a filter count as spread evenly if their share of the probed vectors is at least
-/// this part of the filter's selectivity. In a simulation of the clusters of photo-sift-100k (not a
-/// run of this program), 1 % to 10 % of the vectors matched. With .9 in place of .8, it took 1.3
-/// times the probes for evenly spread matches, and found .936 of far matches in place of .931.
+/// The least share of matches among probed vectors, as a part of the selectivity, that counts as an
+/// even spread. In a simulation of photo-sift-100k with 1 % to 10 % of matches, .9 took 1.3 times
+/// the probes for evenly spread matches, and found .936 of far matches in place of .931.
 const EVEN: f64 = 0.8;
-/// Matches also count as spread evenly if their number is below the expected number by at most this
-/// many standard deviations. Such a difference may be chance.
+/// Evenly spread matches may be fewer than expected by this many standard deviations.
 const BY_CHANCE: f64 = 2.0;
-/// The factor by which each further round may multiply the number of probed clusters.
+/// The factor by which a further round may multiply the number of probed clusters.
 const WIDER: usize = 4;
 /// The number of vectors of a given set that are requested at once.
 const ASKED: usize = 1 << 12;
 /// Marks the read of single vectors, as opposed to a posting list.
 const STRAY: u64 = 1 << 63;
 
-/// The state of a task, reused for each of its queries.
 pub(super) struct Prober<'a> {
     index: &'a Index,
     clusters: &'a ClusterStores,
@@ -88,34 +74,26 @@ pub(super) struct Prober<'a> {
     kernel: Kernel,
     ranking: Ranking<'a>,
     counters: Counters,
-    /// The number of vectors that the query has read, and how many of them match its filter. Both
-    /// include deleted vectors.
+    /// The number of vectors that the query has read, and of its matches, both with deleted ones.
     seen: u64,
     matched: u64,
-    /// Three flags: the query probed more clusters than its filter's selectivity asks for; the
-    /// query ended before it had probed enough clusters; the query has read every match.
+    /// Flags: the query probed more clusters than asked, ended too early, or has read every match.
     is_wider: bool,
     is_dry: bool,
     has_all: bool,
     heads: NavigationScratch,
-    /// The clusters to probe next, nearest first, and all clusters that the query has probed.
+    /// The clusters to probe next, nearest first, and all probed clusters.
     nearest: Vec<u32>,
     probed: Met,
-    /// If the layout has groups, the ranges of nodes in the groups of the probed clusters,
-    /// ascending.
+    /// The ranges of nodes in the groups of the probed clusters, ascending.
     groups: Vec<Range<u32>>,
-    /// If a query may read a vector several times, the vectors that it has ranked or noted as
-    /// strays.
     met: Met,
-    /// Reads that wait until fewer are in flight.
     waiting: VecDeque<Read>,
-    /// Members that no posting list of this query contains; their positions; and the runs of
-    /// positions that share a read.
+    /// Members in no posting list of this query, their positions, and the runs that share a read.
     strays: Vec<u32>,
     places: Vec<MemberAt>,
     runs: Vec<(usize, usize)>,
     others: Vec<u32>,
-    /// One read queue for each file.
     queues: Vec<Box<dyn ReadQueue>>,
 }
 
@@ -126,7 +104,6 @@ struct Read {
 }
 
 impl<'a> Prober<'a> {
-    /// Creates the state for queries on a cluster index.
     pub(super) fn new(
         index: &'a Index,
         clusters: &'a ClusterStores,
@@ -163,7 +140,6 @@ impl<'a> Prober<'a> {
         })
     }
 
-    /// Finds approximately the `probes` heads that are nearest to the query.
     fn look(&mut self, probes: usize) {
         let Self {
             clusters,
@@ -178,11 +154,9 @@ impl<'a> Prober<'a> {
         });
     }
 
-    /// Chooses the clusters to probe first, at most `probes`. With a recall target, the distance of
-    /// the nearest head decides their number. Returns the [margin](self) of the query.
+    /// Returns the [margin](self) of the query.
     fn choose(&mut self, probes: usize) -> f32 {
-        // Only the first search follows the recall target. If it found too few results, a wider
-        // search follows.
+        // Only the first search follows the recall target. A wider search follows too few results.
         let depth = self.plan.probe_depth.filter(|_| probes <= self.plan.list);
         let probes = probes.min(self.clusters.clusters() as usize);
         let most = match self.plan.growth.list {
@@ -217,8 +191,6 @@ impl<'a> Prober<'a> {
         margin
     }
 
-    /// Probes the nearest clusters. With a filter, it then probes further clusters while they may
-    /// have nearer matches.
     async fn probe(&mut self, probes: usize) -> Result<(), Error> {
         self.ranking.begin(self.plan.k, &[], &[]);
         (self.seen, self.matched) = (0, 0);
@@ -263,8 +235,7 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Whether the matches are so far away that the probes up to them would cost more than reads of
-    /// all matches. In groups, the matches are known without a read. Without groups, returns false.
+    /// Whether probes would cost more than reads of all matches. Always false without groups.
     fn are_far(&mut self, nodes: &NodeSet, share: f64, wanted: u64, margin: f32) -> bool {
         let (clusters, before) = (self.clusters, self.plan.before);
         if !matches!(clusters.vectors, Vectors::Grouped(_)) || before == f64::INFINITY {
@@ -274,7 +245,7 @@ impl<'a> Prober<'a> {
         for &cluster in &self.nearest {
             spread.add(clusters, cluster, nodes);
         }
-        // If the nearest groups have enough matches, the distances of these matches end the query.
+        // Matches in the nearest groups end the query.
         if spread.matched >= wanted || is_even(spread.matched, share * spread.vectors as f64) {
             return false;
         }
@@ -305,10 +276,8 @@ impl<'a> Prober<'a> {
         false
     }
 
-    /// Chooses further clusters: those whose heads are at most `margin` beyond the k-th match. If
-    /// only `found` of the `wanted` matches were found, it chooses as many clusters as the missing
-    /// matches need. If it chooses none, the query has probed enough clusters, or as many as it
-    /// may.
+    /// Chooses the clusters up to `margin` beyond the k-th match. If matches are missing, chooses
+    /// as many clusters as these need.
     fn choose_wider(&mut self, margin: f32, found: u64, wanted: u64) {
         let probed = self.probed.count;
         let most = match found < wanted {
@@ -368,8 +337,7 @@ impl<'a> Prober<'a> {
         loop {
             self.submit()?;
             let start = self.timer.start();
-            // Reads are taken from any file as they complete, so that a file on a slow tier delays
-            // no other file.
+            // Reads are taken as they complete, so that a slow tier delays no other file.
             let Some(done) = next_of(&mut self.queues).await else {
                 break;
             };
@@ -390,7 +358,6 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Submits waiting reads until as many are in flight as the beam allows.
     fn submit(&mut self) -> Result<(), Error> {
         let queues = self.queues.iter();
         let mut in_flight: usize = queues.map(|queue| queue.in_flight()).sum();
@@ -404,7 +371,6 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Ranks the vectors in a posting list, and notes the members that are stored elsewhere.
     fn meet_extent(&mut self, cluster: u32, block: &Block) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.index.checks_pages());
         let place = clusters.place(cluster);
@@ -417,8 +383,7 @@ impl<'a> Prober<'a> {
             matched,
             ..
         } = self;
-        // In layouts other than `replicated`, a vector is read twice only if a query that probes
-        // further clusters read it singly before its group.
+        // In other layouts, only further probes may read a vector singly and then in its group.
         let repeats = matches!(clusters.vectors, Vectors::Replicated) || self.is_wider;
         clusters.each_in(
             cluster,
@@ -447,8 +412,6 @@ impl<'a> Prober<'a> {
         decoded
     }
 
-    /// Notes members that lie outside all posting lists that are read, unless they were noted
-    /// before.
     fn note(&mut self, others: &[u32]) {
         for &node in others {
             let group = self.groups.partition_point(|group| group.end <= node);
@@ -467,7 +430,6 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Requests all noted members. Members that are stored near each other share a read.
     fn ask_for_strays(&mut self) {
         self.strays.sort_unstable();
         self.clusters.member_places(&self.strays, &mut self.places);
@@ -486,7 +448,6 @@ impl<'a> Prober<'a> {
         }
     }
 
-    /// Ranks vectors that were read outside their posting lists.
     fn meet_strays(&mut self, run: usize, block: &Block) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.index.checks_pages());
         let (first, end) = self.runs[run];
@@ -501,7 +462,6 @@ impl<'a> Prober<'a> {
         Ok(())
     }
 
-    /// Forgets the reads in flight.
     fn reset(&mut self) {
         for queue in &mut self.queues {
             queue.reset();
@@ -509,7 +469,6 @@ impl<'a> Prober<'a> {
     }
 }
 
-/// The vectors in the groups of some clusters.
 #[derive(Default)]
 struct Spread {
     clusters: usize,
@@ -518,7 +477,6 @@ struct Spread {
 }
 
 impl Spread {
-    /// Adds a cluster. If it was rewritten since the build, its vectors are unknown.
     fn add(&mut self, clusters: &ClusterStores, cluster: u32, matches: &NodeSet) {
         self.clusters += 1;
         if clusters.is_as_built(cluster) {
@@ -528,21 +486,17 @@ impl Spread {
         }
     }
 
-    /// The approximate number of reads of a probe of these clusters.
     fn reads(&self, clusters: &ClusterStores) -> f64 {
         let share = self.matched as f64 / self.vectors.max(1) as f64;
         self.clusters as f64 * reads_of_probe(clusters, share)
     }
 }
 
-/// Whether matches are spread evenly: their number `matched` is at least about the number
-/// `expected`. A difference by chance is allowed.
 fn is_even(matched: u64, expected: f64) -> bool {
     let matched = matched as f64;
     matched >= EVEN * expected || matched >= expected - BY_CHANCE * expected.sqrt()
 }
 
-/// A read that covers some bytes of a file.
 fn request(file: &ByteFile, tag: u64, offset: u64, bytes: usize) -> Request {
     let (offset, len, _) = file.reach(offset, bytes);
     Request {
@@ -557,7 +511,7 @@ impl<'a> CandidateSource<'a> for Prober<'a> {
         &mut self.ranking
     }
 
-    /// A probe walks only through heads, so the node need not be excluded from the walk.
+    /// A probe walks only through heads.
     fn leave_out(&mut self, left_out: Option<LeftOut>) {
         let node = left_out.map(|left_out| left_out.node);
         self.ranking.leave_out(node);
@@ -617,18 +571,13 @@ impl<'a> Guided<'a> for Prober<'a> {
     }
 }
 
-/// The bytes of one read in a scan of whole files.
 pub(super) struct Piece {
     pub(super) file: usize,
     pub(super) offset: u64,
     pub(super) bytes: usize,
 }
 
-/// Reads pieces of files, several in flight, and calls `meet` with the position and bytes of each
-/// piece, in any order. Returns the number of bytes read.
-///
-/// # Errors
-/// A failed read, an interruption, or an error of `meet`.
+/// Calls `meet` with pieces in any order, and returns the number of bytes read.
 pub(super) async fn each_piece(
     clusters: &ClusterStores,
     thread: &Thread,
@@ -668,7 +617,6 @@ pub(super) async fn each_piece(
     }
 }
 
-/// A scan that reads every vector of a cluster index once.
 pub(super) struct EveryMember<'s, 'a> {
     clusters: &'s ClusterStores,
     check: bool,
@@ -680,7 +628,6 @@ pub(super) struct EveryMember<'s, 'a> {
 }
 
 impl EveryMember<'_, '_> {
-    /// Reads pieces of files, and calls `meet` with each piece, in any order.
     async fn each_piece(
         &mut self,
         pieces: &[Piece],
@@ -693,7 +640,7 @@ impl EveryMember<'_, '_> {
         Ok(())
     }
 
-    /// Ranks the vectors of a set, in layouts that store each vector once.
+    /// Only in layouts that store each vector once.
     async fn find_among(&mut self, nodes: &NodeSet) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.check);
         let mut nodes = nodes
@@ -746,7 +693,6 @@ impl<'a> CandidateSource<'a> for EveryMember<'_, 'a> {
         self.ranking
     }
 
-    /// The list size does not matter to a scan.
     async fn find(&mut self, _: usize) -> Result<(), Error> {
         let (clusters, check) = (self.clusters, self.check);
         let scanned = match (&clusters.vectors, self.admission.nodes()) {
@@ -825,7 +771,7 @@ impl Met {
         }
     }
 
-    /// Adds a vector. Returns false if the set has it already.
+    /// Returns false if the set already has the vector.
     fn insert(&mut self, node: u32) -> bool {
         if 2 * self.count >= self.slots.len() {
             self.grow();

@@ -7,33 +7,22 @@
 //!                           │<─ slack ───>│
 //! ```
 //!
-//! Without this rule, a search with the list size L expands at least L nodes. The last of these
-//! nodes hardly ever lead to a result. A candidate is *without promise* if its estimated distance
-//! is larger than the bound in the picture. The bound is the distance of the k-th nearest node so
-//! far, plus some standard deviations of the codes' error (*slack*). When all remaining candidates
-//! are without promise, the search ends.
+//! A search with the list size L expands at least L nodes, and the last hardly ever lead to a
+//! result. A candidate is *without promise* if its estimated distance is beyond the bound: the k-th
+//! distance so far plus some standard deviations of the codes' error (*slack*). When all remaining
+//! candidates are without promise, the search ends.
 //!
-//! This rule has no parameter that depends on the collection, the metric or the codes. A query
-//! computes the mean and the deviation of the error from the nodes that it has expanded. The number
-//! of deviations grows by [`PER_DOUBLING`] with each doubling of the list size beyond k, so that a
-//! larger L still gives a higher recall and a slower search. A read in flight may find a nearer
-//! node. So each read in flight lowers the bound.
+//! A query measures the error on the nodes that it has expanded. With [`PER_DOUBLING`], a larger L
+//! still gives a higher recall. A read in flight may find a nearer node, and lowers the bound.
 //!
-//! - If codes are stored beside the lists of other nodes, the key of a candidate may be an exact
-//!   distance. Exact keys have another bound than estimates ([`Bounds`]), and do not show the error
-//!   of codes.
-//! - Only nodes on storage count for the k-th distance. Vectors that wait for a merge are ranked
-//!   before the walk, so their distances do not show how far the walk has come.
-//! - Where vectors are apart from lists, the exact distance of an expanded node is not known. In
-//!   these layouts, vectors that are prefetched during the walk are ranked as they arrive
-//!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)). Before the first of these
-//!   vectors is ranked, the search cannot end early, unless a navigation graph gave the distances
-//!   of its seeds.
-//! - If the candidate list is long enough for all nodes, the search expands all of them.
-//!
-//! A search with a recall target uses the same data, but ends by another rule: the distance of the
-//! k-th result so far decides how many of the nearest candidates are expanded
-//! ([`recall`](crate::recall)).
+//! - Codes beside lists make some keys exact, with a bound of their own ([`Bounds`]).
+//! - Vectors that wait for a merge are ranked before the walk, and do not count for the k-th
+//!   distance.
+//! - Where vectors are apart from lists, prefetched vectors are ranked as they arrive
+//!   ([`Reranker::rank_arrived`](super::rerank::Reranker::rank_arrived)).
+//! - A candidate list with space for all nodes is expanded as a whole.
+//! - With a recall target, the k-th distance so far decides how many candidates are expanded
+//!   ([`recall`](crate::recall)).
 
 use std::collections::BinaryHeap;
 
@@ -41,50 +30,39 @@ use super::ranking::{CodeError, LEAST};
 use crate::frontier::{Bounds, distance_of, key};
 use crate::recall::Depth;
 
-/// The slack in standard deviations. `AT_K` is the slack with the list size k. Each doubling of the
-/// list size adds `PER_DOUBLING`, and each read in flight subtracts `PER_READ`.
+/// The slack in standard deviations: `AT_K` with the list size k, `PER_DOUBLING` more with each
+/// doubling of the list size, and `PER_READ` less with each read in flight.
 const AT_K: f32 = -0.5;
 const PER_DOUBLING: f32 = 1.5;
 const PER_READ: f32 = 0.5;
 
-/// The most distances for which memory is reserved at the start.
 const RESERVED: usize = 1 << 12;
 
-/// The data from which a query decides whether it ends.
 #[derive(Debug, Default)]
 pub(crate) struct Promise {
-    /// The rule that ends the queries.
     ends: Ends,
-    /// The number of standard deviations beyond the k-th result within which a candidate has
-    /// promise. It is `None` if lack of promise does not end this query.
+    /// The slack in standard deviations, or `None` if lack of promise does not end this query.
     slack: Option<f32>,
-    /// The measured numbers of candidates to expand, for a search with a recall target.
     depth: Option<Depth>,
     k: usize,
     expanded: usize,
-    /// The error of codes that this query has measured.
     error: CodeError,
     /// The keys of the k smallest exact distances, with the largest key on top of the heap.
     nearest: BinaryHeap<u64>,
-    /// An upper bound of the distance of the k-th node.
     limit: f32,
 }
 
-/// The rule that ends a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) enum Ends {
-    /// The search ends when every candidate of its list is expanded.
     #[default]
     WithItsList,
-    /// The search ends when no remaining candidate has promise.
     WithoutPromise,
-    /// The search ends when a certain number of the nearest candidates is expanded. This number
-    /// follows from the recall target and the distance of the results so far.
+    /// The recall target and the results' distances decide how many nearest candidates are
+    /// expanded.
     AtDepth(Depth),
 }
 
 impl Promise {
-    /// Creates the state for searches that end by the rule `ends`.
     pub(crate) fn new(ends: Ends) -> Self {
         Self {
             ends,
@@ -92,7 +70,6 @@ impl Promise {
         }
     }
 
-    /// Starts a query for `k` results with the list size `list`, on an index of `nodes` nodes.
     pub(crate) fn begin(&mut self, k: usize, list: usize, nodes: u64) {
         let has_room_for_all = list as u64 >= nodes;
         (self.slack, self.depth) = match self.ends {
@@ -111,14 +88,12 @@ impl Promise {
         self.limit = f32::INFINITY;
     }
 
-    /// Whether this query may end early. Otherwise callers need not report distances.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.slack.is_some() || self.depth.is_some()
     }
 
-    /// The number of nearest candidates to expand, given the results so far. It is `None` if the
-    /// query expands its whole list.
+    /// The number of nearest candidates to expand, or `None` for the whole list.
     #[inline]
     pub(crate) fn depth(&self) -> Option<usize> {
         let depth = self.depth.as_ref()?;
@@ -128,7 +103,6 @@ impl Promise {
         })
     }
 
-    /// The k-th smallest of the distances reported so far.
     fn kth(&self) -> f32 {
         match self.nearest.peek() {
             Some(&farthest) if self.nearest.len() == self.k => distance_of(farthest),
@@ -136,21 +110,18 @@ impl Promise {
         }
     }
 
-    /// Sets an upper bound of the k-th distance: the k-th exact distance of distinct nodes that may
-    /// all be results. The distances of these nodes do not count as reported, because the walk may
-    /// still report each of them.
+    /// Bounds the k-th distance, by distinct nodes that may all be results, and that the walk may
+    /// still report.
     pub(crate) fn limit(&mut self, kth: Option<f32>) {
         self.limit = kth.unwrap_or(f32::INFINITY).min(f32::INFINITY);
     }
 
-    /// Records that a node of the index was expanded.
     #[inline]
     pub(crate) fn expanded(&mut self) {
         self.expanded += 1;
     }
 
-    /// Records the exact distance of a node that may be a result. The caller must report each node
-    /// only once.
+    /// Records the exact distance of a possible result. The caller reports each node once.
     pub(crate) fn met(&mut self, distance: f32) {
         self.nearest.push(key(distance, 0));
         if self.nearest.len() > self.k {
@@ -158,33 +129,27 @@ impl Promise {
         }
     }
 
-    /// Records the distance by code of an expanded node that does not match the filter. The caller
-    /// must report each node only once.
-    ///
-    /// The depth for a recall target was measured among all vectors. So the depth depends on the
-    /// distance of the k-th nearest vector, whether that vector matches or not.
+    /// Records an expanded node that does not match the filter, because the depth was measured
+    /// among all vectors.
     pub(crate) fn passed(&mut self, estimate: f32) {
         if self.depth.is_some() {
             self.met(estimate + self.error.mean());
         }
     }
 
-    /// Does the same as [`passed`](Self::passed), with the exact distance of the node.
     pub(crate) fn passed_exactly(&mut self, distance: f32) {
         if self.depth.is_some() {
             self.met(distance);
         }
     }
 
-    /// Records the error of the code of one node: the exact distance of the node minus its
-    /// estimate.
+    /// Records the error of a node's code: the exact distance minus the estimate.
     #[inline]
     pub(crate) fn learn(&mut self, error: f32) {
         self.error.add(error);
     }
 
-    /// With `on_their_way` reads in flight, returns the distances up to which candidates have
-    /// promise. Returns `None` if all candidates have promise.
+    /// The distances up to which candidates have promise, or `None` if all candidates have.
     #[inline]
     pub(crate) fn bounds(&self, on_their_way: usize) -> Option<Bounds> {
         let slack = self.slack?;
@@ -201,8 +166,7 @@ impl Promise {
     }
 }
 
-/// The number of standard deviations beyond the k-th result within which a candidate has promise,
-/// for the list size `list`.
+/// The slack in standard deviations for the list size `list`.
 fn slack(k: usize, list: usize) -> f32 {
     let doublings = (list.max(1) as f32 / k.max(1) as f32).log2();
     (AT_K + PER_DOUBLING * doublings).max(0.0)
@@ -212,8 +176,8 @@ fn slack(k: usize, list: usize) -> f32 {
 mod tests {
     use super::*;
 
-    /// Returns a query for 2 results with the list size 8, so the slack is 2.5 deviations. The
-    /// errors of its codes have the mean 4 and the deviation 2.
+    /// k is 2 and the list size 8, so the slack is 2.5 deviations. The errors have mean 4 and
+    /// deviation 2.
     fn learned() -> Promise {
         let mut promise = Promise::new(Ends::WithoutPromise);
         promise.begin(2, 8, 9);
@@ -223,7 +187,6 @@ mod tests {
         promise
     }
 
-    /// Whether the bounds of `promise` are `estimated` and `exact`, apart from rounding.
     fn are(promise: &Promise, on_their_way: usize, estimated: f32, exact: f32) -> bool {
         promise.bounds(on_their_way).is_some_and(|bounds| {
             (bounds.estimated - estimated).abs() < 1e-4 && (bounds.exact - exact).abs() < 1e-4
@@ -237,14 +200,12 @@ mod tests {
             promise.expanded();
         }
         for distance in [30.0, 10.0] {
-            // There is no bound before k distances are known.
             assert_eq!(promise.bounds(0), None);
             promise.met(distance);
         }
         assert!(are(&promise, 0, 31.0, 35.0), "{promise:?}");
         promise.met(20.0);
         assert!(are(&promise, 0, 21.0, 25.0), "{promise:?}");
-        // Reads in flight lower the bound.
         assert!(are(&promise, 1, 20.0, 24.0), "{promise:?}");
         assert!(are(&promise, 5, 16.0, 20.0), "{promise:?}");
         assert!(are(&promise, 500, 16.0, 20.0), "{promise:?}");
@@ -264,7 +225,6 @@ mod tests {
         assert_eq!(promise.bounds(0), None);
         promise.expanded();
         assert!(are(&promise, 0, 3.0, 7.0), "{promise:?}");
-        // The next query starts without the data of this one.
         promise.begin(2, 8, 9);
         for _ in 0..2 {
             promise.expanded();
@@ -290,7 +250,7 @@ mod tests {
         // The second smallest distance is 20: the estimate 16, plus the mean error 4 of the codes.
         promise.passed_exactly(5.0);
         assert_eq!(promise.depth(), Some(30));
-        // If lack of promise ends a search, the search ignores nodes that do not match the filter.
+        // A search without a depth ignores nodes that do not match the filter.
         let mut promise = learned();
         promise.passed_exactly(5.0);
         promise.passed(5.0);
@@ -303,8 +263,7 @@ mod tests {
         assert_eq!(slack(10, 20), 1.0);
         assert_eq!(slack(10, 40), 2.5);
         assert_eq!(slack(1, 1024), 14.5);
-        // Extreme values of k and of the list size give a finite slack, although callers refuse
-        // them.
+        // Callers refuse such values of k and of the list size.
         assert_eq!(slack(10, 0), 0.0);
         assert!(slack(0, usize::MAX).is_finite());
         let lists = [1, 2, 5, 10, 50, 100, 1_000];
@@ -341,8 +300,7 @@ mod tests {
             promise.expanded();
         }
         assert!(are(&promise, 0, 10.0, 7.0), "{promise:?}");
-        // The first errors have squares that overflow, and the second errors a mean that overflows.
-        // The list size 1 gives no slack.
+        // The squares of the first errors overflow, and the mean of the second.
         for errors in [[1e30, -1e30], [3e38, -3e38]] {
             for list in [1, 64] {
                 promise.begin(1, list, 100);
@@ -354,7 +312,6 @@ mod tests {
                 assert_eq!(promise.bounds(0), None, "{errors:?} {list}");
             }
         }
-        // All distances are NaN.
         promise.begin(1, 64, 100);
         for _ in 0..16 {
             promise.learn(1.0);
@@ -362,7 +319,6 @@ mod tests {
             promise.expanded();
         }
         assert_eq!(promise.bounds(0), None);
-        // A number counts as nearer than NaN.
         promise.met(5.0);
         assert!(are(&promise, 0, 4.0, 5.0), "{promise:?}");
     }

@@ -1,5 +1,4 @@
-//! Range searches, which are bounded by a distance, and searches for vectors similar to given
-//! vectors of the index.
+//! Range searches, and searches for vectors similar to vectors of the index.
 //!
 //! ```text
 //!   range   the k nearest, k = 64, 128, ..  until one is beyond the distance, or a page is full
@@ -7,14 +6,9 @@
 //!   like    ids ──look-up──> vectors ──> the k + 1 nearest, without the id itself
 //! ```
 //!
-//! A range search runs searches for the k nearest vectors, and doubles k each time. So all these
-//! searches together cost about twice as much as the last search, and need no more memory than the
-//! last search. For each page of results, the search starts from the beginning. So in a wide range,
-//! a later page costs more reads than an earlier page. To list most of an index, [`Index::ids`] and
-//! [`Index::vectors`] are cheaper.
-//!
-//! The results are ordered by distance and id. A page begins after the last result of the page
-//! before. While the index does not change, no result appears twice.
+//! A range search repeats a search with doubled k, so it costs about twice its last search. Each
+//! page starts from the beginning, so [`Index::ids`] and [`Index::vectors`] list most of an index
+//! at less cost. Results are ordered by distance and id.
 
 use std::time::Instant;
 
@@ -29,8 +23,7 @@ use crate::progress::Progress;
 use crate::update::LiveIndex;
 use crate::{Error, bounds};
 
-/// The least number of results that a range search requests, and the number of places in its
-/// candidate list for each requested result.
+/// The least number of results to request, and the places in the candidate list for each of them.
 const FIRST: usize = 64;
 const CANDIDATES: usize = 2;
 
@@ -42,11 +35,9 @@ pub struct Range {
     pub distance: f32,
     /// The most results in a page.
     pub most: usize,
-    /// The start of the page: [`RangeResults::next`] of the previous page, or `None` for the first
-    /// page.
+    /// The start of the page: [`RangeResults::next`] of the previous page, or `None`.
     pub after: Option<RangePlace>,
-    /// An id that is excluded from the results. If the query is a vector of the index, this can be
-    /// its own id.
+    /// An id that is excluded from the results, for example the query's own.
     pub without: Option<u64>,
 }
 
@@ -83,10 +74,7 @@ pub struct RangeResults {
     /// The start of the next page, or `None` if this is the last page.
     pub next: Option<RangePlace>,
     /// Whether this page and the earlier pages certainly contain every vector up to the last result
-    /// of this page.
-    ///
-    /// The value is true if the search ranked every vector that may be a result. Otherwise the
-    /// search may have missed some vectors. Missed vectors do not appear on a later page.
+    /// of this page. Otherwise the search may have missed vectors, which appear on no later page.
     pub complete: bool,
     /// The counters of the search.
     pub counters: Counters,
@@ -94,12 +82,9 @@ pub struct RangeResults {
     pub seconds: f64,
 }
 
-/// An index that can be searched.
 trait Collection {
-    /// The number of vectors that can be found.
     fn vectors(&self) -> usize;
 
-    /// Searches for the nearest vectors of each query, with a filter if there is one.
     fn nearest(
         &self,
         queries: &dyn VectorSource,
@@ -108,7 +93,6 @@ trait Collection {
         progress: &dyn Progress,
     ) -> Result<SearchResults, Error>;
 
-    /// The vectors of some ids.
     fn vectors_of(&self, ids: &[u64], progress: &dyn Progress) -> Result<Rows, Error>;
 }
 
@@ -158,7 +142,6 @@ impl Collection for LiveIndex {
     }
 }
 
-/// A page of the vectors within a distance of a query.
 fn within(
     collection: &dyn Collection,
     query: &dyn VectorSource,
@@ -198,8 +181,7 @@ fn within(
     let mut counters = Counters::default();
     let vectors = collection.vectors();
     let seen = range.after.map_or(0, |after| after.rank.min(vectors));
-    // One additional result shows whether there is another page. A second additional result
-    // replaces the excluded id.
+    // One additional result shows whether there is another page. Another replaces the excluded id.
     let page = seen.saturating_add(range.most).saturating_add(2);
     let mut k = page.min(FIRST.max(2 * seen)).min(vectors).max(1);
     loop {
@@ -234,8 +216,8 @@ fn within(
             Some(explained) => explained.matching,
             None => vectors as u64,
         };
-        // If an earlier page missed a vector, and this search found it, more results than before
-        // precede this page.
+        // If this search found a vector that an earlier page missed, more results precede this
+        // page.
         let none_missed = range.after.is_none_or(|after| after.rank == before);
         let last = answers.last().filter(|_| has_more);
         return Ok(RangeResults {
@@ -253,14 +235,12 @@ fn within(
     }
 }
 
-/// Whether a result sorts after the position `after`, where a page begins.
 fn is_behind(after: Option<RangePlace>, distance: f32, id: u64) -> bool {
     after.is_none_or(|after| {
         distance > after.distance || (distance == after.distance && id > after.id)
     })
 }
 
-/// Finds the k nearest neighbours of each vector that is given by its id.
 fn like(
     collection: &dyn Collection,
     ids: &[u64],
@@ -297,8 +277,6 @@ fn like(
     let one_more = SearchOptions {
         k,
         list: match options.list < options.k {
-            // An invalid list size is passed on unchanged, so that the error of the search names
-            // it.
             true => options.list,
             false => options.list.max(k),
         },
@@ -322,15 +300,13 @@ fn like(
 macro_rules! searches {
     ($type:ty) => {
         impl $type {
-            /// Returns a page of the vectors within a distance of a query, nearest first by exact
-            /// distance. The search may miss some of these vectors.
-            ///
-            /// `query` has a single vector. [`SearchOptions::list`] is the least list size, and `k`
-            /// is ignored. [`RangeResults::complete`] says whether vectors may be missing.
+            /// Returns a page of the vectors within a distance of the single vector `query`,
+            /// nearest first by exact distance. `k` is ignored, and [`SearchOptions::list`] is the
+            /// least list size.
             ///
             /// # Errors
-            /// Fails as a search for the k nearest does. It also fails if there are several
-            /// queries, if the distance is NaN, or if [`SearchOptions::recall`] is set.
+            /// Fails as a search does, and for several queries, a NaN distance, or
+            /// [`SearchOptions::recall`].
             pub fn search_range(
                 &self,
                 query: &dyn VectorSource,
@@ -342,13 +318,11 @@ macro_rules! searches {
                 within(self, query, (range, options), filter, progress)
             }
 
-            /// Finds the k nearest neighbours of vectors of the index. `ids` has the ids of these
-            /// vectors. A vector is not its own neighbour, but another vector with the same
-            /// elements is.
+            /// Finds the k nearest neighbours of the vectors with these ids. A vector is not its
+            /// own neighbour, but another vector with the same elements is.
             ///
             /// # Errors
-            /// Fails as a search does. It also fails if there are no ids, or if an id is not in the
-            /// index.
+            /// Fails as a search does, and if there are no ids, or an id is not in the index.
             pub fn search_like(
                 &self,
                 ids: &[u64],

@@ -1,11 +1,6 @@
-//! Ranking by exact distance: collects the results so far, and decides which nodes are worth
-//! ranking.
-//!
-//! The estimate by a code has an error, which each query measures. Every ranked node gives a pair
-//! of estimate and exact distance. The query computes the mean and the standard deviation of their
-//! differences. A node is not worth ranking if its estimate, corrected by the mean, is some
-//! deviations above the distance of the k-th result. The rule has no parameter that depends on the
-//! collection, the metric or the codes.
+//! Collects the results so far by exact distance, and decides which nodes are worth ranking: nodes
+//! whose estimate, corrected by the mean error of codes, is at most some deviations beyond the k-th
+//! result.
 
 use stratann_vector::{Element, Kernel, Metric, norm, to_f32};
 
@@ -16,54 +11,40 @@ use super::results::Nearest;
 use crate::frontier::{distance_of, node_of};
 use crate::overlay::Admission;
 
-/// The standard deviations of the codes' error within which a node may still be a result, if
-/// ranking costs the decoding of a vector. On photo-sift-100k, a search with 3 deviations ranks two
-/// of five nodes on the pages that it reads, and loses .0001 of recall@10. A search with 2
-/// deviations loses .001.
+/// The deviations for nodes in memory. On photo-sift-100k, with 3 deviations two of five nodes on
+/// read pages are decoded, and .0001 of recall@10 is lost. With 2, .001 is lost.
 const WORTH_DECODING: f32 = 3.0;
-/// The corresponding number if ranking costs a read. On package-text with all lists in memory,
-/// recall@10 .971 takes 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75, each with the
-/// list size that this recall needs.
+/// The deviations for nodes to read. On package-text with all lists in memory, recall@10 .971 takes
+/// 25 reads with 3 deviations, 22.4 with 2 and 20.9 with 1.75.
 pub(crate) const WORTH_READING: f32 = 1.75;
-/// Once a query has this many pairs of estimate and distance, it knows the error.
+/// The number of pairs of estimate and distance after which a query knows the error.
 pub(super) const LEAST: u32 = 8;
 
-/// The outcome of ranking a candidate by its vector.
 #[derive(Clone, Copy)]
 pub(crate) struct Exact {
     pub(crate) distance: f32,
-    /// Whether the candidate is among the k nearest so far.
     pub(crate) came_in: bool,
 }
 
-/// The exact distances of one query, and the error of codes that is computed from these distances.
 pub(crate) struct Ranking<'a> {
     kernel: Kernel,
     timer: &'a Timer,
-    /// The query, in the element type of the index.
     pub(crate) query: Vec<u8>,
     pub(crate) nearest: Nearest,
-    /// The nearest nodes by the leading parts of their vectors, if leading parts are stored beside
-    /// lists. Some nodes are in doubt until their trailing parts are read.
     pub(crate) leading: Leading,
     pub(crate) computations: u64,
     error: CodeError,
-    /// Decides whether the search ends before it has expanded its list.
     pub(crate) promise: Promise,
     /// From this node on, a node whose vector is in memory is never ruled out by its code.
     untrusted_from: u32,
-    /// The first of the nodes that codes hardly distinguish, and the smallest distance of such a
-    /// node that was ranked.
+    /// The first node that codes hardly distinguish, and the smallest distance of such nodes.
     drifted_from: u32,
     nearest_drifted: f32,
-    /// The nodes that may be results.
     admission: Admission<'a>,
-    /// An upper bound of the distance of the k-th result.
     limit: f32,
 }
 
 impl<'a> Ranking<'a> {
-    /// Creates the state for queries of `query_bytes` bytes.
     pub(crate) fn new(
         kernel: Kernel,
         timer: &'a Timer,
@@ -87,14 +68,11 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// The nodes that may be results.
     #[inline]
     pub(crate) fn admission(&self) -> &Admission<'a> {
         &self.admission
     }
 
-    /// Sets which codes are trusted: all codes if `codes` is set, and otherwise none. The codes of
-    /// nodes from `drifted_from` on are never trusted.
     pub(crate) fn trust(&mut self, codes: bool, drifted_from: Option<u32>) {
         self.drifted_from = drifted_from.unwrap_or(u32::MAX);
         self.untrusted_from = match codes {
@@ -103,15 +81,12 @@ impl<'a> Ranking<'a> {
         };
     }
 
-    /// Whether the results so far include a node that codes hardly distinguish. Only nodes on
-    /// storage count.
+    /// Whether a node on storage that codes hardly distinguish is among the results.
     pub(crate) fn an_answer_came(&self) -> bool {
-        // The bound by leading parts, if these are stored beside lists.
         let kth = self.leading.bound().or(self.nearest.bound());
         self.nearest_drifted < f32::INFINITY && kth.is_none_or(|kth| self.nearest_drifted <= kth)
     }
 
-    /// Records the distance of a ranked node.
     #[inline]
     fn met(&mut self, node: u32, distance: f32) {
         if node >= self.drifted_from {
@@ -119,14 +94,11 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Excludes a node from the results of the next queries.
     pub(crate) fn leave_out(&mut self, node: Option<u32>) {
         self.admission = self.admission.without(node);
     }
 
-    /// Starts a query for `k` results. `query` must be set. The search starts from seeds, nearest
-    /// first: `estimates` has their distances by code, and `distances` their exact distances if
-    /// these are known.
+    /// Seeds are nearest first, with `estimates` by code and exact `distances` if known.
     pub(crate) fn begin(&mut self, k: usize, estimates: &[f32], distances: &[f32]) {
         self.nearest.clear(k);
         self.leading.clear(k, self.kernel.dim() + 1);
@@ -136,20 +108,17 @@ impl<'a> Ranking<'a> {
         for (estimate, distance) in estimates.iter().zip(distances) {
             self.error.add(distance - estimate);
         }
-        // The ids of the seeds are unknown. So if some nodes may be excluded, the seeds give no
-        // bound.
+        // The ids of the seeds are unknown, so they give no bound if some nodes may be excluded.
         let exact = self.admission.is_of_all();
         let nearest = distances.get(k - 1).filter(|_| exact);
         self.limit = nearest.copied().unwrap_or(f32::INFINITY);
     }
 
-    /// Drops the bound that the seeds gave, because their distances are not exact.
     pub(crate) fn begin_without_limit(&mut self) {
         self.limit = f32::INFINITY;
     }
 
-    /// Ranks a candidate by the vector of its node. Returns `None` if the candidate is excluded
-    /// from the results.
+    /// Returns `None` if the candidate is excluded from the results.
     #[inline]
     pub(crate) fn rank(&mut self, key: u64, id: u64, vector: &[u8]) -> Option<Exact> {
         if !self.admission.admits(id, node_of(key)) {
@@ -166,9 +135,8 @@ impl<'a> Ranking<'a> {
         Some(Exact { distance, came_in })
     }
 
-    /// Ranks a candidate by the leading part of its vector, decoded as `vector`. If the candidate
-    /// has a `key`, the call also learns the error of its code. Returns the distance, or `None` if
-    /// the candidate is excluded from the results.
+    /// `vector` is decoded from the leading part. With a `key`, learns the error of the candidate's
+    /// code.
     #[inline]
     pub(crate) fn rank_leading(
         &mut self,
@@ -195,8 +163,6 @@ impl<'a> Ranking<'a> {
         Some(distance)
     }
 
-    /// Replaces the expected distance of a candidate in doubt by the exact distance. `place` is its
-    /// position in `leading`.
     pub(crate) fn settle(&mut self, place: usize, vector: &[u8]) {
         let Self { kernel, query, .. } = self;
         let distance = self
@@ -210,7 +176,6 @@ impl<'a> Ranking<'a> {
         self.kernel.element()
     }
 
-    /// The error of distances by leading parts.
     pub(crate) fn leading_error(&self) -> LeadingError {
         let (metric, dim) = (self.kernel.metric(), self.kernel.dim());
         let query = match metric {
@@ -224,19 +189,15 @@ impl<'a> Ranking<'a> {
         LeadingError { metric, dim, query }
     }
 
-    /// Offers vectors with known ids and distances.
     pub(crate) fn offer_all(&mut self, found: &[(u64, f32)]) {
         for &(id, distance) in found {
             self.nearest.offer(id, distance);
         }
     }
 
-    /// Turns the candidates ranked by leading parts into results, once the candidates in doubt are
-    /// settled. The call clears the results, so vectors that were offered before must be offered
-    /// again.
+    /// Replaces the results, so vectors that were offered before must be offered again.
     pub(crate) fn answer_leading(&mut self) {
-        // An expected distance may lie below the smallest possible distance. The results are chosen
-        // before this point, so clamping changes only the reported distance.
+        // An expected distance may lie below the smallest possible one. Clamping changes no order.
         let least = match self.kernel.metric() {
             Metric::L2 | Metric::Cosine => 0.0,
             Metric::InnerProduct => f32::NEG_INFINITY,
@@ -247,7 +208,6 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// Ranks a node that has no estimate by code. Returns its distance.
     #[inline]
     pub(crate) fn rank_exactly(&mut self, node: u32, id: u64, vector: &[u8]) -> f32 {
         let Self { kernel, query, .. } = self;
@@ -262,8 +222,7 @@ impl<'a> Ranking<'a> {
         distance
     }
 
-    /// The largest estimate with which a node may still be a result, if codes err by at most
-    /// `spread` standard deviations.
+    /// The largest estimate of a possible result, if codes err by at most `spread` deviations.
     #[inline]
     pub(crate) fn bound(&self, spread: f32) -> f32 {
         if self.error.count < LEAST {
@@ -272,7 +231,6 @@ impl<'a> Ranking<'a> {
         self.farthest() - self.error.mean + spread * self.error.deviation()
     }
 
-    /// Decides which nodes are worth decoding, if their vectors are in memory.
     #[inline]
     pub(crate) fn worth_decoding(&self) -> Worth {
         Worth {
@@ -281,14 +239,12 @@ impl<'a> Ranking<'a> {
         }
     }
 
-    /// An upper bound of the distance of the k-th result so far.
     fn farthest(&self) -> f32 {
         let bound = self.nearest.bound().or(self.leading.bound());
         bound.unwrap_or(self.limit).min(self.limit)
     }
 
-    /// The expected number of nodes that are nearer than the k-th result, given their estimates and
-    /// normally distributed errors of codes.
+    /// The expected number of nodes nearer than the k-th result, with normally distributed errors.
     pub(crate) fn expected(&self, estimates: impl Iterator<Item = f32>) -> f64 {
         let (nearer, deviation) = (self.farthest() - self.error.mean, self.error.deviation());
         let chance = |estimate: f32| match nearer - estimate {
@@ -299,29 +255,23 @@ impl<'a> Ranking<'a> {
     }
 }
 
-/// The nodes in memory that are worth decoding.
-///
-/// If codes cannot tell vectors apart, every estimate is about the mean of all distances. A single
-/// near result then lowers the bound below all estimates, and the search would skip even the
-/// nearest node on a page that it has read. So the codes of some nodes are not trusted.
+/// The nodes in memory that are worth decoding. If codes do not distinguish vectors, one near
+/// result would rule out all other nodes, so some codes are not trusted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Worth {
     estimate: f32,
-    /// From this node on, every node is worth decoding, whatever its estimate is.
     untrusted_from: u32,
 }
 
 impl Worth {
-    /// Whether a node with this estimate is worth decoding.
     #[inline]
     pub(crate) fn admits(self, node: u32, estimate: f32) -> bool {
         estimate <= self.estimate || node >= self.untrusted_from
     }
 }
 
-/// The chance that a normally distributed number is more than `x` deviations above its mean, for
-/// `x` from 0 on. The approximation is by Karagiannidis and Lioumpas (2007), with an error below a
-/// sixteenth for `x` up to 3.
+/// The chance that a normally distributed number is more than `x` deviations above its mean, by
+/// Karagiannidis and Lioumpas (2007). Off by less than a sixteenth for `x` from 0 to 3.
 fn tail(x: f64) -> f64 {
     const SCALE: f64 = 1.135;
     const DECAY: f64 = 1.4;
@@ -345,7 +295,6 @@ pub(super) struct CodeError {
 }
 
 impl CodeError {
-    /// The number of pairs from which the error was learned.
     #[inline]
     pub(super) fn count(&self) -> u32 {
         self.count
@@ -358,7 +307,6 @@ impl CodeError {
 
     #[inline]
     pub(super) fn add(&mut self, error: f32) {
-        // An estimate that overflowed shows nothing about other estimates.
         if !error.is_finite() {
             return;
         }

@@ -1,8 +1,4 @@
 //! The node reader reads pages of nodes, and returns them in completion order.
-//!
-//! A traversal requests pages by number and takes them as they arrive. The traversal does not know
-//! where the bytes are or how they are read. Best-first search waits for all its requests.
-//! Pipelined search handles each completion.
 
 use std::task::{Context, Poll};
 
@@ -15,13 +11,11 @@ use crate::stores::heat::Heat;
 use crate::stores::page_source::Bytes;
 use crate::stores::{GraphStores, NodePages};
 
-/// A page in memory.
 pub(crate) struct Page<'a> {
     number: u64,
     bytes: Bytes<'a>,
 }
 
-/// The reads of node pages for one query.
 pub(crate) struct NodeReader<'a, N> {
     queue: Box<dyn ReadQueue>,
     graph: &'a GraphStores,
@@ -34,8 +28,7 @@ pub(crate) struct NodeReader<'a, N> {
 }
 
 impl<'a, N: NodePages> NodeReader<'a, N> {
-    /// Reads the pages of an index's graph file through `queue`. `check` verifies each page's
-    /// checksums, and `heat` records which pages are read.
+    /// `check` verifies each page's checksums, and `heat` records which pages are read.
     pub(crate) fn new(
         queue: Box<dyn ReadQueue>,
         graph: &'a GraphStores,
@@ -55,16 +48,14 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         }
     }
 
-    /// Returns a page if it needs no read.
     #[inline]
     pub(crate) fn in_memory(&self, number: u64) -> Option<Page<'a>> {
         let bytes = self.graph.in_memory(number)?;
         Some(Page { number, bytes })
     }
 
-    /// Whether `page` still has the current bytes, if pages are written in place. If records move
-    /// between pages instead, always returns true: the placement gives the current page of each
-    /// node.
+    /// Whether `page` has the current bytes. If records move instead, the placement gives current
+    /// pages.
     #[inline]
     pub(crate) fn is_current(&self, page: &Page<'a>) -> bool {
         N::MOVES || {
@@ -73,7 +64,6 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         }
     }
 
-    /// Queues the read of a page. The call never blocks.
     pub(crate) fn submit(&mut self, page: u64, counters: &mut Counters) -> Result<(), Error> {
         let (offset, len) = self.pages.place(page);
         if let Some(heat) = self.heat {
@@ -89,7 +79,6 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         Ok(())
     }
 
-    /// The number of bytes that the device transfers for a read of `len` bytes at `offset`.
     fn moved(&self, offset: u64, len: u64) -> u64 {
         let end = (offset + len).next_multiple_of(self.granularity);
         end - offset / self.granularity * self.granularity
@@ -105,12 +94,10 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.queue.need(pages);
     }
 
-    /// The number of reads that were submitted and whose pages were not taken yet.
     pub(crate) fn in_flight(&self) -> usize {
         self.queue.in_flight()
     }
 
-    /// Returns a page that has already arrived, if there is one.
     pub(crate) fn try_next(&mut self) -> Result<Option<Page<'a>>, Error> {
         self.queue
             .try_next()
@@ -118,7 +105,6 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
             .transpose()
     }
 
-    /// Waits for the next page to arrive.
     pub(crate) async fn next(&mut self) -> Result<Page<'a>, Error> {
         let start = self.timer.start();
         let done = next(&mut *self.queue).await;
@@ -126,28 +112,23 @@ impl<'a, N: NodePages> NodeReader<'a, N> {
         self.open(done)
     }
 
-    /// Returns a completed read, which the caller passes to [`open`](NodeReader::open). At least
-    /// one read must be in flight.
+    /// A completed read for [`open`](NodeReader::open). At least one read must be in flight.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Completion> {
         self.queue.poll_next(cx)
     }
 
-    /// Drops the reads in flight.
     pub(crate) fn reset(&mut self) {
         self.queue.reset();
     }
 
-    /// The nodes of a page that this reader delivered.
     #[inline]
     pub(crate) fn view<'p>(&'p self, page: &'p Page<'a>) -> Result<N::View<'p>, Error> {
         self.pages.view(&page.bytes, page.number, false)
     }
 
-    /// The page that a completed read contains.
     pub(crate) fn open(&self, done: Completion) -> Result<Page<'a>, Error> {
         let number = done.tag;
-        // If pages are written in place, the page may have been changed during this read. The page
-        // is then dirty in memory, and the bytes in memory are current.
+        // The page may have been changed in place during this read, and is then dirty in memory.
         if !N::MOVES
             && let Some(bytes) = self.graph.unwritten(number).map(Bytes::Unwritten)
         {

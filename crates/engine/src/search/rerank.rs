@@ -1,4 +1,4 @@
-//! Re-ranking after the walk. If vectors are stored apart from lists, the search reads the vectors
+//! Re-ranking after the walk: if vectors are stored apart from lists, the search reads the vectors
 //! of its candidates after the traversal (DecoupleVS §3.4, "adaptive vector prefetching").
 //!
 //! ```text
@@ -10,26 +10,18 @@
 //!            the first batch whose share of new results is below the benefit ratio is the last
 //! ```
 //!
-//! The candidate list of the traversal is sorted by estimated distance. Its first K + B candidates,
-//! for K results and batches of B, are the *head*, which replaces the max-heap of the paper. If the
-//! list has fewer candidates, the head is the whole list. Batch 0 fills the empty results, so its
-//! share of new results never ends re-ranking. Batch 1 is the first batch that can end re-ranking.
-//! So re-ranking reads at least K + 2B vectors. Every vector that it reads belongs to a batch.
+//! The first K + B candidates are the *head*, which replaces the max-heap of the paper. Batch 1 is
+//! the first that can end re-ranking. A deleted candidate is replaced by the next of the list.
+//! Otherwise a batch of deleted candidates would end re-ranking too early.
 //!
-//! A batch counts only candidates that may be results. If a vector shows that its candidate was
-//! deleted, the next candidate of the list joins the batch. Otherwise a batch of deleted candidates
-//! would end re-ranking too early.
+//! With [`Rerank::estimate`](crate::Rerank), the k-th result of batch 0 and the error of codes show
+//! which other candidates may still be results ([`Ranking::bound`]). The vectors of these
+//! candidates are read at once, and re-ranking ends.
 //!
-//! With [`Rerank::estimate`](crate::Rerank), no batch is read speculatively. Once batch 0 is
-//! ranked, the k-th result and the error of codes show which other candidates may still be results
-//! ([`Ranking::bound`]). The vectors of these candidates are read at once, and re-ranking ends.
+//! With a [re-ranking ratio](crate::Rerank::ratio), one batch has this share of the candidate list,
+//! and no vector is prefetched (DistVS §3.1, "delayed re-ranking with pruning").
 //!
-//! With a [re-ranking ratio](crate::Rerank::ratio), there is one batch: this share of the candidate
-//! list, from the nearest candidate on. No vector is prefetched (DistVS §3.1, "delayed re-ranking
-//! with pruning").
-//!
-//! Vectors are ranked batch by batch in the order of candidates, so the results do not depend on
-//! the order of completions.
+//! Batches are ranked in the order of candidates, so results do not depend on completions.
 
 mod prefetch;
 
@@ -52,58 +44,43 @@ use crate::{Error, Rerank};
 
 /// The number of candidates that are ranked at a time, if some vectors are deleted.
 const PIECE: usize = 64;
-/// If a query may read many deleted vectors, the approximate limit of the pages that it keeps until
-/// its end.
+/// About the most pages that a query keeps, if it may read many deleted vectors.
 const MOST_HELD: usize = 128;
 
-/// The reads of vectors for one query.
 pub(crate) struct Reranker<'a> {
     segments: &'a Segments,
     thread: &'a Thread,
     /// A read queue for each segment, opened at its first use.
     queues: Vec<Option<Box<dyn ReadQueue>>>,
     pub(super) rerank: Rerank,
-    /// Whether results need exact distances. Leading parts give only approximate distances.
     exact: bool,
     check: bool,
     timer: &'a Timer,
     heat: Option<&'a Heat>,
     /// The number of candidates in the head: K + B, but at most the list size.
     head: usize,
-    /// The number of expansions since the head last changed.
     unchanged: usize,
-    /// The number of candidates whose vectors were requested, from the nearest candidate on.
     asked: usize,
-    /// Pages in flight, in the order of the requests.
     awaited: Vec<Extent>,
-    /// The current batch waits for this many pages, from the first page of `awaited` on.
+    /// The number of pages at the start of `awaited` that the current batch waits for.
     due: usize,
-    /// Pages that have arrived. They are dropped at the end of the query, or earlier if there are
-    /// too many of them.
+    /// Pages that have arrived, until the end of the query or until they are too many.
     held: Vec<(Extent, Bytes<'a>)>,
-    /// Candidates that were excluded from the results when their vectors were read.
     refused: Vec<u64>,
-    /// The ranked candidates, and whether each of them became a result. If re-ranking finds deleted
-    /// candidates, the traversal continues, and all batches are repeated. The first `known` entries
-    /// are from earlier rounds, and are sorted by key.
+    /// The ranked candidates, and whether each became a result. The first `known` are from earlier
+    /// rounds, sorted by key.
     ranked: Vec<(u64, bool)>,
     known: usize,
     vector: Vec<u8>,
-    /// Scratch space for a record that spans several pages.
     scratch: Vec<u8>,
 }
 
-/// The outcome of ranking some candidates.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcome {
-    /// The number of candidates that are not deleted.
     live: usize,
-    /// The number of live candidates that became results.
     came_in: usize,
 }
 
-/// The candidates at the positions `places` whose estimates are at most `bound`. Candidates that
-/// certainly are no results are left out.
 fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator<Item = u64> + '_ {
     places
         .filter(|&place| !frontier.is_refused(place))
@@ -111,12 +88,10 @@ fn worth(frontier: &Frontier, places: Range<usize>, bound: f32) -> impl Iterator
         .filter(move |&key| distance_of(key) <= bound)
 }
 
-/// The tag of the read of these pages of a segment.
 fn tag(place: Extent) -> u64 {
     u64::from(place.pages) << 32 | place.page
 }
 
-/// The pages that a read with this tag covers.
 fn tagged(segment: usize, tag: u64) -> Extent {
     Extent {
         segment,
@@ -125,7 +100,7 @@ fn tagged(segment: usize, tag: u64) -> Extent {
     }
 }
 
-/// The bytes of some pages of a segment. The pages must be in `held` or resident in memory.
+/// The pages must be in `held` or resident in memory.
 fn here<'b>(held: &'b [(Extent, Bytes<'_>)], segment: &'b Segment, place: Extent) -> &'b [u8] {
     match held.iter().find(|(held, _)| held.covers(place)) {
         Some((held, bytes)) => held.part(bytes, place),
@@ -137,8 +112,7 @@ fn here<'b>(held: &'b [(Extent, Bytes<'_>)], segment: &'b Segment, place: Extent
 }
 
 impl<'a> Reranker<'a> {
-    /// Reads vectors of `segments` from `thread`. `check` verifies checksums, and `heat` records
-    /// which pages are read.
+    /// `check` verifies checksums, and `heat` records which pages are read.
     pub(crate) fn new(
         segments: &'a Segments,
         thread: &'a Thread,
@@ -171,7 +145,6 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// Starts a query for `k` results from a candidate list of size `list`.
     pub(crate) fn begin(&mut self, k: usize, list: usize) {
         // A head longer than the list would never be full.
         let head = match self.rerank.ratio {
@@ -188,13 +161,11 @@ impl<'a> Reranker<'a> {
         self.reset();
     }
 
-    /// Releases the pages of a query, once the query no longer needs them.
     pub(crate) fn let_go(&mut self) {
         self.held.clear();
         self.reset();
     }
 
-    /// Drops the reads in flight.
     pub(crate) fn reset(&mut self) {
         self.awaited.clear();
         for queue in self.queues.iter_mut().flatten() {
@@ -202,7 +173,6 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// The next page of any segment, if one has arrived.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<(usize, Completion)> {
         for (segment, queue) in self.queues.iter_mut().enumerate() {
             let Some(queue) = queue.as_mut().filter(|queue| queue.in_flight() > 0) else {
@@ -215,7 +185,6 @@ impl<'a> Reranker<'a> {
         Poll::Pending
     }
 
-    /// Waits until all requested pages have arrived.
     pub(crate) async fn take_all(&mut self) -> Result<(), Error> {
         self.due = self.awaited.len();
         while !self.awaited.is_empty() {
@@ -225,8 +194,7 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2: ranks candidates until there are k results and too few candidates become results,
-    /// or until no candidate is left.
+    /// Phase 2 ends when too few candidates become results, or when no candidate is left.
     pub(crate) async fn finish(
         &mut self,
         frontier: &Frontier,
@@ -255,9 +223,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Reads the trailing parts of all candidates in doubt at once, and makes the results. If exact
-    /// distances are required and a new candidate becomes a result, a further round reads the
-    /// trailing part of this candidate. A further round is rare.
+    /// Ranks all candidates in doubt, and makes the results. A rare further round makes new results
+    /// exact.
     pub(crate) async fn settle<N: NodePages>(
         &mut self,
         pages: &N,
@@ -276,11 +243,9 @@ impl<'a> Reranker<'a> {
         while !doubts.is_empty() {
             for piece in doubts.chunks(PIECE) {
                 self.settle_all(piece, ranking, counters).await?;
-                // At most one piece of candidates is in memory at a time.
                 self.held.clear();
             }
-            // If a candidate in doubt proves to be no result, another candidate becomes a result,
-            // perhaps one that was not in doubt.
+            // If a candidate in doubt proves to be no result, another candidate takes its place.
             ranking.leading.settled();
             doubts = match self.exact {
                 true => ranking.leading.inexact(),
@@ -291,8 +256,6 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Reads the trailing parts of candidates, and ranks these candidates exactly. `places` has
-    /// their positions in the list by leading parts.
     async fn settle_all(
         &mut self,
         places: &[usize],
@@ -306,8 +269,7 @@ impl<'a> Reranker<'a> {
         for &place in places {
             let (node, part) = ranking.leading.part(place);
             let at = self.segments.place_of(node);
-            // The pages of this node were requested. If they were dirty, they may have been
-            // released for another candidate on them.
+            // If these pages were dirty, they may have been released for another candidate on them.
             if !self.is_here(at) {
                 self.ask(node, counters)?;
                 self.take_all().await?;
@@ -327,8 +289,7 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Phase 2 as in the paper. Batch 0 has the candidates at the positions `head`. Their vectors
-    /// were requested before.
+    /// Phase 2 as in the paper. The vectors at `head` were requested before.
     async fn finish_by_batches(
         &mut self,
         frontier: &Frontier,
@@ -363,9 +324,8 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Ranks a batch of `size` candidates. The batch begins with the candidates at `places`, whose
-    /// vectors were requested. For each deleted candidate, one more candidate after them joins the
-    /// batch. Returns the outcome, and the position after the last candidate.
+    /// Ranks `size` candidates that are not deleted, from `places` on. Returns the position after
+    /// the last.
     async fn rank_batch(
         &mut self,
         frontier: &Frontier,
@@ -391,8 +351,7 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// Phase 2, in which the error of codes decides which candidates after the head are worth a
-    /// read. The first candidate after the head has the position `from`.
+    /// Phase 2 by the error of codes. The first candidate after the head has the position `from`.
     async fn finish_estimated(
         &mut self,
         frontier: &Frontier,
@@ -403,8 +362,7 @@ impl<'a> Reranker<'a> {
         self.due = self.awaited.len();
         self.rank_all(frontier, 0..from, f32::INFINITY, ranking, counters)
             .await?;
-        // If no candidate can be deleted, all vectors are read at once. Otherwise vectors are read
-        // in pieces, because other candidates replace the deleted ones.
+        // If candidates can be deleted, others replace them, so vectors are read in pieces.
         let piece = match ranking.admission().refused() {
             0 => usize::MAX,
             _ => PIECE,
@@ -427,8 +385,6 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Requests the vectors of the candidates whose estimates are at most `bound`. The other
-    /// candidates are certainly no results.
     fn ask_all(
         &mut self,
         frontier: &Frontier,
@@ -443,8 +399,6 @@ impl<'a> Reranker<'a> {
     }
 
     /// Makes sure that the pages of a node's vector are in memory or in flight.
-    /// [`page_source`](crate::stores::page_source) has the order in which caches and tiers are
-    /// tried.
     fn ask(&mut self, node: u32, counters: &mut Counters) -> Result<(), Error> {
         let place = self.segments.place_of(node);
         let segment = self.segments.get(place.segment);
@@ -473,15 +427,14 @@ impl<'a> Reranker<'a> {
         Ok(())
     }
 
-    /// Releases pages that this query took while they were dirty. A vector may have been added to
-    /// such a page later. The index has the current bytes of the page in memory.
+    /// Releases dirty pages, because a vector may have been added later. The index has the current
+    /// bytes.
     #[cold]
     fn let_go_of_unwritten(&mut self, place: Extent) {
         self.held
             .retain(|(held, bytes)| !held.covers(place) || !matches!(bytes, Bytes::Unwritten(_)));
     }
 
-    /// Whether the pages of a vector are in flight.
     fn is_awaited(&self, place: Extent) -> bool {
         self.awaited.iter().any(|awaited| awaited.covers(place))
     }
@@ -507,13 +460,11 @@ impl<'a> Reranker<'a> {
             if self.held.len() > MOST_HELD && ranking.admission().refused() > 0 {
                 self.held.clear();
             }
-            // After the page of this vector was requested, the page may have been released, or the
-            // vector may have moved.
+            // The page may have been released, or the vector may have moved.
             if !self.is_awaited(place) && !self.is_here(place) {
                 self.ask(node, counters)?;
             }
-            // If a read for another candidate covers this page too, the page arrives with that
-            // read.
+            // A read for another candidate may cover this page too.
             while !self.is_here(place) && self.is_awaited(place) {
                 let (segment, done) = self.next().await;
                 self.open(segment, done)?;
@@ -530,23 +481,20 @@ impl<'a> Reranker<'a> {
         Ok(outcome)
     }
 
-    /// Returns whether a candidate that was ranked in an earlier round became a result. Returns
-    /// `None` if no earlier round ranked it.
+    /// Whether a candidate became a result in an earlier round. `None` if no round ranked it.
     fn came_in_before(&self, key: u64) -> Option<bool> {
         let known = &self.ranked[..self.known];
         let at = known.binary_search_by_key(&key, |&(key, _)| key).ok()?;
         Some(known[at].1)
     }
 
-    /// Whether the pages are in memory. If they are, they stay in memory until they are released.
     fn is_here(&mut self, place: Extent) -> bool {
         if self.held.iter().any(|(held, _)| held.covers(place)) {
             return true;
         }
         match self.segments.in_memory(place) {
             Some(Bytes::Resident(_)) => true,
-            // A dirty page may be written and dropped from memory before this query uses it. So
-            // this query keeps the bytes.
+            // A dirty page may be written and dropped from memory before this query uses it.
             Some(bytes) => {
                 self.held.push((place, bytes));
                 true
@@ -555,8 +503,7 @@ impl<'a> Reranker<'a> {
         }
     }
 
-    /// The candidates that were excluded from the results since the last call, when their vectors
-    /// were read.
+    /// The candidates that were excluded from the results since the last call.
     pub(crate) fn take_refused(&mut self) -> std::vec::Drain<'_, u64> {
         self.refused.drain(..)
     }
@@ -576,7 +523,6 @@ impl<'a> Reranker<'a> {
         Ok(ranking.rank(key, id, &self.vector))
     }
 
-    /// Waits for the next page of any segment, and returns it.
     async fn next(&mut self) -> (usize, Completion) {
         let start = self.timer.start();
         // If all reads of the batch are in one queue, the task waits once for all of them.
@@ -594,7 +540,6 @@ impl<'a> Reranker<'a> {
         done
     }
 
-    /// Takes pages that have arrived.
     pub(crate) fn open(&mut self, segment: usize, done: Completion) -> Result<(), Error> {
         let place = tagged(segment, done.tag);
         let block = done.result?;

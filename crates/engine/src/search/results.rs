@@ -1,14 +1,11 @@
-//! The list of the k nearest vectors by exact distance. Ranking adds vectors to this list, which
-//! becomes the results of a query.
+//! The list of the k nearest vectors by exact distance, which becomes the results of a query.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Neighbour {
-    /// The exact distance from the query.
     pub(crate) distance: f32,
     pub(crate) id: u64,
 }
 
-/// The most results for which memory is reserved at the start.
 const RESERVED: usize = 1 << 12;
 
 /// A bounded list of results, nearest first, ties by lower id.
@@ -19,7 +16,6 @@ pub(crate) struct Nearest {
 }
 
 impl Nearest {
-    /// Empties the list, and sets its greatest length to `k`.
     pub(crate) fn clear(&mut self, k: usize) {
         self.found.clear();
         // If `k` is larger than `RESERVED`, the list grows as results arrive.
@@ -27,8 +23,7 @@ impl Nearest {
         self.k = k;
     }
 
-    /// Offers a result, and returns whether it was added. A result that is already in the list is
-    /// ignored.
+    /// Returns whether the result was added. A result that is already in the list is ignored.
     pub(crate) fn offer(&mut self, id: u64, distance: f32) -> bool {
         // `min` turns NaN, which would sort before all numbers, into infinity.
         let distance = distance.min(f32::INFINITY);
@@ -51,8 +46,7 @@ impl Nearest {
         true
     }
 
-    /// Returns the distance of the k-th result, or `None` if the list has fewer than k results. A
-    /// vector enters a full list if it is nearer than this distance.
+    /// The distance of the k-th result, or `None` if there are fewer.
     pub(crate) fn bound(&self) -> Option<f32> {
         match self.found.last() {
             Some(last) if self.found.len() == self.k => Some(last.distance),
@@ -64,7 +58,6 @@ impl Nearest {
         self.found.len() == self.k
     }
 
-    /// The results, nearest first.
     pub(crate) fn found(&self) -> &[Neighbour] {
         &self.found
     }

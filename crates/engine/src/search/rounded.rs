@@ -4,21 +4,18 @@ use stratann_vector::{Element, Rounding};
 
 use crate::Error;
 
-/// Whether walks use [rounded](Rounding) queries for this element type. They do if an element has
-/// more than one byte. The final ranking of candidates uses the query without rounding.
+/// Whether walks use [rounded](Rounding) queries. The final ranking does not.
 pub(crate) fn is_rounded(element: Element) -> bool {
     element.size() > 1
 }
 
-/// Rounds a query, and writes the bytes to send into `sent`. Returns false if the query is too far
-/// from all vectors to be rounded.
+/// Rounds a query into `sent`. Returns false if the query is too far from all vectors.
 pub(crate) fn round(rounding: &Rounding, query: &mut [f32], sent: &mut Vec<u8>) -> bool {
     sent.clear();
     rounding.append(query, sent);
     rounding.read(sent, query)
 }
 
-/// The error of a query that cannot be rounded.
 pub(crate) fn far() -> Error {
     Error::call(
         "a query",

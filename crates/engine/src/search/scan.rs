@@ -1,15 +1,10 @@
-//! A scan: a search that ranks every vector of an index, or all vectors of a given set of nodes.
+//! A scan ranks every vector of an index, or all vectors of a given set of nodes. It serves long
+//! candidate lists, walks that found too few vectors, filters, look-ups, and indexes that have
+//! outgrown their codes ([`looks_at`](crate::index::growth::looks_at)).
 //!
-//! A search scans if its candidate list is long enough for all vectors, or if its walk found too
-//! few vectors. It also scans if a filter or a look-up names the nodes, or if the index has
-//! outgrown its codes and has few vectors ([`looks_at`](crate::index::growth::looks_at)).
-//!
-//! The scan reads the number of nodes first, and looks for each node below this number. The record
-//! of a node is first in memory without a page, then on a dirty page, and then on storage. The scan
-//! looks in this order, so it finds a record that moves during the scan. If another process wrote
-//! or replaced the page of a node during the read, the scan may still miss the node. It then looks
-//! for this node again, a few times. If it does not find the node, the scan fails, because an
-//! incomplete result would look like a complete result.
+//! A record is first in memory without a page, then on a dirty page, then on storage. The scan
+//! looks in this order, so it finds a record that moves meanwhile. If a node stays missing after a
+//! few tries, the scan fails, because an incomplete result would look complete.
 //!
 //! ```text
 //!  nodes, some at a time ──page_of─> sorted by page ─> in memory?  ──yes──> each(node, id, vector)
@@ -17,9 +12,8 @@
 //!       └── not found there                             queue: runs of consecutive pages in flight
 //! ```
 //!
-//! A merge may have removed the names of the files, so the scan reads pages through the open tiers
-//! of the index, as a walk does. At any time, a scan uses at most the memory that is planned for
-//! one query (see [`held_pages`]).
+//! A merge may have removed the names of the files, so the scan reads through the open tiers. At
+//! any time, a scan uses at most the memory that is planned for one query ([`held_pages`]).
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -53,28 +47,23 @@ use crate::stores::{GraphStores, NodePages, PageView, Record};
 
 /// The most consecutive pages in one read.
 const RUN: u64 = 4;
-/// The most such reads in flight. More reads may be in flight if they are shorter, up to the same
-/// number of pages in total.
 const RUNS: usize = 4;
 /// The number of nodes that the scan looks for at a time.
 const NODES: usize = 1 << 10;
-/// The bytes of memory for each of the `NODES` nodes: its number and page, and its entry in the
-/// list of missed nodes.
+/// The bytes for each of the `NODES` nodes: its number and page, and its entry as a missed node.
 const NODE_BYTES: usize = size_of::<(u64, u32)>() + 2 * size_of::<u32>();
 const _: () = assert!(RUN as usize * RUNS + (NODES * NODE_BYTES).div_ceil(BLOCK) <= held_pages(0));
 /// After the check of this many nodes for exclusion, the scan yields to other tasks.
 const ASKED: u32 = 1 << 14;
-/// The scan looks for a node at most this many times.
 const TRIES: u32 = 10;
-/// The pause before the first retry. The pause doubles with each retry, up to `PAUSES`.
+/// The pause before the first retry. The pause doubles with each retry.
 const PAUSE: Duration = Duration::from_micros(50);
 const PAUSES: Duration = Duration::from_millis(25);
-/// The approximate time that a scan waits for a node that moves between pages. The move needs no
-/// read, but the thread that makes it may be preempted.
+/// About how long a scan waits for a node that moves between pages.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A function that gets a node: its number, its id, and its vector. If the vector is decoded from
-/// the leading part alone, the last argument is that part.
+/// A function that gets a node: its number, its id, its vector, and the leading part if the vector
+/// is decoded from this part alone.
 type Each<'a> = dyn FnMut(u32, u64, &[u8], &[u8]) + 'a;
 
 #[derive(Clone, Copy)]
@@ -82,18 +71,13 @@ pub(super) struct Scan<'a> {
     pub(super) index: &'a Index,
     pub(super) thread: &'a Thread,
     pub(super) progress: &'a dyn Progress,
-    /// Decides which nodes may be results. The scan skips the nodes that this admission rules out.
     pub(super) admission: Admission<'a>,
     /// The nodes to scan, or `None` to scan all nodes.
     pub(super) among: Option<&'a NodeSet>,
 }
 
 impl Scan<'_> {
-    /// Calls `each` with every node that the index has when the scan begins, in any order.
-    ///
-    /// # Errors
-    /// A read fails, a page is damaged, a node is not on its page after all retries, or the scan is
-    /// interrupted.
+    /// Calls `each` with every node that exists at the beginning, in any order.
     pub(super) async fn each_vector<N: NodePages>(
         &self,
         pages: &N,
@@ -104,8 +88,7 @@ impl Scan<'_> {
         let all = index.nodes() as u32;
         let mut sought = Sought::of(index);
         let mut outcome = Ok(());
-        // If vectors are stored in two parts, the leading parts decide which trailing parts are
-        // read.
+        // If vectors have two parts, the leading parts decide which trailing parts are read.
         match graph.segments.as_ref().filter(|_| !N::PARTS) {
             None => {
                 let source = InGraph { graph, pages };
@@ -115,8 +98,7 @@ impl Scan<'_> {
                 counters.graph_reads += sought.pages;
             }
             Some(segments) => {
-                // The scan reads one segment after another, so that only one read queue is open at
-                // a time.
+                // Only one read queue is open at a time.
                 for number in 0..segments.len() {
                     let nodes = self.those(segments.nodes_of(number, all));
                     let segment = segments.get(number);
@@ -139,8 +121,6 @@ impl Scan<'_> {
         outcome
     }
 
-    /// Turns the nodes that were ranked by leading parts into results. The call reads the trailing
-    /// parts of the nodes in doubt and of all results.
     pub(super) async fn settle<N: NodePages>(
         &self,
         pages: &N,
@@ -166,7 +146,6 @@ impl Scan<'_> {
         reranker.settle(pages, ranking, counters).await
     }
 
-    /// Calls `each` with each node of `nodes`, whose vectors are in `source`.
     async fn each_of<S: Source>(
         &self,
         source: &S,
@@ -180,8 +159,7 @@ impl Scan<'_> {
             if self.progress.interrupted() {
                 return Err(Error::Interrupted);
             }
-            // If all pages are in memory, the scan never waits for a read, and other queries of the
-            // thread run only during this call.
+            // If all pages are in memory, other queries of the thread run only during this call.
             let_others().await;
             for _ in 0..ASKED {
                 if sought.nodes.len() == NODES {
@@ -198,8 +176,7 @@ impl Scan<'_> {
             sought.error = None;
             self.look(source, &mut door, sought, false, each).await?;
             let (began, mut pause, mut tries) = (Instant::now(), PAUSE, 1);
-            // The state of each missed node is read once per round, because a node may reach its
-            // page between two reads.
+            // A node may move between two reads of its state.
             let held_up = loop {
                 let held_up = sought.held_up(source, self.admission);
                 match held_up {
@@ -240,7 +217,6 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The nodes of the range `nodes` that this scan includes.
     fn those(&self, nodes: Range<u32>) -> impl Iterator<Item = u32> + '_ {
         let (among, all) = match self.among {
             Some(among) => (Some(among.iter_in(nodes)), 0..0),
@@ -249,8 +225,8 @@ impl Scan<'_> {
         among.into_iter().flatten().chain(all)
     }
 
-    /// Looks once for each sought node, and removes the found nodes from the list. If `again` is
-    /// set, the call does not use the pages that were loaded when the index was opened.
+    /// Looks once for each sought node. With `again`, avoids pages loaded when the index was
+    /// opened.
     async fn look<S: Source>(
         &self,
         source: &S,
@@ -284,7 +260,6 @@ impl Scan<'_> {
         placed.sort_unstable();
         let (mut at, mut in_flight, mut pages_in_flight) = (0, 0, 0);
         while at < placed.len() || in_flight > 0 {
-            // Either few long reads are in flight, or more short reads.
             while at < placed.len()
                 && (in_flight < RUNS || pages_in_flight + RUN <= RUN * RUNS as u64)
             {
@@ -325,8 +300,7 @@ impl Scan<'_> {
             let mut rest = &placed[at..to];
             let first = rest[0].0;
             while let Some(&(page, _)) = rest.first() {
-                // If the last record of this page grew during the read, it may span more pages than
-                // were read. The scan then looks only at the part that was read.
+                // If the last record grew during the read, it may span more pages than were read.
                 let at = (page - first) as usize * source.page_bytes();
                 let end = block.len().min(at + source.place(page).1);
                 let bytes = &block[at..end];
@@ -340,13 +314,11 @@ impl Scan<'_> {
     }
 }
 
-/// A scan that ranks the vectors it finds.
 pub(super) struct Everything<'s, 'a, N> {
     pub(super) scan: Scan<'s>,
     pub(super) pages: &'s N,
     pub(super) ranking: &'s mut Ranking<'a>,
-    /// The codes in memory. The scan uses them to select the matches of a filter that are worth a
-    /// read.
+    /// The codes in memory, which select the matches of a filter that are worth a read.
     pub(super) by_code: Option<ByCode<'s, 'a>>,
     pub(super) counters: Counters,
 }
@@ -356,8 +328,7 @@ impl<'a, N: NodePages> CandidateSource<'a> for Everything<'_, 'a, N> {
         self.ranking
     }
 
-    /// Ranks every vector. If there is a filter, and codes are in memory, the scan ranks only the
-    /// matches that are nearest by code. Their number follows from `list`.
+    /// Ranks every vector, or the matches nearest by code, by a number that follows from `list`.
     async fn find(&mut self, list: usize) -> Result<(), Error> {
         match self.scan.admission.nodes() {
             Some(nodes) if self.by_code.is_some() => self.find_by_code(nodes, list).await,
@@ -404,16 +375,15 @@ impl<N: NodePages> Everything<'_, '_, N> {
     }
 }
 
-/// The nodes at the start of `placed` that are on the page of its first node. `placed` is sorted by
-/// page.
+/// The nodes at the start of `placed`, sorted by page, that share a page.
 fn on_page(placed: &[(u64, u32)]) -> &[(u64, u32)] {
     let page = placed.first().map(|first| first.0);
     let here = placed.iter().take_while(|at| Some(at.0) == page);
     &placed[..here.count()]
 }
 
-/// Plans the read that begins with the page at position `at` of `placed`. Returns the position of
-/// the first node after the read, and the offset and the length of the read in bytes.
+/// Returns the position of the first node after the read, and the read's offset and length in
+/// bytes.
 fn run<S: Source>(source: &S, placed: &[(u64, u32)], at: usize, again: bool) -> (usize, u64, u64) {
     let (first, mut last, mut to) = (placed[at].0, placed[at].0, at);
     let end = |page: u64| {
@@ -435,7 +405,6 @@ fn run<S: Source>(source: &S, placed: &[(u64, u32)], at: usize, again: bool) -> 
     (to, start, behind - start)
 }
 
-/// Lets the other tasks of the thread run.
 pub(super) async fn let_others() {
     let mut waited = false;
     poll_fn(|cx| {
@@ -456,8 +425,7 @@ fn not_there(file: &str, node: u32, page: u64) -> Error {
     }
 }
 
-/// Whether the error may come from a page that another process was writing, so that a retry may
-/// succeed. A retry does not help after an error of a device.
+/// Whether the error may come from a page that another process was writing, so that a retry helps.
 fn may_pass(error: &Error) -> bool {
     matches!(
         error,
@@ -465,20 +433,16 @@ fn may_pass(error: &Error) -> bool {
     )
 }
 
-/// Space for a decoded vector, and for a code that spans several pages.
 #[derive(Default)]
 struct Scratch {
     vector: Vec<u8>,
     code: Vec<u8>,
 }
 
-/// The nodes that the scan looks for, and the cost of the scan so far.
 #[derive(Default)]
 struct Sought {
     nodes: Vec<u32>,
-    /// Scratch space: the same nodes with their pages.
     placed: Vec<(u64, u32)>,
-    /// The error of the last page that could not be read.
     error: Option<Error>,
     scratch: Scratch,
     /// Pages and bytes that were read, and pages that needed no read.
@@ -488,7 +452,6 @@ struct Sought {
 }
 
 impl Sought {
-    /// Creates an empty set of nodes, with buffers for vectors of `index`.
     fn of(index: &Index) -> Self {
         Self {
             nodes: Vec::with_capacity(NODES),
@@ -500,8 +463,7 @@ impl Sought {
         }
     }
 
-    /// Returns a sought node that is not excluded and that is on a page or moves between pages,
-    /// with its state. If there is a moving node, returns a moving node.
+    /// A sought node that is on a page or moves, a moving one first.
     fn held_up<S: Source>(&self, source: &S, admission: Admission<'_>) -> Option<(u32, Standing)> {
         let nodes = self.nodes.iter().copied();
         let standing = nodes
@@ -518,8 +480,6 @@ impl Sought {
         on_page
     }
 
-    /// Looks on a page for the nodes that should be on it. Calls `each` with the nodes that are on
-    /// the page. The other nodes stay in the list of sought nodes.
     fn meet<S: Source>(
         &mut self,
         source: &S,
@@ -550,21 +510,14 @@ impl Sought {
     }
 }
 
-/// A file of pages with vectors.
 trait Source {
-    /// The tier that the file is read from.
     fn tier(&self) -> &dyn Tier;
-    /// The file's name in errors.
     fn file(&self) -> &str;
-    /// The current page of a node, or the fact that it has none yet.
     fn standing(&self, node: u32) -> Standing;
-    /// Bytes of a page.
     fn page_bytes(&self) -> usize;
-    /// The place of a page in the file: offset and length in bytes. If the last record continues on
-    /// the next pages, the length includes them.
+    /// A page's offset and length in bytes, with the next pages if the last record continues there.
     fn place(&self, page: u64) -> (u64, usize);
-    /// If the record of a node waits to be written to its page, calls `each` with the node. Returns
-    /// whether it did.
+    /// If the record of a node waits to be written to its page, calls `each` and returns true.
     fn waits(
         &self,
         page: u64,
@@ -572,11 +525,10 @@ trait Source {
         scratch: &mut Scratch,
         each: &mut Each<'_>,
     ) -> Result<bool, Error>;
-    /// Returns a page if it needs no read. If `again` is set, a page that was loaded when the index
-    /// was opened is not returned.
+    /// With `again`, a page that was loaded when the index was opened does not count.
     fn in_memory(&self, page: u64, again: bool) -> Option<Bytes<'_>>;
-    /// If a node is on a page, calls `each` with the node. Returns whether it is. The tuple has the
-    /// bytes of the page, its number, and whether to verify its checksums.
+    /// If the node is on the page, calls `each`. The tuple has the page's bytes, its number, and
+    /// whether to verify checksums.
     fn meet(
         &self,
         page: (&[u8], u64, bool),
@@ -586,7 +538,6 @@ trait Source {
     ) -> Result<bool, Error>;
 }
 
-/// Vectors that are stored beside lists.
 struct InGraph<'a, N> {
     graph: &'a GraphStores,
     pages: &'a N,
@@ -633,8 +584,7 @@ impl<N: NodePages> Source for InGraph<'_, N> {
             each(node, record.id, &record.vector, &[]);
             return Ok(true);
         }
-        // Like all other nodes, this node is ranked by its leading part. Its page will have the
-        // same leading part.
+        // The node's page will have the same leading part, by which all other nodes are ranked.
         let Scratch { vector, code } = scratch;
         code.clear();
         self.pages.leading_part(node, &record.vector, code)?;

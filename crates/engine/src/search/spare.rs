@@ -1,5 +1,4 @@
-//! Spare buffers: a walk leaves its largest buffers to the next walk on the same thread. So a
-//! server that searches one query at a time need not allocate buffers for each query.
+//! Spare buffers: a walk leaves its largest buffers to the next walk on the same thread.
 
 use std::cell::RefCell;
 
@@ -9,10 +8,8 @@ use crate::frontier::Frontier;
 use crate::navigation::NavigationScratch;
 use crate::visited::Visited;
 
-/// The largest number of walks whose buffers a thread keeps.
 const MOST: usize = 8;
-/// The most bytes of buffers that a thread keeps from one walk. A long candidate list, or a walk
-/// past many deleted vectors, needs megabytes.
+/// The most bytes that a thread keeps from one walk. A long candidate list needs megabytes.
 const MOST_BYTES: usize = 512 << 10;
 
 thread_local! {
@@ -29,14 +26,12 @@ pub(super) struct Spare {
 }
 
 impl Spare {
-    /// Returns the buffers of an earlier walk on this thread, or new buffers.
     pub(super) fn take() -> Self {
         let spare = SPARE.try_with(|spare| spare.borrow_mut().pop());
         spare.ok().flatten().unwrap_or_default()
     }
 
-    /// Leaves the buffers to the next walk. Under a memory budget, no buffers are kept, because the
-    /// budget has no memory for idle buffers.
+    /// Under a memory budget, no buffers are kept, because idle buffers would take its memory.
     pub(super) fn leave(self, budget: Option<u64>) {
         let bytes = self.frontier.memory_bytes() + self.visited.memory_bytes();
         if bytes > MOST_BYTES || budget.is_some() {

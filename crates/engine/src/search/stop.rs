@@ -1,9 +1,7 @@
 //! Stops a submitted search before its end, at its deadline or by a cancellation.
 //!
-//! Each task of such a search is wrapped in the future of [`Stop::unless_stopped`]. The future
-//! checks for a stop before it polls the task. It has a timer for the deadline, and a cancellation
-//! wakes it. If the search was stopped, the future drops the task with its reads and buffers. A hop
-//! of a walk does not check for a stop.
+//! The future of [`Stop::unless_stopped`] drops its task with reads and buffers after a stop. A
+//! timer or a cancellation wakes this future.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -21,12 +19,10 @@ const GOES_ON: u8 = 0;
 const CANCELLED: u8 = 1;
 const LATE: u8 = 2;
 
-/// Whether a search must end, and the reason.
 #[derive(Debug)]
 pub(super) struct Stop {
     reason: AtomicU8,
     deadline: Option<Instant>,
-    /// The wakers of the search's tasks, until the search is stopped.
     wakers: Mutex<Vec<Waker>>,
 }
 
@@ -39,14 +35,12 @@ impl Stop {
         }
     }
 
-    /// Ends the search. A task ends at once. If the thread of the task waits for a read, the task
-    /// ends when that read completes.
+    /// Ends each task at once, or when the read completes that its thread waits for.
     pub(super) fn cancel(&self) {
         self.stop(CANCELLED);
     }
 
-    /// The reason to end the search, or `None`. If there is a deadline, this function reads the
-    /// clock.
+    /// Reads the clock if there is a deadline.
     pub(super) fn reason(&self) -> Option<Error> {
         if self.deadline.is_some_and(|due| due <= Instant::now()) {
             self.stop(LATE);
@@ -54,7 +48,6 @@ impl Stop {
         self.known()
     }
 
-    /// Does the same as [`reason`](Stop::reason), without reading the clock.
     fn known(&self) -> Option<Error> {
         match self.reason.load(Ordering::SeqCst) {
             GOES_ON => None,
@@ -63,7 +56,7 @@ impl Stop {
         }
     }
 
-    /// Stops the search for a reason. If the search was stopped before, the earlier reason counts.
+    /// If the search was stopped before, the earlier reason counts.
     fn stop(&self, reason: u8) {
         let ended =
             self.reason
@@ -84,8 +77,7 @@ impl Stop {
         let mut known = false;
         poll_fn(|cx| {
             if !known {
-                // The waker is registered before the check. So either this task sees a concurrent
-                // stop, or the stop wakes this task.
+                // The waker is registered before the check, so no concurrent stop is missed.
                 self.wakers.lock().push(cx.waker().clone());
                 known = true;
             }

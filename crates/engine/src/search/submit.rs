@@ -11,11 +11,9 @@
 //!                                                                              wait, await, notify
 //! ```
 //!
-//! `submit` must not block, so a search thread finds the matches of a filter. The memory that the
-//! search needs depends on these matches.
-//!
-//! The pool owns the [`Submitted`] search until its last task has ended. Then the pool releases the
-//! index, the queries and the reserved memory. After that, it reports the end to the caller.
+//! A search thread finds the matches of a filter, because `submit` must not block. The needed
+//! memory depends on these matches. The pool owns the [`Submitted`] search until its last task has
+//! ended, and releases index, queries and memory before it reports the end.
 
 use std::fmt;
 use std::future::Future;
@@ -38,12 +36,10 @@ use crate::room::{Queued, Taken};
 use crate::update::Matches;
 use crate::{Error, SearchOptions, SearchResults};
 
-/// The index that a submitted search keeps open.
 pub(crate) trait Searched: Send + Sync {
     fn index(&self) -> &Index;
-    /// The changes since the checkpoint, as they were when the search was submitted.
+    /// The changes since the checkpoint at the time of the submission.
     fn seen(&self) -> Option<Seen<'_>>;
-    /// Converts an outcome into the result that the caller gets.
     fn settle(
         &self,
         options: &SearchOptions,
@@ -51,7 +47,6 @@ pub(crate) trait Searched: Send + Sync {
     ) -> Result<SearchResults, Error>;
 }
 
-/// An index that is open for reading.
 struct Opened {
     index: Arc<Index>,
     moment: Option<Moment>,
@@ -78,19 +73,15 @@ impl Searched for Opened {
 }
 
 impl Index {
-    /// Searches a batch of queries as [`search`](Index::search) does, and returns at once. The
-    /// handle gives the same results as [`search`](Index::search). The index stays open until the
-    /// search has ended.
+    /// Searches a batch of queries as [`search`](Index::search) does, but returns at once. The
+    /// index stays open until the search has ended.
     ///
-    /// If the search is not done by `deadline`, it ends with [`Error::DeadlineExceeded`]. If it is
-    /// [cancelled](SubmittedSearch::cancel), or its handle is dropped, it ends with
-    /// [`Error::Interrupted`]. In each of these cases, the search ends as soon as the reads that
-    /// its threads wait for have completed. Other reads of the search may still be in flight on the
-    /// device. A thread releases the buffers and files of such reads when it takes its next task.
+    /// After `deadline`, the search ends with [`Error::DeadlineExceeded`]. After a
+    /// [cancellation](SubmittedSearch::cancel), or a drop of its handle, it ends with
+    /// [`Error::Interrupted`]. Either way, it waits only for the reads that its threads wait for.
     ///
-    /// If the memory budget has no memory for another query in flight, the search waits for memory
-    /// without occupying a thread. Without a budget, every submitted search begins at once, and the
-    /// caller must bound the number of searches.
+    /// Without a memory budget, every submitted search begins at once, and the caller must bound
+    /// their number.
     ///
     /// # Errors
     /// An argument is wrong, as [`search`](Index::search) describes, or threads cannot be started.
@@ -123,13 +114,9 @@ impl Index {
         submitted(self.opened(), queries, options, None, deadline)
     }
 
-    /// Searches a batch of queries as [`search_filtered`](Index::search_filtered) does, and returns
-    /// at once, as [`submit`](Index::submit) does.
-    ///
-    /// A search thread finds the matches of the filter before the search begins. Until then, this
-    /// thread runs no query, and neither a deadline nor [`cancel`](SubmittedSearch::cancel) takes
-    /// effect. The matches need at most one bit of memory for each vector of the index, even while
-    /// the search waits for memory.
+    /// Searches as [`search_filtered`](Index::search_filtered) does, but returns at once, as
+    /// [`submit`](Index::submit) does. While a search thread finds the matches of the filter,
+    /// neither a deadline nor [`cancel`](SubmittedSearch::cancel) takes effect.
     ///
     /// # Errors
     /// Fails as [`submit`](Index::submit) does, and with [`Error::Filter`] if the filter does not
@@ -147,7 +134,6 @@ impl Index {
         submitted(self.opened(), queries, options, Some(filter), deadline)
     }
 
-    /// The view of the index for a search that is submitted now.
     fn opened(self: &Arc<Self>) -> Box<Opened> {
         Box::new(Opened {
             index: self.clone(),
@@ -156,10 +142,6 @@ impl Index {
     }
 }
 
-/// Submits a search of `index`. `filter` is the filter of the search, if it has one.
-///
-/// # Errors
-/// Fails as [`Index::submit`] and [`Index::submit_filtered`] do.
 pub(crate) fn submitted(
     searched: Box<dyn Searched>,
     queries: Matrix,
@@ -174,8 +156,7 @@ pub(crate) fn submitted(
     let is_watched = index.offers_to().is_some();
     let filter = filter.filter(|_| is_watched).cloned();
     let checked = SearchOptions {
-        // `way` applies to the matches of the filter, which are not known yet. So the option is
-        // left out here.
+        // `way` applies to the matches of the filter, which are not known yet.
         way: options.way.filter(|_| fitting.is_none()),
         ..*options
     };
@@ -222,14 +203,13 @@ pub(crate) fn submitted(
     Ok(handle)
 }
 
-/// A search that a worker pool owns.
 struct Submitted {
     searched: Box<dyn Searched>,
     queries: Matrix,
     options: SearchOptions,
-    /// The filter of the search, if live recall may sample the queries of this search.
+    /// The filter of the search, if live recall may sample its queries.
     filter: Option<Filter>,
-    /// Set when the matches of the filter are known, or at once if there is no filter.
+    /// Set when the matches of the filter are known, or at once without a filter.
     found: OnceLock<Found>,
     ending: Arc<Ending>,
     /// If a larger pool has replaced this pool, this pool ends with its last search.
@@ -237,24 +217,22 @@ struct Submitted {
     phase: Mutex<Phase>,
 }
 
-/// The batch of a search, with the matches of its filter if it has one.
 struct Found {
     answers: Answers,
     matches: Option<Matches>,
 }
 
-/// The data of the task that finds the matches of the filter.
 struct Looks {
     answers: Answers,
     filter: Checked,
 }
 
 enum Phase {
-    /// A task finds the matches of the filter. The task takes this value.
+    /// A task takes this value, and finds the matches of the filter.
     Looks(Option<Box<Looks>>),
     /// The matches are known, so the search may request memory.
     Looked,
-    /// A task waits for memory. The task takes this value.
+    /// A task takes this value, and waits for memory.
     Waits(Option<Queued>),
     /// The search has reserved its memory and may begin.
     HasRoom(Taken),
@@ -267,8 +245,6 @@ enum Phase {
 }
 
 impl Submitted {
-    /// The batch that the tasks of this search run. It is `None` until the matches of the filter
-    /// are known.
     fn batch(&self) -> Option<Batch<'_>> {
         let Found { answers, matches } = self.found.get()?;
         let (index, seen, stop) = (
@@ -283,7 +259,6 @@ impl Submitted {
         })
     }
 
-    /// Submits the tasks of the current phase to the pool.
     fn go_on(self: Arc<Self>) {
         let mut phase = self.phase.lock();
         let mut threads = 1;
@@ -316,7 +291,6 @@ impl Submitted {
         worker_pool.submit(threads, self);
     }
 
-    /// Finds the matches of the filter, on a search thread.
     async fn look(&self, thread: &Thread, looks: Box<Looks>) {
         let look = Box::pin(async { self.matching(*looks) });
         let looked = self.ending.stop.unless_stopped(thread, look).await;
@@ -331,7 +305,6 @@ impl Submitted {
         };
     }
 
-    /// Finds the matches of `filter`, and returns the batch restricted to them.
     fn matching(&self, Looks { answers, filter }: Looks) -> Result<Found, Error> {
         let index = self.searched.index();
         let matches = Matches::of(index, self.searched.seen(), &filter)?;
@@ -350,7 +323,6 @@ impl Submitted {
         };
     }
 
-    /// The outcome of the search, after all its tasks have ended.
     fn outcome(self) -> Result<SearchResults, Error> {
         let Self {
             searched,
@@ -371,7 +343,6 @@ impl Submitted {
                 })
             }
             (Phase::Failed(error), _) => Err(error),
-            // The search was stopped before it began.
             _ => Err(Error::Interrupted),
         };
         match outcome {
@@ -430,7 +401,6 @@ impl Work for Submitted {
     }
 }
 
-/// The state that the handle and the tasks of a search share.
 struct Ending {
     stop: Stop,
     outcome: Mutex<Outcome>,
@@ -447,11 +417,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// Takes the result of the search.
-    ///
-    /// # Panics
-    /// Panics if the search panicked, with the same payload. Panics also if the result was taken
-    /// before.
+    /// Takes the result of the search. A panic of the search continues here.
     fn take(&mut self) -> Result<SearchResults, Error> {
         match self.result.take() {
             Some(Ok(result)) => result,
@@ -462,7 +428,6 @@ impl Outcome {
 }
 
 impl Ending {
-    /// Stores the result and wakes every waiter.
     fn finish(&self, result: Result<Result<SearchResults, Error>, Panic>) {
         let mut outcome = self.outcome.lock();
         outcome.result = Some(result);
@@ -479,13 +444,13 @@ impl Ending {
 
 /// A submitted search ([`Index::submit`], [`LiveIndex::submit`](crate::LiveIndex::submit)).
 ///
-/// A caller can wait for the end in three ways: [`wait`](SubmittedSearch::wait) blocks the thread,
-/// `.await` suspends a task of any executor, and [`notify`](SubmittedSearch::notify) calls a
-/// function. If the handle is dropped before the search has ended, the search is cancelled.
+/// [`wait`](SubmittedSearch::wait) blocks the thread, `.await` suspends a task of any executor, and
+/// [`notify`](SubmittedSearch::notify) calls a function. A drop of the handle cancels the search.
 ///
-/// # Panics If the search panicked, the call that takes its results panics with the same payload.
-/// In a process that was forked after the search was submitted, there are no search threads. There,
-/// waiting panics, and dropping the handle does nothing.
+/// # Panics
+/// If the search panicked, the call that takes its results panics with the same payload. In a
+/// process that was forked after the submission, waiting panics, and dropping the handle does
+/// nothing.
 #[must_use = "a search whose handle is dropped is cancelled"]
 pub struct SubmittedSearch {
     ending: Arc<Ending>,
@@ -496,9 +461,8 @@ impl SubmittedSearch {
     /// Waits until the search has ended, and returns its results.
     ///
     /// # Errors
-    /// Fails as [`Index::search`] does. If the deadline passed, the error is
-    /// [`Error::DeadlineExceeded`]. If the search was [cancelled](SubmittedSearch::cancel), the
-    /// error is [`Error::Interrupted`].
+    /// Fails as [`Index::search`] does, with [`Error::DeadlineExceeded`] after the deadline, and
+    /// with [`Error::Interrupted`] after a [cancellation](SubmittedSearch::cancel).
     pub fn wait(self) -> Result<SearchResults, Error> {
         self.check_process();
         let mut outcome = self.ending.outcome.lock();
@@ -508,11 +472,10 @@ impl SubmittedSearch {
         outcome.take()
     }
 
-    /// Waits until the search has ended or `timeout` has passed. If the timeout has passed, the
-    /// call returns the handle, and the search continues.
+    /// Waits until the search has ended, or returns the handle after `timeout`.
     ///
     /// # Errors
-    /// If the timeout has passed, the error is the handle. The inner result fails as
+    /// After `timeout`, the error is the handle. The inner result fails as
     /// [`wait`](SubmittedSearch::wait) does.
     pub fn wait_timeout(self, timeout: Duration) -> Result<Result<SearchResults, Error>, Self> {
         self.check_process();
@@ -534,23 +497,21 @@ impl SubmittedSearch {
         Ok(outcome.take())
     }
 
-    /// Whether the search has ended. If it has, a wait returns at once.
+    /// Whether the search has ended.
     pub fn is_done(&self) -> bool {
         self.check_process();
         self.ending.outcome.lock().is_there
     }
 
-    /// Returns at once, and ends the search as soon as the reads that its threads wait for have
-    /// completed. The result of the search is then [`Error::Interrupted`], unless the search had
-    /// ended, or its deadline had passed, before the call.
+    /// Ends the search as soon as the reads that its threads wait for have completed. The result is
+    /// then [`Error::Interrupted`], unless the search had ended before.
     pub fn cancel(&self) {
         self.check_process();
         self.ending.stop.cancel();
     }
 
-    /// Calls the function `told` once, when the search has ended. If it has ended already, the
-    /// calling thread runs `told` at once. Otherwise a search thread runs it, so `told` should only
-    /// signal another thread. If `notify` is called several times, only the last `told` is called.
+    /// Calls `told` once, when the search has ended. `told` should only signal another thread,
+    /// because a search thread may run it. Only the last `told` counts.
     pub fn notify(&self, told: impl FnOnce() + Send + 'static) {
         self.check_process();
         let mut outcome = self.ending.outcome.lock();
@@ -592,7 +553,6 @@ impl Future for SubmittedSearch {
 
 impl Drop for SubmittedSearch {
     fn drop(&mut self) {
-        // A search that has ended has no tasks, so there is nothing to cancel.
         if self.home.is_here() && !self.ending.outcome.lock().is_there {
             self.ending.stop.cancel();
         }

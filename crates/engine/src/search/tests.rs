@@ -1,5 +1,4 @@
-//! Tests search strategies under scripted and random orders of completions. Reads are from memory,
-//! and not from a disk.
+//! Search strategies under scripted and random orders of completions, with reads from memory.
 
 mod cached;
 mod clusters;
@@ -41,7 +40,6 @@ struct Small {
     truth: GroundTruth,
 }
 
-/// The layout, the compression and the order of a stored index.
 pub(super) type Stored = (Layout, Compression, Order);
 
 pub(super) const COUPLED: Stored = (Layout::Coupled, Compression::Raw, Order::Locality);
@@ -60,8 +58,7 @@ const STORED: [Stored; 9] = [
     LAYERED,
 ];
 
-/// Returns indexes of 3,000 real descriptors, one in every layout. All have the same graph, and all
-/// data that a search strategy may use.
+/// Indexes of 3,000 real descriptors, one in every layout, all with the same graph.
 fn small() -> &'static Small {
     static SMALL: OnceLock<Small> = OnceLock::new();
     SMALL.get_or_init(|| {
@@ -92,8 +89,6 @@ fn small() -> &'static Small {
                 .join(format!("{layout}-{compression}-{order}"));
             build(&base, &path, &options, &Silent).unwrap();
         };
-        // One thread builds each index, and all threads run at the same time. While the first test
-        // builds the indexes, the other tests wait for them.
         std::thread::scope(|scope| {
             for stored in STORED {
                 scope.spawn(move || build_one(stored));
@@ -120,7 +115,6 @@ fn head(path: &std::path::Path, rows: usize) -> Matrix {
     Matrix::new(bytes, rows, file.dim(), file.element()).unwrap()
 }
 
-/// Returns the coupled index. Its pages are in memory, and are read through `faults`.
 fn under(faults: Faults) -> Index {
     stored_under(COUPLED, faults)
 }
@@ -129,7 +123,7 @@ fn stored_under(stored: Stored, faults: Faults) -> Index {
     hitting(|_| true, stored, faults)
 }
 
-/// Does the same as [`stored_under`], with faults only in the files that `hit` selects.
+/// Faults hit only the files that `hit` selects.
 fn hitting(hit: fn(&str) -> bool, stored: Stored, faults: Faults) -> Index {
     let mut index = Index::open(path(stored), &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path(stored)).unwrap();
@@ -145,7 +139,6 @@ fn hitting(hit: fn(&str) -> bool, stored: Stored, faults: Faults) -> Index {
     index
 }
 
-/// Returns several orders of completion: the last read first, a mixture, and random orders.
 fn orders() -> Vec<(String, Faults)> {
     let scripts: [&[usize]; 2] = [&[usize::MAX], &[3, 0, 7, 1]];
     let scripted = scripts.map(|script| {
@@ -172,8 +165,7 @@ fn options(preset: Preset) -> SearchOptions {
 }
 
 fn recall(results: &SearchResults) -> f64 {
-    // If distances are approximate, a wrong id could count as found because of its distance. So
-    // only ids are compared.
+    // If distances are approximate, a wrong id could count as found because of its distance.
     let unknown = vec![f32::INFINITY; results.ids.len()];
     let distances = if results.exact {
         &results.distances
@@ -208,8 +200,7 @@ fn best_first_answers_the_same_under_any_completion_order() {
 
 #[test]
 fn compression_changes_no_bit_of_an_answer() {
-    // Layouts differ in the records that they put on a page. So the search must not rank whole
-    // pages, and it must not matter whether two candidates of a beam are on one page.
+    // Layouts differ in the records on a page, so the search must not depend on shared pages.
     let presets = [Preset::DISKANN, Preset::DECOUPLEVS];
     for (preset, beam) in presets
         .into_iter()
@@ -232,7 +223,7 @@ fn compression_changes_no_bit_of_an_answer() {
             like.filter(move |s| layout == Layout::Packed || s.0 == layout)
         };
         for (layout, order) in [
-            // In this test, the coupled, inline and packed indexes have the same order of nodes.
+            // The coupled, inline and packed indexes have the same order of nodes.
             (Layout::Packed, Order::Input),
             (Layout::Decoupled, Order::Locality),
         ] {
@@ -269,14 +260,12 @@ fn distances_by_leading_parts_are_near_and_exact_ones_to_the_bit() {
         }
         match exact {
             true => assert_eq!((equal, found.distance_error), (found.ids.len(), 0.0)),
-            // Distances in doubt are exact. Other distances are near the exact distances.
             false => {
                 assert!(
                     off < 0.5 && equal > 0 && equal < found.ids.len(),
                     "{off}, {equal}"
                 );
-                // No error exceeds the reported bound. The bound is smaller than the distances, so
-                // it is useful.
+                // The bound is smaller than the distances, so it is useful.
                 assert_eq!(beyond, 0);
                 let farthest = found.distances.iter().copied().fold(0.0, f32::max);
                 let error = found.distance_error;
@@ -320,8 +309,7 @@ fn the_cache_and_pages_in_memory_save_reads_and_no_recall() {
         for preset in [Preset::DISKANN, Preset::STRATANN] {
             let search = |open: OpenOptions| {
                 let mut index = Index::open(path(stored), &open).unwrap();
-                // Reads complete in one order, and queries run one by one, so the cache has the
-                // same contents in each run.
+                // The order of reads and queries is fixed, so the cache has the same contents.
                 let volume = stratann_tier::Directory::open(path(stored)).unwrap();
                 index.replace_tiers(&|name| Arc::new(DramTier::new(volume.read(name).unwrap())));
                 let options = SearchOptions {
@@ -370,7 +358,6 @@ fn a_budget_has_room_for_the_navigation_graph_only_if_searches_use_it() {
         navigation: Some(true),
         ..options(Preset::DISKANN)
     };
-    // By default, searches use the navigation graph, because the preset of the index does.
     assert!(open(Some(64 << 20), None).has_navigation());
     let without = open(Some(64 << 20), Some(false));
     assert_eq!(without.memory().navigation, 0);
@@ -474,13 +461,11 @@ fn queries_in_flight_and_threads_do_not_change_best_first() {
 #[test]
 fn a_failed_or_damaged_read_is_an_error_that_names_the_place() {
     let queries = &small().queries;
-    // Reads are counted for each file, so only one file has the fault. The batch after the failure
-    // must meet no fault.
+    // Reads are counted for each file. The batch after the failure must meet no fault.
     let graph: fn(&str) -> bool = |name| !name.starts_with("vectors");
     let segment: fn(&str) -> bool = |name| name.ends_with("-0000");
     let stored = STORED.map(|stored| (graph, stored));
     let cases = stored.into_iter().chain([(segment, BEST)]);
-    // The stored indexes have no low codes, so presets with low codes are left out.
     let presets = Preset::ALL
         .into_iter()
         .filter(|preset| preset.low_codes.is_none());
@@ -529,8 +514,7 @@ fn whole_page_search_reads_less_for_the_same_recall() {
     );
 }
 
-/// For some nodes, the error of short codes is much larger than for other nodes. If the candidate
-/// list is long enough, the search must rank these nodes too.
+/// For some nodes, the error of short codes is much larger than for others.
 #[test]
 fn a_list_with_room_for_all_finds_all_in_whole_page_search() {
     let folder = tempfile::tempdir().unwrap();
@@ -560,7 +544,7 @@ fn a_list_with_room_for_all_finds_all_in_whole_page_search() {
     }
 }
 
-/// A progress that interrupts after a number of queries (the second field).
+/// Interrupts after a number of queries (the second field).
 struct After(std::sync::atomic::AtomicU64, u64);
 
 impl Progress for After {

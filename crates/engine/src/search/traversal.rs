@@ -1,8 +1,6 @@
-//! The traversal: the work that every strategy does with a page. It keeps the candidate list,
-//! scores neighbours, expands nodes, and ranks nodes whose vectors are beside their lists.
-//!
-//! A strategy decides *when* pages are requested and awaited, and this module does the rest. The
-//! state of a traversal is reused for each query, and a hop allocates nothing.
+//! The work that every strategy does with a page: the candidate list, the scores of neighbours, and
+//! the ranking of nodes whose vectors are beside their lists. A strategy decides *when* pages are
+//! requested and awaited. A hop allocates nothing.
 //!
 //! ```text
 //!   seeds ──> frontier ──take──> page held? in memory? ─yes─> expand: exact distance -> results
@@ -12,19 +10,13 @@
 //!                └── page-mates ── arrive
 //! ```
 //!
-//! **Whole-page search** (`whole_page`): a page that was read is held until the query ends. All
-//! nodes of the page enter the candidate list by code. A candidate on a held page is expanded
-//! without a read. If nodes are in locality order, one read then serves several hops.
+//! **Whole-page search** (`whole_page`): a page that was read is held until the query ends, and all
+//! its nodes enter the candidate list. Exact distances may wait until the traversal is done. Then
+//! the L nodes on held pages that are best by code are ranked, and show which others may be
+//! results.
 //!
-//! In whole-page search, exact distances can wait until the traversal is done. Then the L nodes on
-//! held pages that are best by code are ranked first. Their distances show which other nodes may
-//! still be results, so that few vectors are decoded. The L best are ranked whatever their
-//! estimates are, as during a walk without whole pages. So a longer list finds more, and the
-//! longest finds every vector.
-//!
-//! Where vectors are apart from lists, the [`Reranker`] does all ranking. Where leading parts of
-//! vectors are beside the lists, nodes are ranked by leading part, and the [`Reranker`] reads the
-//! trailing parts of the nodes in doubt.
+//! Where vectors are apart from lists, the [`Reranker`] does all ranking. Where only leading parts
+//! are beside the lists, the [`Reranker`] reads the trailing parts of the nodes in doubt.
 
 mod expansion;
 mod promising;
@@ -53,32 +45,23 @@ use crate::stores::topology::placement::NOWHERE;
 use crate::stores::{CodeParts, GraphStores, NodePages, PageView, Record};
 use crate::visited::Visited;
 
-/// The outcome of fetching a candidate's node.
 pub(crate) enum Fetched {
-    /// The node was expanded from bytes in memory.
     Expanded,
-    /// The node's page is being read for another candidate. The node is expanded when the page
-    /// arrives.
     Awaited,
-    /// The read of the node's page was submitted.
     Submitted,
 }
 
-/// Nodes beyond k that are ranked before the error of the codes decides which other nodes are worth
-/// ranking.
+/// The nodes beyond k that are ranked before the error of codes decides about other nodes.
 const HEAD: usize = 6;
 
 /// The most times that a query follows a candidate to the page to which it has moved.
 const PATIENCE: u32 = 64;
 
-/// If some nodes are deleted, the list has at most this many candidates for each candidate that may
-/// be a result.
+/// If some nodes are deleted, the list has at most this many candidates for each possible result.
 pub(super) const MOST_SHARES: usize = 4;
-/// If deleted candidates would lengthen a list beyond the number of nodes divided by this number, a
-/// scan of all nodes is less work.
+/// If a list would grow beyond the number of nodes divided by this number, a scan is less work.
 pub(super) const SCAN_FROM: usize = 4;
 
-/// The number of entry points from which a query starts. The index may have more.
 const SEEDS: usize = 8;
 
 /// The environment of a traversal, the same for every query of a task.
@@ -86,76 +69,63 @@ const SEEDS: usize = 8;
 pub(crate) struct Setting<'a, N> {
     pub(crate) graph: &'a GraphStores,
     pub(crate) pages: &'a N,
-    /// The codes in memory: of every node, or, if codes are stored in pages, only of the entry
-    /// points.
+    /// The codes in memory: of every node, or, if codes are stored in pages, of the entry points.
     pub(crate) codes: &'a GrowingBytes,
     /// The codes in memory, if they have two precisions. Then `codes` is unused.
     pub(crate) code_parts: Option<CodeParts<'a>>,
-    /// The nodes that a search may start from without a navigation graph.
     pub(crate) entries: &'a [u32],
-    /// A cache of hot records, if the index was opened with one.
     pub(crate) cache: Option<&'a SlotCache>,
     pub(crate) whole_page: bool,
     /// Whether every page stays readable until the query ends, as in whole-page search.
     pub(crate) hold: bool,
-    /// The most candidates of a list if some are deleted. This limit applies only if it exceeds
-    /// twice the list size.
+    /// The most candidates of a list with deleted ones, if this number is above twice the list
+    /// size.
     pub(crate) candidates: usize,
-    /// The approximate largest number of nodes that are nearer than the last match of the list.
-    /// This number applies only if it exceeds the list size.
+    /// About the most nodes nearer than the list's last match, if this number is above the list
+    /// size.
     pub(crate) walked: usize,
-    /// The share of refused candidates as in
-    /// [`take_unread_among`](crate::frontier::Frontier::take_unread_among).
+    /// The parameter of [`take_unread_among`](crate::frontier::Frontier::take_unread_among).
     pub(crate) through: f64,
     pub(crate) timer: &'a Timer,
 }
 
-/// The state of one query.
 pub(crate) struct Traversal<'a, N> {
     setting: Setting<'a, N>,
     /// The codes and the number of nodes when they were last read. Inserts make both grow.
     codes: &'a [u8],
     nodes: u64,
-    /// The query's distances to every centroid. If the search has a low list, the table is for
-    /// residual codes, or for high codes where high and low codes are separate.
+    /// The query's distances to every centroid, with a low list to centroids of residual or high
+    /// codes.
     pub(crate) table: DistanceTable,
-    /// The candidates by low codes (the low list, L_low), if the search uses codes of two
-    /// precisions. Neighbours enter this list first.
     pub(crate) low: Option<LowList>,
-    /// Finds the seeds of a search that uses codes of one precision and starts from seeds.
+    /// Finds the seeds of a search that uses codes of one precision.
     pub(crate) seeding: Option<LowList>,
     pub(crate) frontier: Frontier,
     pub(crate) ranking: Ranking<'a>,
     pub(crate) counters: Counters,
     reranker: Option<Reranker<'a>>,
     visited: Visited,
-    /// A node that is excluded from the results, and perhaps from the walk.
     left_out: Option<LeftOut>,
-    /// The number of results k, and the list size L.
     k: usize,
     length: usize,
-    /// Pages that this query holds, and the largest number of pages held.
     held: Vec<Page<'a>>,
     most_held: usize,
-    /// Nodes on held pages that will be ranked after the traversal, as key and position in `held`.
+    /// Nodes on held pages to rank after the traversal, as key and position in `held`.
     unranked: Vec<(u64, u32)>,
-    /// Both fields are used if the search may stop early. `ranked` has candidates that were ranked
-    /// on expansion, although whole-page search ranks later. `distances` is for whole-page search
-    /// that ranks at once. It has the exact distances of nodes that entered the list by estimate.
+    /// `ranked` has candidates that were ranked on expansion, although whole-page search ranks
+    /// later. `distances` has the exact distances of nodes that entered the list by estimate.
     ranked: Vec<u64>,
     distances: Vec<(u32, f32)>,
-    /// Pages being read, each with a candidate that waits for it.
     awaited: Vec<(u64, u64)>,
-    /// How many more times this query may follow a candidate to another page.
     patience: u32,
-    /// Candidates to expand now, or seeds. This field and the fields below are scratch space.
+    /// Scratch space from here on. `due` has candidates to expand now, or seeds.
     due: Vec<u64>,
     list: Vec<u32>,
     vector: Vec<u8>,
     cached: Vec<u8>,
     /// The codes of an updated list, where codes are beside lists.
     amended: Vec<u8>,
-    /// Nodes to score. Where codes are beside lists, the positions of these nodes in the list.
+    /// Nodes to score, or their positions in the list where codes are beside lists.
     fresh: Vec<u32>,
     scores: Vec<f32>,
     /// Codes joined from `code_parts`, their positions, and the sums from residual codes.
@@ -165,7 +135,6 @@ pub(crate) struct Traversal<'a, N> {
 }
 
 impl<N> Traversal<'_, N> {
-    /// Gives the largest buffers away for the next walk.
     pub(super) fn spare(&mut self) -> Spare {
         Spare {
             table: std::mem::take(&mut self.table),
@@ -177,7 +146,6 @@ impl<N> Traversal<'_, N> {
 }
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// State for queries on one index. `reranker` is given where vectors are apart from lists.
     pub(super) fn new(
         setting: Setting<'a, N>,
         ranking: Ranking<'a>,
@@ -219,7 +187,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Sets how the next queries use their reads, and returns the previous setting.
     pub(super) fn use_reads(&mut self, uses: Uses) -> Uses {
         let rerank = match &mut self.reranker {
             Some(reranker) => std::mem::replace(&mut reranker.rerank, uses.rerank),
@@ -231,15 +198,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Excludes a node from the results of the next queries, and perhaps from their walks.
     pub(super) fn leave_out(&mut self, left_out: Option<LeftOut>) {
         self.left_out = left_out;
         self.ranking
             .leave_out(left_out.map(|left_out| left_out.node));
     }
 
-    /// Starts a query from the entry points that are nearest by code. The query and its `table`
-    /// must be set.
+    /// The query and its `table` must be set.
     pub(crate) fn begin(&mut self, k: usize, list: usize) {
         self.clear(k, list);
         let entries = self.setting.entries;
@@ -267,8 +232,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.ranking.begin(k, &[], &[]);
     }
 
-    /// Starts a query from the distinct nodes `from`, whose distances are known. The query and its
-    /// `table` must be set.
+    /// Starts at distinct nodes with known distances. The query and its `table` must be set.
     pub(crate) fn begin_at(&mut self, k: usize, list: usize, from: &Seeds<'_>) {
         let (seeds, distances) = (from.nodes, from.distances);
         self.clear(k, list);
@@ -325,16 +289,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.fresh.clear();
     }
 
-    /// The number of candidates to keep for each candidate that may be a result, and the most
-    /// candidates altogether. Both numbers allow for nodes that are deleted or do not match a
-    /// filter.
+    /// The number of candidates for each possible result, and the most candidates altogether.
     fn room(&self, list: usize) -> (usize, usize) {
         let admission = self.ranking.admission();
         let (refused, dead) = (admission.refused(), admission.deleted());
         let nodes = self.nodes.max(1) as usize;
         if self.setting.hold || refused == 0 {
-            // The memory that is planned for an insert is for held pages, not for further
-            // candidates.
             return (
                 1,
                 if refused == 0 {
@@ -345,11 +305,9 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             );
         }
         let live = nodes.saturating_sub(dead).max(1);
-        // The list is doubled even if few vectors are deleted, because all of them may be near this
-        // query.
+        // All of a few deleted vectors may be near this query, so the list is doubled.
         let shares = match (list as u64).saturating_mul(dead as u64) / nodes as u64 {
-            // Nodes that do not match the filter are known before the search, so they take no place
-            // in the list.
+            // Nodes that do not match the filter are known before the search.
             0 if dead == 0 => 1,
             0 => 2,
             _ => (1 + nodes.div_ceil(live)).clamp(2, MOST_SHARES),
@@ -357,7 +315,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         (shares, list.saturating_mul(2).max(self.setting.candidates))
     }
 
-    /// Reads the number of nodes and the codes again.
     fn look(&mut self) {
         let Setting { graph, codes, .. } = self.setting;
         // The node count is read before the codes, so that every counted node has its code.
@@ -368,21 +325,19 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.codes = codes;
     }
 
-    /// Whether the node exists by now: an insert may have added it after the number of nodes was
-    /// last read.
+    /// Whether an insert has added the node since the number of nodes was last read.
     #[cold]
     fn is_new(&mut self, node: u32) -> bool {
         self.look();
         u64::from(node) < self.nodes
     }
 
-    /// Reads in flight, of the graph and of vectors.
     pub(crate) fn in_flight(&self, reader: &NodeReader<'a, N>) -> usize {
         let vectors = self.reranker.as_ref().map_or(0, Reranker::in_flight);
         reader.in_flight() + vectors
     }
 
-    /// The next page of the graph, or `None` if a read of vectors completed first.
+    /// `None` if a read of vectors completed first.
     pub(crate) async fn next(
         &mut self,
         reader: &mut NodeReader<'a, N>,
@@ -408,7 +363,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Takes the vectors that have arrived, so that more can be requested.
     pub(crate) fn take_vectors(&mut self) -> Result<(), Error> {
         match &mut self.reranker {
             Some(reranker) => reranker.take(),
@@ -423,10 +377,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Ends a query whose traversal is done, and ranks the nodes that were not ranked during the
-    /// walk.
-    ///
-    /// Returns whether the walk must continue: vectors are apart from lists, and other candidates
+    /// Ranks the remaining nodes. Returns whether the walk must continue, because other candidates
     /// have replaced deleted ones.
     pub(crate) async fn finish(&mut self, reader: &NodeReader<'a, N>) -> Result<bool, Error> {
         self.rank_held(reader)?;
@@ -453,7 +404,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(refused)
     }
 
-    /// Ranks nodes on held pages: the best by code first, then the nodes that may still be results.
     fn rank_held(&mut self, reader: &NodeReader<'a, N>) -> Result<(), Error> {
         let mut unranked = std::mem::take(&mut self.unranked);
         let held = std::mem::take(&mut self.held);
@@ -480,13 +430,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
                 }
             }
         }
-        // These nodes are done, so a later call must not rank them again.
+        // A later call must not rank these nodes again.
         unranked.clear();
         (self.unranked, self.held) = (unranked, held);
         outcome
     }
 
-    /// Releases the pages of a query, once the query no longer needs them.
     pub(crate) fn let_go(&mut self) {
         self.unranked.clear();
         self.held.clear();
@@ -495,7 +444,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// The held page with this number, if there is one.
     pub(crate) fn held(&self, number: u64) -> Option<&Page<'a>> {
         self.held.iter().find(|page| page.number() == number)
     }
@@ -504,9 +452,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.held.iter()
     }
 
-    /// Expands a candidate if its node is in memory, and otherwise makes sure that its page is
-    /// read. [`page_source`](crate::stores::page_source) has the order in which memory, caches and
-    /// tiers are tried.
     pub(crate) fn fetch(
         &mut self,
         key: u64,
@@ -520,8 +465,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return Ok(Fetched::Expanded);
         }
         let number = self.page_of(node);
-        // After a candidate was put back because its node had moved, a page counts only if it
-        // contains the node. A page that was taken before the move never contains the node.
+        // After a candidate's node has moved, a page counts only if it contains the node, because
+        // an older version of the page does not.
         let has = |held: &Page<'a>| {
             reader.is_current(held)
                 && (self.patience == PATIENCE
@@ -545,8 +490,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if let Some(page) = reader.in_memory(number) {
             self.counters.cache_hits += 1;
             let view = reader.view(&page)?;
-            // If pages have only lists and are in memory, whole-page search saves nothing: no list
-            // costs a read.
+            // Whole-page search saves nothing if pages have only lists and are in memory.
             let shared = self.setting.whole_page && N::VECTORS;
             if shared {
                 self.share(view, number)?;
@@ -566,8 +510,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         if self.expand_cached(number, key)? {
             self.counters.cache_hits += 1;
             if !N::MOVES && reader.in_memory(number).is_some() {
-                // The page was rewritten in place after the look-up, so the record from the cache
-                // may be outdated.
+                // The page was rewritten after the look-up, so the cached record may be outdated.
                 self.put_back(key);
             }
             return Ok(Fetched::Expanded);
@@ -582,9 +525,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(Fetched::Submitted)
     }
 
-    /// Sorts arrived pages into the order of their requests. A page that was requested twice
-    /// appears at both positions. So the order follows the candidates, whether or not they share
-    /// pages.
+    /// Restores the order of requests. A page that was requested twice appears at both positions.
     pub(crate) fn sort_by_request(&self, pages: &mut [Page<'_>]) {
         let mut rest = pages;
         for &(awaited, _) in &self.awaited {
@@ -595,8 +536,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Takes a page that arrived and expands the candidates that waited for it. Returns how many of
-    /// these candidates were still in the candidate list, and how many were not.
     pub(crate) fn arrive(
         &mut self,
         page: Page<'a>,
@@ -618,8 +557,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             .iter()
             .position(|&(awaited, _)| awaited == page.number())
         {
-            // If candidates do not share pages, each candidate has its own read, so a page serves
-            // one candidate.
+            // If candidates do not share pages, a page serves one candidate.
             due.push(self.awaited.remove(at).1);
         }
         let mut arrival = Arrival::default();
@@ -647,15 +585,13 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             self.held.push(page);
         }
         if self.held.len() > self.most_held && !self.setting.hold {
-            // A walk past many deleted nodes could hold too many pages, so they are ranked and
-            // dropped. A dropped page that is needed later is read again.
+            // A walk past many deleted nodes could hold too many pages.
             self.rank_held(reader)?;
             self.held.clear();
         }
         Ok(arrival)
     }
 
-    /// Drops the reads in flight.
     pub(crate) fn reset(&mut self) {
         if let Some(reranker) = &mut self.reranker {
             reranker.reset();
@@ -663,11 +599,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
     }
 }
 
-/// The number of candidates that waited for a page, by their state when it arrived.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Arrival {
     /// Candidates that were still in the list.
     pub(crate) kept: u32,
-    /// Candidates that had been pushed out of the list. Their reads were wasted.
+    /// Candidates that had been pushed out of the list.
     pub(crate) left: u32,
 }

@@ -1,13 +1,8 @@
 //! Chooses the number of queries of a batch in flight, by measuring the first queries of the batch.
 //!
-//! While one query of a thread waits for a read, the other queries in flight on this thread compute
-//! (second-tier memory, §5: the software pipeline). The best number of queries in flight depends on
-//! the device, the index and the list size. With too many queries, the batch is slower, because
-//! their pages and tables no longer fit the processor's cache.
-//!
-//! So a long batch begins with one query in flight on each thread. Then it tries two, four, eight
-//! and so on, and measures the throughput with each number. It measures its own queries, so no
-//! query runs twice.
+//! While one query of a thread waits for a read, the others in flight compute (second-tier memory,
+//! §5: the software pipeline). With too many queries, their data no longer fit the processor's
+//! cache. So a long batch tries numbers on its own queries.
 //!
 //! ```text
 //!   in flight  1    2    4    8    16   32   |  4 again  |  8 until the end
@@ -15,17 +10,10 @@
 //!              are no better than the best   |  later, with more in caches?
 //! ```
 //!
-//! - A number is *better* if its throughput is [`BETTER`] times as high. If two numbers have the
-//!   same throughput, the smaller number has the lower latency.
-//! - A query that was in flight while the number changed counts neither for the old number nor for
-//!   the new one ([`Tuning::answered`]).
-//! - When half of the batch is done, at the latest, the batch chooses the best number so far.
-//! - Only numbers that the memory budget allows are tried. After the choice, the batch releases the
-//!   memory of queries beyond the chosen number.
-//!
-//! A batch has a task for each query that may be in flight
-//! ([`Shares::tasks`](super::batch::Shares::tasks)). While fewer queries may be in flight, the
-//! additional tasks wait, and take no query.
+//! - A number is *better* if its throughput is [`BETTER`] times as high.
+//! - A query in flight during a change of the number counts for neither number.
+//! - When half of the batch is done, at the latest, the best number so far is chosen. Tasks beyond
+//!   this number end, and release their memory.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,18 +27,14 @@ use stratann_tier::Thread;
 use super::batch::Shares;
 use crate::room::Taken;
 
-/// A batch measures if it has at least this many queries for each thread. In a shorter batch, the
-/// measurement is noise, or ends too late to be of use.
+/// The least queries for each thread with which a batch measures.
 pub(super) const FROM: usize = 256;
 
-/// The most queries in flight on a thread that a batch tries.
 pub(super) const MOST: usize = 64;
 
-/// A number is better than another if its throughput is at least this factor times as high.
 const BETTER: f64 = 1.08;
 
-/// After this many successive trials without improvement, no larger number is tried. One trial
-/// alone may have been disturbed.
+/// After this many successive trials without improvement, no larger number is tried.
 const WORSE: usize = 2;
 
 /// One number in flight is measured with at least this many queries per thread.
@@ -67,17 +51,14 @@ pub struct Tried {
     pub qps: f64,
 }
 
-/// Chooses the next number to try, and finally the best number, without reading a clock.
+/// Chooses numbers without reading a clock.
 #[derive(Debug)]
 struct Climb {
     most: usize,
     now: usize,
-    /// The trials so far, in their order.
     tried: Vec<Tried>,
     best: Option<Tried>,
-    /// The number of successive trials without improvement.
     worse: usize,
-    /// Whether smaller numbers are being tried again.
     descends: bool,
 }
 
@@ -93,8 +74,7 @@ impl Climb {
         }
     }
 
-    /// Records the throughput of the current number. Returns the next number to try, or `None` if
-    /// the best number is chosen.
+    /// Returns the next number to try, or `None` if the best is chosen.
     fn measured(&mut self, qps: f64) -> Option<usize> {
         let this = Tried {
             in_flight: self.now,
@@ -103,8 +83,7 @@ impl Climb {
         self.tried.push(this);
         let better = |a: &Tried, b: &Tried| a.qps > b.qps * BETTER;
         let next = match self.best {
-            // The second trial of the smaller number had an advantage: the first queries had read
-            // pages into memory. With this advantage, the smaller number is as good as the best.
+            // With the advantage of pages in memory, the smaller number is as good as the best.
             Some(best) if self.descends && !better(&best, &this) => {
                 self.best = Some(this);
                 self.smaller()
@@ -129,7 +108,6 @@ impl Climb {
         next
     }
 
-    /// The largest number below the best that was tried, if there is one.
     fn smaller(&self) -> Option<usize> {
         let best = self.best?.in_flight;
         let below = self.tried.iter().map(|tried| tried.in_flight);
@@ -137,17 +115,14 @@ impl Climb {
     }
 }
 
-/// The phase of the measurement of the current number.
 #[derive(Clone, Copy, Debug)]
 enum Phase {
-    /// The number has just changed. This many of the next finished queries do not count, because
-    /// they may have begun before the change.
+    /// The number of finished queries to ignore, because they may have begun before the change.
     Changes(usize),
     /// The finished queries since the time `since` are counted.
     Counts { answers: usize, since: Instant },
 }
 
-/// The measurement of a batch that has not chosen yet.
 #[derive(Debug)]
 struct Tuning {
     climb: Climb,
@@ -157,8 +132,7 @@ struct Tuning {
 }
 
 impl Tuning {
-    /// Records that a query finished on one of `threads` threads. Returns whether the number in
-    /// flight must change or be chosen now.
+    /// Returns whether the number in flight must change or be chosen now.
     fn answered(&mut self, threads: usize, now: Instant) -> bool {
         self.left = self.left.saturating_sub(1);
         match &mut self.phase {
@@ -194,11 +168,10 @@ impl Tuning {
     }
 }
 
-/// Decides which tasks of a batch may take queries.
 #[derive(Debug)]
 pub(super) struct Turns {
     threads: usize,
-    /// On each thread, the tasks whose numbers are below this number may take queries.
+    /// On each thread, the tasks with smaller numbers may take queries.
     now: AtomicUsize,
     is_tuning: AtomicBool,
     state: Mutex<State>,
@@ -206,17 +179,14 @@ pub(super) struct Turns {
 
 #[derive(Debug)]
 struct State {
-    /// The memory that is reserved for the queries in flight.
     room: Taken,
     tuning: Option<Tuning>,
     tried: Vec<Tried>,
-    /// Wakers of tasks that wait for their turn.
     waiting: Vec<Waker>,
 }
 
 impl Turns {
-    /// Creates the turns of a batch of `rows` queries with the memory `room`. If `tunes` is set and
-    /// the batch is long enough, the batch measures the best number in flight.
+    /// If `tunes` is set, a long batch measures the best number in flight.
     pub(super) fn new(shares: Shares, rows: usize, room: Taken, tunes: bool) -> Self {
         let (threads, most) = (shares.threads, shares.most());
         let tunes = tunes && most > 1 && rows / threads >= FROM;
@@ -238,7 +208,7 @@ impl Turns {
         }
     }
 
-    /// Waits until a task of `thread` may take queries. Returns false if the task never may.
+    /// Returns false if the task never may take queries.
     pub(super) async fn wait(&self, thread: &Thread, task: usize) -> bool {
         if task < self.now.load(Ordering::Acquire) {
             return true;
@@ -282,15 +252,12 @@ impl Turns {
         self.tell(state);
     }
 
-    /// Ends all turns, because no query is left or a query has failed.
     pub(super) fn end(&self) {
         if self.is_tuning.load(Ordering::Relaxed) {
             self.choose(self.state.lock());
         }
     }
 
-    /// Chooses the best number that was tried. A task whose number is not below the chosen number
-    /// ends.
     fn choose(&self, mut state: MutexGuard<'_, State>) {
         let Some(Tuning { climb, .. }) = state.tuning.take() else {
             return;
@@ -303,7 +270,6 @@ impl Turns {
         self.tell(state);
     }
 
-    /// Wakes the waiting tasks, so that they check whether they may take queries.
     fn tell(&self, mut state: MutexGuard<'_, State>) {
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
@@ -311,28 +277,22 @@ impl Turns {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns the final number in flight on each thread, and the numbers that were tried. Releases
-    /// the memory.
     pub(super) fn into_chosen(self) -> (usize, Vec<Tried>) {
         (self.now.into_inner(), self.state.into_inner().tried)
     }
 }
 
-/// The right of a task to take queries. The task drops it when no query is left or when a query has
-/// failed. If no number is chosen by then, the drop chooses one, so that waiting tasks end.
+/// The right of a task to take queries. Its drop chooses a number, so that waiting tasks end.
 pub(super) struct Turn<'a> {
     pub(super) turns: &'a Turns,
-    /// The task's number among the tasks of its thread.
     pub(super) number: usize,
 }
 
 impl Turn<'_> {
-    /// Waits until the task may take another query. Returns false if it never may.
     pub(super) async fn again(&self, thread: &Thread) -> bool {
         self.turns.wait(thread, self.number).await
     }
 
-    /// Records that the task has finished a query.
     pub(super) fn answered(&self) {
         self.turns.answered();
     }
@@ -348,8 +308,7 @@ impl Drop for Turn<'_> {
 mod tests {
     use super::*;
 
-    /// The number that is chosen, and all numbers that were tried. `qps` gives the throughput of a
-    /// number in the `n`th trial of the batch.
+    /// The chosen number, and all that were tried. `qps` gets the number and the trial.
     fn chosen(most: usize, qps: impl Fn(usize, usize) -> f64) -> (usize, Vec<usize>) {
         let mut climb = Climb::new(most);
         for n in 0.. {
@@ -362,8 +321,7 @@ mod tests {
         (climb.best.unwrap().in_flight, tried)
     }
 
-    /// The throughput on a device that answers after the time `latency`. A query computes for the
-    /// time 1.
+    /// The throughput if a device answers after `latency`, and a query computes for the time 1.
     fn waits(latency: f64) -> impl Fn(usize, usize) -> f64 {
         move |in_flight, _| (in_flight as f64 / (1.0 + latency)).min(1.0)
     }
@@ -379,7 +337,7 @@ mod tests {
         assert_eq!(chosen(64, waits(1.0)), (2, vec![1, 2, 4, 8, 1]));
         assert_eq!(chosen(64, waits(7.0)), (8, vec![1, 2, 4, 8, 16, 32, 4]));
         assert_eq!(chosen(64, waits(1_000.0)).0, 64);
-        // No number beyond the limit of the memory is tried. Here, this limit is no power of two.
+        // The limit of the memory is no power of two here.
         assert_eq!(chosen(6, waits(7.0)), (6, vec![1, 2, 4, 6, 4]));
         assert_eq!(chosen(1, waits(7.0)), (1, vec![1]));
     }
@@ -393,8 +351,7 @@ mod tests {
 
     #[test]
     fn what_only_came_later_is_not_better() {
-        // Each trial is faster than the trial before it, with any number, because more and more
-        // pages are in memory.
+        // Each trial is faster than the last, with any number, as more pages are in memory.
         let warms = |_, n| 1.0 - 0.6_f64.powi(n as i32 + 1);
         let (number, tried) = chosen(64, warms);
         assert_eq!(number, 1, "{tried:?}");
@@ -406,8 +363,6 @@ mod tests {
         assert_eq!(chosen(64, disturbed).0, 8);
     }
 
-    /// Tunes while queries finish one after the other, at a rate that depends on the number in
-    /// flight.
     fn tune(
         threads: usize,
         most: usize,
@@ -442,15 +397,13 @@ mod tests {
                 "{tried:?}, {expected}"
             );
         }
-        // Half of this batch does not suffice for the measurement, so the best number so far is
-        // chosen.
+        // Half of this batch does not suffice for the measurement.
         let (tuning, answers) = tune(1, 64, FROM, |in_flight| 100.0 * in_flight as f64);
         assert_eq!(
             (tuning.climb.best.unwrap().in_flight, answers),
             (4, FROM / 2)
         );
-        // Queries that finish too fast to be measured give no throughput, so no number counts as
-        // tried.
+        // Queries that finish too fast to be measured give no throughput.
         let (tuning, _) = tune(1, 64, FROM, |_| 1e6);
         assert_eq!((tuning.climb.best, tuning.climb.now), (None, 1));
     }

@@ -28,26 +28,22 @@ use crate::stores::NodePages;
 use crate::stores::heat::Heat;
 use crate::{Error, Press, Rerank, Strategy, Way};
 
-/// All parameters of a walk, with every default resolved.
 #[derive(Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) k: usize,
     pub(crate) list: usize,
-    /// The list size for vectors that wait for a merge. In a cluster index, the field `list` is no
-    /// list size, but the number of probes.
+    /// The list size for vectors that wait for a merge. In a cluster index, `list` is the number of
+    /// probes.
     pub(crate) fresh_list: usize,
-    /// For a recall target: the number of clusters to probe, given the distance of the nearest
-    /// head, without a filter. It is at most `list`.
+    /// With a recall target: the number of clusters to probe, by the distance of the nearest head.
     pub(crate) probe_depth: Option<Depth>,
-    /// The growth of the number of probes with a filter, and the most clusters that a query with a
-    /// filter may probe.
+    /// The growth of the number of probes with a filter, and the most clusters of such a query.
     pub(crate) growth: Growth,
     pub(crate) widest: usize,
-    /// The reads of [`Way::Before`]. If further probes would cost more, a query of a cluster index
-    /// reads all matches instead. The number is infinite if the caller requested the strategy.
+    /// The reads of [`Way::Before`], or infinite if the caller requested the strategy.
     pub(crate) before: f64,
-    /// The most candidates that a query may keep if some are deleted. This limit applies only if it
-    /// exceeds twice the list size.
+    /// The most candidates of a query with deleted ones, if this number is above twice the list
+    /// size.
     pub(crate) candidates: usize,
     pub(crate) beam: usize,
     pub(crate) strategy: Strategy,
@@ -55,31 +51,26 @@ pub(crate) struct Plan {
     pub(crate) navigation: bool,
     pub(crate) whole_page: bool,
     pub(crate) rerank: Rerank,
-    /// Whether results need exact distances. Leading parts of vectors give only approximate
-    /// distances.
     pub(crate) exact: bool,
     pub(crate) ends: Ends,
     /// The vectors to rank in addition to those that codes or heads lead to.
     pub(crate) looks_at: LooksAt,
     /// The first node inserted since the last build or merge, if codes hardly distinguish such
-    /// nodes ([`drifted_from`](Index::drifted_from)).
+    /// nodes.
     pub(crate) drifted_from: Option<u32>,
-    /// The list size of a further walk, for queries that have nodes from `drifted_from` on among
-    /// their results ([`further`](mod@super::further)). It is 0 if there is no further walk.
+    /// The list size of a [further](mod@super::further) walk, or 0.
     pub(crate) further: usize,
-    /// How the further walk uses its pages.
     pub(crate) further_uses: Uses,
-    /// Whether pages stay readable until the next walk. A walk that holds pages does not rank
-    /// vectors that are apart from lists.
+    /// Whether pages stay readable until the next walk. Vectors apart from lists are then not
+    /// ranked.
     pub(crate) hold: bool,
     pub(crate) parts: bool,
-    /// The strategy for a filter, if there is one.
     pub(crate) way: Way,
-    /// The approximate largest number of nodes that are nearer than the last match of the longest
-    /// list. Memory is reserved for these nodes. Without a filter, the number is the list size.
+    /// About the most nodes nearer than the last match of the longest list. Without a filter, the
+    /// list size.
     pub(crate) walked: usize,
-    /// The share of the list's places, from the nearest on, at which a walk also expands nodes that
-    /// do not match ([`THROUGH`](super::ways)). Without a filter, it is 1.
+    /// The share of the list's places at which a walk also expands nodes that do not match
+    /// ([`THROUGH`](super::ways)).
     pub(crate) through: f64,
     /// The longest list for a walk that begins again because it found too few results.
     pub(crate) longest: usize,
@@ -89,12 +80,10 @@ pub(crate) struct Plan {
 pub(crate) struct Within<'a> {
     pub(crate) thread: &'a Thread,
     pub(crate) timer: &'a Timer,
-    /// Records which pages are read.
     pub(crate) heat: Option<&'a Heat>,
     pub(crate) admission: Admission<'a>,
 }
 
-/// The state of a task, reused for each of its queries.
 pub(crate) struct Walker<'a, N> {
     index: &'a Index,
     pages: &'a N,
@@ -106,13 +95,12 @@ pub(crate) struct Walker<'a, N> {
     scratch: NavigationScratch,
     /// The query as numbers. Under cosine it has the length 1.
     pub(crate) floats: Vec<f32>,
-    /// Scratch space for the query, rounded as if it were sent to another process.
+    /// The query, rounded as if it were sent to another process.
     sent: Vec<u8>,
     beam: Vec<Page<'a>>,
 }
 
 impl<'a, N: NodePages> Walker<'a, N> {
-    /// Creates the state for queries on an index whose pages are `pages`.
     pub(crate) fn new(
         index: &'a Index,
         pages: &'a N,
@@ -128,8 +116,7 @@ impl<'a, N: NodePages> Walker<'a, N> {
         let graph = index.search_stores();
         let kernel = Kernel::new(index.metric(), index.element(), index.dim());
         let row_bytes = index.dim() * index.element().size();
-        // If another process rewrites a page in place, a read may return a mixture of old and new
-        // bytes. So the checksums are verified.
+        // If another process rewrites a page in place, a read may mix old and new bytes.
         let check = index.checks_pages() || (!N::MOVES && graph.placement.get().is_some());
         let queue = graph.tier.queue(thread)?;
         let setting = Setting {
@@ -175,9 +162,8 @@ impl<'a, N: NodePages> Walker<'a, N> {
     async fn answer(&mut self) -> Result<(), Error> {
         self.walk().await?;
         loop {
-            // If vectors are apart from lists, deleted candidates are found only now, and other
-            // candidates replace them. Only for this reason does a walk resume. It does not resume
-            // if an exact distance gives promise to a candidate that had none.
+            // Where vectors are apart from lists, deleted candidates are found only now, and others
+            // replace them.
             let refused = self.traversal.finish(&self.reader).await?;
             if !refused || !self.traversal.frontier.has_unread() {
                 return Ok(());
@@ -186,13 +172,11 @@ impl<'a, N: NodePages> Walker<'a, N> {
         }
     }
 
-    /// Drops the reads in flight.
     pub(crate) fn reset(&mut self) {
         self.reader.reset();
         self.traversal.reset();
     }
 
-    /// Walks the graph for the query in `traversal.ranking.query`.
     pub(crate) async fn walk(&mut self) -> Result<(), Error> {
         let Self {
             index,
@@ -246,7 +230,6 @@ impl<'a, N: NodePages> Walker<'a, N> {
         self.go_on().await
     }
 
-    /// Expands nodes until every candidate of the list is expanded.
     async fn go_on(&mut self) -> Result<(), Error> {
         let Self {
             plan,
@@ -288,8 +271,7 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         Self: 's;
 
     async fn find_further(&mut self, list: usize) -> Result<(), Error> {
-        // The known error of codes comes from vectors that did not drift, so it does not apply
-        // here.
+        // The known error of codes comes from vectors that did not drift.
         let promise = std::mem::take(&mut self.traversal.ranking.promise);
         let uses = self.traversal.use_reads(self.plan.further_uses);
         let outcome = self.find(list).await;
@@ -298,8 +280,7 @@ impl<'a, N: NodePages> Guided<'a> for Walker<'a, N> {
         outcome
     }
 
-    /// If a walk ends while its list has space for further matches, it was cut off, or could reach
-    /// no more matches.
+    /// A walk whose list still has space was cut off, or could reach no more matches.
     fn is_dry(&self) -> bool {
         let frontier = &self.traversal.frontier;
         let Some(nodes) = self.traversal.ranking.admission().nodes() else {

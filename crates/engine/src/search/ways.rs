@@ -5,47 +5,29 @@
 //! | *within* | a walk or a probe, also through other nodes | list / selectivity nodes; probes |
 //! | *before* | codes of all matches, then vectors of the best | a few times k vectors |
 //!
-//! The list size of *within* counts matches. The module [`before`](super::before) implements
-//! *before*. If codes are not in memory, *before* reads the vector of each match.
+//! The list size of *within* counts matches. If codes are not in memory, *before* reads the vector
+//! of each match. The selectivity is exact, because the matching nodes are known before the choice.
 //!
-//! **The list adapts.** A search without a filter visits the `list` nearest nodes for k results.
-//! With a filter of selectivity s, the k-th result is as near as the (k / s)-th vector. With a list
-//! of `list` matches, the search would visit `list / s` nodes, and with a list of k matches `k / s`
-//! nodes. The planner takes a number in between, `list` times the power [`GROWTH`] of s: 1.4 times
-//! as many nodes as without a filter if s is 1/2, and 2.8 times if s is 1/10. The list keeps at
-//! least [`LEAST`] times k matches, or k plus half of the list's places beyond k, if that is fewer.
-//! With a recall target, a list of up to [`LEAST`] times k is not shortened.
+//! **The list adapts.** With selectivity s, a list of `list` matches would visit `list / s` nodes.
+//! The planner reduces these to `list` times the power [`GROWTH`] of s. The list keeps at least
+//! [`LEAST`] times k matches, or k plus half of the places beyond k.
 //!
-//! **Through.** About `list / s` nodes are nearer than the last match of the list. Most matches
-//! among them are neighbours of several nearer nodes. So a walk finds the codes of these matches
-//! without expanding all nodes around them. It expands each match of its list. It expands a node
-//! that does not match only at one of the first places of the candidate list. There are `list` such
-//! places, plus the part [`THROUGH`] of the `list / s - list` nodes that do not match.
+//! **Through.** A walk expands each match of its list. It expands other nodes only at the first
+//! places of the list: `list` places, plus the part [`THROUGH`] of the `list / s - list` nodes that
+//! do not match. Most matches are neighbours of several nearer nodes.
 //!
-//! **Recall.** With a recall target, each query has its own list size, with or without a filter.
-//! The distance of the k-th nearest vector, whether it matches or not, gives the list size without
-//! the filter ([`promise`](super::promise)). This list size is then adapted to the filter.
+//! **Recall.** With a recall target, the distance of the k-th nearest vector gives the list size of
+//! each query ([`promise`](super::promise)). This list size is then adapted to the filter.
 //!
-//! **Clusters.** A query first probes more clusters than without a filter ([`Growth`]). If the
-//! matches are not spread evenly, it continues with further clusters, or with *before* if that
-//! costs less ([`probe`](super::probe)).
+//! **Clusters.** A query probes more clusters than without a filter ([`Growth`]), and still more,
+//! or uses *before*, if matches are spread unevenly ([`probe`](super::probe)).
 //!
-//! **Dry.** If the matches are far from the query, a walk meets too few of them. The walk keeps at
-//! most as many candidates as *before* needs reads, or twice the expected number if that is more,
-//! and expands about half of them. If it finds too few matches among them, *before* follows. So a
-//! search costs at most about twice the cheaper strategy, whatever the filter.
+//! **Dry.** If a walk meets too few matches, *before* follows. The walk keeps at most as many
+//! candidates as *before* needs reads, or twice the expected number if that is more. So a search
+//! costs at most about twice the cheaper strategy.
 //!
-//! **After.** There is no third strategy, which would search without the filter and then check the
-//! answers. *Within* visits the same nodes on the same pages, and reads only the vectors of
-//! matches. It checks no attributes, because the set of matching nodes is in memory. *After* would
-//! save the read of the columns, which is made once for all queries. But it would read the
-//! attributes of each candidate, which takes two blocks. `docs/measured.md` has the cost of both.
-//!
-//! **All.** If a search ranks every vector anyway ([`looks_at`](crate::index::growth::looks_at)),
-//! *before* reads the vectors of all matches and compares no codes.
-//!
-//! The selectivity is exact, because the set of matching nodes is known before the choice.
-//! [`Explained`] reports the estimates and the choice.
+//! **After.** There is no strategy that filters the results of a search: *within* visits the same
+//! nodes, and checks no attributes (`docs/measured.md`).
 
 use std::ops::AddAssign;
 
@@ -62,38 +44,30 @@ use crate::spec::Way;
 use crate::stores::VectorsAt;
 use crate::stores::clusters::{ClusterStores, Vectors};
 
-/// The choices of a search with a filter, and the estimates behind them. The cost of the search is
-/// in the [counters](crate::SearchResults::counters). If several indexes were [searched as
-/// one](crate::Catalog::search_filtered), the numbers are sums over them.
+/// The choices of a search with a filter, and the estimates behind them. If several indexes were
+/// [searched as one](crate::Catalog::search_filtered), the numbers are sums over them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
     /// The number of matching vectors, including those deleted since the last checkpoint.
     pub matching: u64,
-    /// The strategy that was chosen or requested.
-    ///
-    /// It is [`Way::Before`] if the index [outgrew its codes](crate::Due::Grown) and has so few
-    /// vectors that searches rank all of them. For several indexes, it is the choice of the
-    /// majority.
+    /// The strategy that was chosen or requested, for several indexes by their majority. An index
+    /// of few vectors with [outgrown codes](crate::Due::Grown) always uses [`Way::Before`].
     pub way: Way,
-    /// The adapted list size, or the number of clusters to probe. With a recall target, it is the
-    /// largest of any query. It has no meaning with [`Way::Before`]. For several indexes, it is the
-    /// largest of any index.
+    /// The largest adapted list size, or number of clusters to probe. It has no meaning with
+    /// [`Way::Before`].
     pub list: usize,
     /// The number of indexes searched by each strategy.
     #[serde(default)]
     pub indexes: ByWay,
     /// About how many reads a query takes with each strategy, if matches are spread evenly.
     pub estimates: Estimates,
-    /// Reads of columns that found the matches, once for all queries of a batch. The counters do
-    /// not include these reads.
+    /// Reads of columns that found the matches, once for a batch. The counters leave them out.
     pub column_reads: u64,
-    /// Bytes of these reads.
+    /// Bytes of the column reads.
     pub column_bytes: u64,
-    /// Queries that continued with [`Way::Before`], because [`Way::Within`] found too few matches,
-    /// or in a cluster index because further probes would have cost more.
+    /// Queries that continued with [`Way::Before`], after too few matches or too many probes.
     pub dry: u64,
-    /// Queries of a cluster index that probed more clusters than `list`, because the matches are
-    /// not spread evenly.
+    /// Queries of a cluster index that probed more clusters than `list`.
     #[serde(default)]
     pub wider: u64,
 }
@@ -108,7 +82,6 @@ pub struct ByWay {
 }
 
 impl ByWay {
-    /// The counts of one index.
     fn of(way: Way) -> Self {
         Self {
             within: u32::from(way == Way::Within),
@@ -118,7 +91,6 @@ impl ByWay {
 }
 
 impl AddAssign for Explained {
-    /// Adds the choices made for another index.
     fn add_assign(&mut self, other: Self) {
         self.matching += other.matching;
         self.list = self.list.max(other.list);
@@ -140,53 +112,43 @@ impl AddAssign for Explained {
 /// The exponent of the selectivity in the growth of a walk.
 const GROWTH: f64 = -0.45;
 
-/// The least number of matches in the list for each result, if the list without a filter is long
-/// enough. In tests, with one match for each result, a walk finds 94 % of the nearest. If the list
-/// is hardly longer than k, k plus half of the places beyond k are enough.
+/// The least number of matches in the list for each result. In tests, with one match for each
+/// result, a walk finds 94 % of the nearest.
 const LEAST: f64 = 2.0;
 
-/// A walk expands a node that does not match only at one of the first places of its list. There is
-/// one such place for each match, and this number for each node that does not match. With 1 in
-/// place of a half, walks of photo-sift-1m with a filter of selectivity .1 took 55 reads in place
-/// of 37, with the same recall (.993, measured by hand).
+/// The places in the list, for each node that does not match, where such nodes are expanded. With
+/// 1, walks of photo-sift-1m with selectivity .1 took 55 reads in place of 37, with the same recall
+/// (.993, measured by hand).
 const THROUGH: f64 = 0.5;
 
 /// The list size with which builds measure reads.
 const MEASURED: f64 = crate::stores::heat::LIST as f64;
 
-/// The power by which the reads of a walk grow with the nodes that it visits, if a page that was
-/// read serves all its nodes. In `bench/filters.py`, walks of 26 to 1,300 nodes on photo-sift-100k
-/// grow by .72. If a page serves only one node, each node is a read.
+/// The power by which the reads of a walk grow with the nodes that it visits, if a page serves all
+/// its nodes. In `bench/filters.py`, walks of 26 to 1,300 nodes on photo-sift-100k grow by .72.
 const SHARED: f64 = 0.75;
 
 /// The cost of a visit to a node in memory, in reads.
 const HOP: f64 = 0.02;
 
 /// About how many codes are compared in the time of a read. A comparison with a code of 32 bytes
-/// takes 24 ns of CPU time. A read with the six nodes that it brings on photo-sift-100k takes 22 us
-/// (`bench/filters.py`).
+/// takes 24 ns of CPU time, and a read on photo-sift-100k 22 us (`bench/filters.py`).
 const CODES_A_READ: f64 = 1000.0;
 
 /// Of the members stored outside the group of their cluster, the share that a query reads singly.
-/// The other members are in the group of a probed cluster, or are members of several probed
-/// clusters. In `bench/filters.py`, queries that probe 7 to 90 clusters read .31 to .52 of such
-/// members.
+/// In `bench/filters.py`, queries that probe 7 to 90 clusters read .31 to .52 of such members.
 const APART: f64 = 0.5;
 
 /// The growth of the number of probes with a filter.
 ///
-/// Without a filter, a query finds its k nearest vectors in `p` clusters. With a filter of
-/// selectivity s, it must find the k / s nearest vectors. Let `R` be the number of clusters that
-/// together have k / s vectors, and `r` the number of clusters that together have k vectors. The
-/// number of heads within a squared distance x of a query grows about as x^2 on photo-sift-100k, as
-/// does the number of vectors. Therefore, sqrt(R) - sqrt(r) is the growth of the squared distance
-/// of the k-th match, and the square root of the number of probes grows by as much. In a simulation
-/// with clusters of photo-sift-100k, recall without a filter was .918, and recall with s from 1/2
-/// to 1/100 was .918 to .932. With s from 1/200 to 1/1000, it was .954 to .956. With x^1.5 in place
-/// of x^2, it was .896 to .943, and with x^3, .933 to .976.
+/// Without a filter, a query finds its k nearest vectors in `p` clusters. With selectivity s, it
+/// must find the k / s nearest vectors. Let `R` clusters together have k / s vectors, and `r`
+/// clusters k vectors. The number of heads within a squared distance x grows about as x^2 on
+/// photo-sift-100k. So the square root of the number of probes grows by sqrt(R) - sqrt(r). In a
+/// simulation there, recall was .918 without a filter, and .918 to .956 with s from 1/2 to 1/1000.
+/// With x^1.5 in place of x^2, it was .896 to .943, and with x^3, .933 to .976.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Growth {
-    /// The most probes without a filter.
     pub(super) list: usize,
     /// sqrt(r).
     near: f64,
@@ -195,16 +157,13 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// The growth without a filter.
     pub(crate) const NONE: Self = Self {
         list: 0,
         near: 0.0,
         by: 0.0,
     };
 
-    /// The growth with a filter of selectivity `share`. `list` is the most probes without the
-    /// filter, and `near` is the number of clusters that together have as many vectors as there are
-    /// results.
+    /// `near` is the number of clusters that together have as many vectors as there are results.
     fn new(list: usize, near: f64, share: f64) -> Self {
         Self {
             list,
@@ -213,8 +172,8 @@ impl Growth {
         }
     }
 
-    /// The number of probes of a query that would take `probes` without the filter. If clusters
-    /// have more vectors than the number of results, the number is at most `probes` / s.
+    /// The number of probes of a query that would take `probes` without the filter. At most
+    /// `probes` / s if a cluster has more vectors than there are results.
     pub(super) fn of(&self, probes: f64) -> f64 {
         let root = probes.sqrt();
         let step = self.near.min(root) * self.by;
@@ -222,15 +181,13 @@ impl Growth {
     }
 }
 
-/// The approximate reads of a probe of one cluster, if its members match with the probability
-/// `share`.
+/// The approximate reads of a probe of one cluster whose members match with probability `share`.
 pub(super) fn reads_of_probe(clusters: &ClusterStores, share: f64) -> f64 {
     1.0 + APART * share * clusters.others
 }
 
 /// About how many reads a query takes with each strategy, if matches are spread evenly. Comparisons
-/// of codes count as the number of reads that take the same time. In a cluster index, a read of
-/// several single vectors counts once for each block of 4 KiB.
+/// of codes count as the reads that take the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimates {
     /// The reads of a query by [`Way::Within`].
@@ -239,14 +196,12 @@ pub struct Estimates {
     pub before: f64,
 }
 
-/// The approximate number of pages that `all` nodes occupy, if the build put `built` nodes on
-/// `pages` pages.
+/// The approximate number of pages of `all` nodes, if the build put `built` nodes on `pages` pages.
 fn pages_now(built: f64, pages: u64, all: f64) -> f64 {
     (all / (built / pages.max(1) as f64).max(1.0)).max(1.0)
 }
 
-/// The expected number of pages that hold at least one of `some` nodes, if these are spread at
-/// random over `all` nodes on `pages` pages.
+/// The expected number of pages that hold at least one of `some` nodes, spread at random.
 fn touched(some: f64, all: f64, pages: f64) -> f64 {
     pages * (1.0 - (1.0 - (some / all).clamp(0.0, 1.0)).powf((all / pages).max(1.0)))
 }
@@ -281,7 +236,6 @@ pub(super) fn choose(
             Estimates {
                 within: plan.growth.of(typical).min(most) * reads_of_probe(clusters, share),
                 before: match clusters.vectors {
-                    // A vector is read only together with its cluster.
                     Vectors::Replicated => most,
                     Vectors::Addressed | Vectors::Grouped(_) => clusters.reads_of(matching.nodes),
                 },
@@ -302,15 +256,13 @@ pub(super) fn choose(
         plan.before = estimates.before;
     }
     if plan.way == Way::Before {
-        // There is no walk.
         (plan.walked, plan.further) = (plan.list, 0);
     }
     let most = (estimates.before as usize).max(2 * plan.walked);
     plan.candidates = index.candidates(plan.walked, most);
     plan.longest = match index.kind() {
         Kind::Graph(_) => estimates.before as usize,
-        // A query of a cluster index does not begin again, because it probes further clusters
-        // itself.
+        // A query of a cluster index probes further clusters instead of beginning again.
         Kind::Clusters(clusters) => {
             let widest = plan.list.saturating_add(plan.candidates);
             plan.widest = widest.min(clusters.clusters() as usize);
@@ -339,8 +291,7 @@ pub(super) fn choose(
 }
 
 /// Adapts the list of a walk to a filter of selectivity `share`. Returns the longest list of a
-/// query. The estimates assume this list, because queries that are unlike the vectors of the index
-/// need nearly this length.
+/// query, because queries unlike the vectors of the index need nearly this length.
 fn adapt_walk(index: &Index, share: f64, plan: &mut Plan) -> f64 {
     let k = plan.k as f64;
     let adapted = |list: f64, least: f64| {
@@ -364,18 +315,15 @@ fn adapt_walk(index: &Index, share: f64, plan: &mut Plan) -> f64 {
     list
 }
 
-/// The data of a graph index from which the reads of a filtered search are estimated.
 struct Pages<'a> {
     index: &'a Index,
-    /// The number of nodes, and of matches.
     all: f64,
     matches: f64,
     /// The number of matches that codes hardly distinguish.
     blind: f64,
-    /// The number of pages with lists.
     lists: f64,
-    /// The number of pages with vectors, and the share of them in memory. `None` if codes are in
-    /// the records, so that *before* reads the pages of all matches.
+    /// The number of pages with vectors, and the share in memory. `None` if codes are in the
+    /// records.
     vectors: Option<(f64, f64)>,
 }
 
@@ -414,23 +362,18 @@ impl<'a> Pages<'a> {
         }
     }
 
-    /// The expected reads of [`Way::Before`].
     fn before(&self, k: usize) -> f64 {
         let Some((pages, in_memory)) = self.vectors else {
             return self.matches.min(self.lists);
         };
-        // After the first candidates, few further candidates are near enough by code, and some
-        // vectors share a page. If codes do not distinguish the matches, the pages of all matches
-        // are read.
+        // Codes that do not distinguish the matches lead to reads of all their pages.
         let told = (self.matches - self.blind).min((k + HEAD) as f64);
         let vectors = told + touched(self.blind, self.all, pages);
         self.matches / CODES_A_READ + vectors * (1.0 - in_memory).max(0.0)
     }
 
-    /// The expected reads of [`Way::Within`].
     fn within(&self, list: f64, share: f64, plan: &Plan) -> f64 {
-        // The share of queries that make a further walk is the share of matches that codes hardly
-        // distinguish.
+        // Queries walk further in proportion to the matches that codes hardly distinguish.
         let further = match walked_further(plan, plan.further) as f64 {
             walked if walked > 0.0 && plan.further_uses.whole_page => {
                 touched(walked, self.all, self.lists) + HOP * walked
@@ -440,15 +383,12 @@ impl<'a> Pages<'a> {
         self.walk(list, share, plan) + self.blind / self.matches.max(1.0) * further
     }
 
-    /// The expected reads of one walk.
     fn walk(&self, list: f64, share: f64, plan: &Plan) -> f64 {
-        // After the first places of its list, a walk expands only matches.
         let nearer = list / share;
         let places = list + plan.through * (nearer - list);
         let walked = (places + share * (nearer - places)).min(self.all);
         let reads = match self.index.memory().predicted_reads {
-            // The build measured its few vectors, which shows nothing about the many vectors
-            // inserted later.
+            // The build measured its few vectors, and not those inserted later.
             _ if plan.looks_at != LooksAt::Chosen => walked.min(self.lists),
             // Where vectors are apart from lists, only the vectors of matches are read.
             Some([lists, vectors]) => {
@@ -468,21 +408,18 @@ mod tests {
 
     #[test]
     fn probes_grow_by_the_square_of_the_distance() {
-        // As in photo-sift-100k with the presets spann and tiered-cluster.
+        // The numbers of photo-sift-100k with the presets spann and tiered-cluster.
         for (probes, near) in [(12.1, 1.08), (7.1, 0.38)] {
             let times = |share| Growth::new(33, near, share).of(probes) / probes;
             assert_eq!(times(1.0), 1.0);
             assert!(times(0.5) <= 1.4 && times(0.1) <= 3.0, "{probes}");
-            // If the matches are far away, the probes read nearly all vectors that are nearer than
-            // the k-th match.
+            // If the matches are far away, the probes read nearly all nearer vectors.
             let share: f64 = 1e-6;
             let needed = near / share / probes;
             assert!((1.0..1.01).contains(&(times(share) / needed)), "{probes}");
         }
-        // A cluster has fewer vectors than results.
         let few = Growth::new(2, 50.0, 0.1).of(2.0);
         assert!((few - 20.0).abs() < 1e-9, "{few}");
-        // Without a filter, no rounding adds a probe.
         for probes in 1..1_000 {
             assert_eq!(Growth::NONE.of(f64::from(probes)), f64::from(probes));
         }

@@ -1,5 +1,4 @@
-//! Changes of attributes, and deletions by filter, that are interrupted or fail before they are
-//! complete.
+//! Changes of attributes, and deletions by filter, that are interrupted or fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -66,8 +65,7 @@ fn row(numbers: &[(&str, i64)], payload: Option<&str>) -> Row {
     }
 }
 
-/// The cases: vectors on storage or in memory, with or without a row of attributes, with or without
-/// a merge between two calls.
+/// Vectors are on storage or in memory, with or without attributes and a merge.
 #[test]
 fn an_update_keeps_what_it_is_not_given() {
     for preset in [Preset::STRATANN, Preset::DISKANN, Preset::SPANN] {
@@ -103,7 +101,6 @@ fn an_update_keeps_what_it_is_not_given() {
             preset.name
         );
         update(&index, 900, row(&[("a", 9)], None)).unwrap();
-        // If one id does not exist, no row is set.
         let both = RowTable::new(vec![row(&[("a", 0)], None); 2]);
         index
             .update_attributes(&[5, 901], &both, &Silent)
@@ -211,13 +208,11 @@ fn what_is_done_of_a_change_that_ends_in_the_middle_is_said_and_stays() {
         "{deleted} of {matched} matching rows are deleted"
     );
     assert_eq!(live.len() as u64, matched - deleted);
-    // A second call deletes the remaining vectors.
     assert_eq!(live.delete_matching(&filter).unwrap(), matched - deleted);
     assert_eq!(live.len(), 0);
 }
 
-/// An update of rows that keeps their large attributes takes no more memory than a call that sets
-/// the whole rows. An error names a row that is too long.
+/// An update that keeps large attributes takes no more memory than a call that sets whole rows.
 #[test]
 fn an_update_of_large_rows_goes_piece_by_piece() {
     const MOST: usize = 60_000;
@@ -243,8 +238,7 @@ fn an_update_of_large_rows_goes_piece_by_piece() {
     assert_eq!(last.attributes.len(), 2);
     assert_eq!(last.payload.as_ref().map(String::len), Some(MOST + 2));
 
-    // Together, these texts are too long for a row. The third of four rows fails, and the two
-    // before it are set.
+    // Together, these texts are too long for a row. The third of four rows fails.
     let text = |length: usize| Value::String("y".repeat(length));
     let long = |name: &str, length| Row {
         attributes: [(name.to_owned(), text(length))].into(),

@@ -1,5 +1,5 @@
-//! Very large numbers from a caller. The engine refuses such a number with a typed error that names
-//! the bound, or needs only the memory for the collection. It allocates no memory of such a size.
+//! Very large numbers from a caller, which are refused with a typed error, or need only the memory
+//! for the collection.
 
 use std::path::Path;
 
@@ -13,7 +13,6 @@ use stratann::{
 const DIM: usize = 8;
 const ROWS: usize = 300;
 
-/// A number of bytes that no machine has.
 const HUGE: usize = 1_000_000_000_000;
 
 fn matrix(rows: usize) -> Matrix {
@@ -59,7 +58,6 @@ fn quick(preset: Preset) -> BuildOptions {
     }
 }
 
-/// Checks that the call is refused as wrong, with an error that has these words.
 #[track_caller]
 fn refused<T>(result: Result<T, impl Into<Error>>, words: &[&str]) {
     let error = result.err().expect("the call was accepted").into();
@@ -108,8 +106,7 @@ fn numbers_of_a_search() {
                     list: HUGE,
                     ..good
                 },
-                // The bound is the number of vectors. For an index that changes, it is the number
-                // to which answers are padded.
+                // For an index that changes, the bound is the number to which answers are padded.
                 ["k is", "it can be at most"],
             ),
             (
@@ -168,7 +165,6 @@ fn numbers_of_a_search() {
         );
         refused(catalog.search(&name, &endless, &good), &["k times queries"]);
 
-        // With numbers at the bounds, a search costs as much as the collection allows.
         let expected = index.search(&queries, &list(ROWS)).unwrap();
         for most in [ROWS + 1, 1_000_000_000, MOST_LIST] {
             let options = SearchOptions {
@@ -269,7 +265,6 @@ fn numbers_of_a_build() {
     refused(build(&base, "", &good, &Silent), &["path", "empty"]);
     assert!(!path.exists(), "a refused build left a file behind");
 
-    // A size above the size of the collection acts as the size of the collection.
     let generous = BuildOptions {
         build_list: MOST_LIST,
         chunk_bytes: u64::MAX,
@@ -435,8 +430,7 @@ fn numbers_of_everything_else() {
             &words,
         );
     }
-    // All values are the largest possible values. Only the number of threads is small, because the
-    // index starts so many threads.
+    // The index starts so many threads.
     let options = WriteOptions {
         threads: 3,
         direct: DirectOptions {

@@ -1,5 +1,4 @@
-//! A catalog as an application uses it: a directory of indexes, one budget, and indexes that are
-//! opened and closed.
+//! A catalog as an application uses it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +25,6 @@ fn queries(rows: usize) -> Matrix {
     head(SIFT_QUERIES, rows)
 }
 
-/// A codebook with codes of 16 bytes. Another seed gives another codebook.
 pub(super) fn codebook(seed: u64) -> Codebook {
     let options = TrainOptions {
         code_bytes: Some(16),
@@ -37,7 +35,6 @@ pub(super) fn codebook(seed: u64) -> Codebook {
     Codebook::train(&base(1_000), &options, &Silent).unwrap()
 }
 
-/// Options that build some hundred vectors quickly.
 pub(super) fn small(preset: Preset, codebook: &Codebook) -> BuildOptions {
     BuildOptions {
         preset,
@@ -50,7 +47,6 @@ pub(super) fn small(preset: Preset, codebook: &Codebook) -> BuildOptions {
     }
 }
 
-/// A directory of indexes of the first vectors of the fixture.
 pub(super) struct Place {
     folder: TempDir,
 }
@@ -70,13 +66,11 @@ impl Place {
         self.dir().join(name)
     }
 
-    /// Builds an index of this many vectors.
     fn add(&self, name: &str, rows: usize, codebook: &Codebook) {
         let options = small(Preset::AISAQ, codebook);
         build(&base(rows), self.path(name), &options, &Silent).unwrap();
     }
 
-    /// A directory with the indexes `a`, `b` and `c`, of 200, 300 and 400 vectors.
     fn with_three(codebook: &Codebook) -> Self {
         let place = Self::new();
         for (name, rows) in [("a", 200), ("b", 300), ("c", 400)] {
@@ -85,7 +79,6 @@ impl Place {
         place
     }
 
-    /// Makes another name for the files of an index.
     pub(super) fn link(&self, from: &str, to: &str) {
         fs::create_dir(self.path(to)).unwrap();
         for entry in fs::read_dir(self.path(from)).unwrap() {
@@ -115,7 +108,6 @@ impl Place {
         }
     }
 
-    /// The memory of an index: its own bytes, and the bytes of its codebook.
     fn costs(&self, name: &str) -> (u64, u64) {
         let catalog = self.catalog(None);
         let nothing = catalog.memory_bytes();
@@ -126,7 +118,6 @@ impl Place {
     }
 }
 
-/// The number of vectors of an index, which is opened through the catalog and dropped again.
 fn rows(catalog: &Catalog, name: &str) -> usize {
     catalog.index(name).unwrap().len()
 }
@@ -153,7 +144,6 @@ fn names_are_those_of_directories_with_a_manifest() {
     place.add("Ant", 120, &codebook);
     fs::create_dir(place.path("unfinished")).unwrap();
     fs::write(place.path("file"), "no index").unwrap();
-    // Indexes that are built later belong to the catalog.
     assert_eq!(catalog.names().unwrap(), ["Ant", "zebra"]);
     assert_eq!(catalog.len().unwrap(), 2);
     assert!(catalog.contains("zebra") && !catalog.contains("unfinished"));
@@ -203,8 +193,7 @@ fn a_wrong_name_is_refused_with_those_that_are_like_it() {
     assert!(text.contains("no MANIFEST"), "{text}");
 }
 
-/// A directory that the process has no right to read, or a link that leads to itself, counts as a
-/// possible index.
+/// A directory without the right to read, and a link to itself, count as possible indexes.
 #[cfg(unix)]
 #[test]
 fn what_cannot_be_looked_at_is_not_left_out() {
@@ -276,7 +265,6 @@ fn the_least_recently_used_index_goes_first() {
     let (a, b) = (weak(&catalog, "a"), weak(&catalog, "b"));
     assert!(is_open(&a) && is_open(&b));
     assert_eq!(catalog.memory_bytes(), budget);
-    // `a` is used again, so `b` is closed.
     weak(&catalog, "a");
     let c = weak(&catalog, "c");
     assert!(is_open(&a) && !is_open(&b) && is_open(&c));
@@ -288,7 +276,6 @@ fn the_least_recently_used_index_goes_first() {
     assert!(!is_open(&b));
     assert_eq!(catalog.memory_bytes(), budget - own);
     assert!(catalog.close("c"));
-    // The codebook stays, for the next index with the same codebook.
     assert_eq!(
         (catalog.codebook_count(), catalog.memory_bytes()),
         (1, budget - 2 * own)
@@ -386,8 +373,7 @@ fn what_callers_hold_is_not_free() {
     let (a, b) = (catalog.index("a").unwrap(), catalog.index("b").unwrap());
     let error = catalog.index("c").unwrap_err();
     assert!(error.to_string().contains("indexes in use (2)"), "{error}");
-    // To close an index in use frees nothing. A later request for this index would open it a second
-    // time.
+    // Closing an index in use frees nothing, and a later request would open it twice.
     assert!(catalog.close("a"));
     assert_eq!((catalog.memory_bytes(), catalog.open_count()), (budget, 2));
     assert!(catalog.index("c").is_err() && catalog.index("a").is_err());
@@ -398,7 +384,6 @@ fn what_callers_hold_is_not_free() {
         (budget - own, 1)
     );
     assert_eq!(rows(&catalog, "c"), 400);
-    // The catalog still returns an open index that is in use.
     assert!(Arc::ptr_eq(&b, &catalog.index("b").unwrap()));
 }
 
@@ -426,7 +411,6 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
     );
     assert_eq!(catalog.codebook_count(), 2);
 
-    // The budget suffices for one index at a time.
     let (own, shared) = place.costs("a");
     let catalog = place.catalog(Some(place.budget(own + shared)));
     let first = catalog.index("a").unwrap().codebook().unwrap().clone();
@@ -438,7 +422,6 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
         );
         assert_eq!((catalog.open_count(), catalog.codebook_count()), (1, 1));
     }
-    // An index with another codebook replaces the open index.
     assert_eq!(rows(&catalog, "other"), 250);
     assert_eq!(catalog.codebook_count(), 1);
     assert!(
@@ -450,8 +433,7 @@ fn indexes_of_one_space_share_a_codebook_and_a_switch_does_not_read_it_again() {
             .shares_memory_with(&first)
     );
 
-    // With a budget for two codebooks, the catalog keeps the codebook that was used last, even if
-    // no index uses it.
+    // The catalog keeps the codebook that was used last, even if no index uses it.
     let catalog = place.catalog(Some(place.budget(own + 2 * shared)));
     let first = catalog.index("a").unwrap().codebook().unwrap().clone();
     assert_eq!(rows(&catalog, "other"), 250);
@@ -505,7 +487,6 @@ fn an_index_that_was_replaced_or_removed_is_noticed() {
         2,
         "the handle of the replaced index is not counted"
     );
-    // The old handle continues to work.
     let options = SearchOptions {
         k: 1,
         list: 30,
@@ -516,7 +497,6 @@ fn an_index_that_was_replaced_or_removed_is_noticed() {
     assert_eq!(new.search(&row, &options).unwrap().distances, [0.0]);
     drop(old);
     assert_eq!(catalog.open_count(), 1);
-    // After a rebuild with the same vectors and options, the catalog opens the new index.
     place.add("a", 350, &y);
     assert!(!Arc::ptr_eq(&new, &catalog.index("a").unwrap()));
     drop(new);
@@ -546,7 +526,6 @@ fn what_somebody_changes_is_seen() {
         (catalog.index("a").unwrap().search(&query, &all).unwrap()).distances[0]
     };
     assert_eq!(nearest(7), 0.0);
-    // The index is changed through the catalog's open index, and then through its path.
     let inner = catalog.index("a").unwrap();
     for row in [7, 8] {
         let options = WriteOptions::default();
@@ -566,8 +545,6 @@ fn what_somebody_changes_is_seen() {
     }
 }
 
-/// Opens the index of this name for changes, as an index of the catalog. After this call, no handle
-/// for reading is open.
 pub(super) fn change(catalog: &Catalog, name: &str) -> Result<LiveIndex, Error> {
     let index = catalog.index(name)?;
     LiveIndex::over(&index, &WriteOptions::default())
@@ -617,13 +594,11 @@ fn what_is_changed_through_a_catalog_is_within_its_budget() {
         let ids: Vec<u64> = (1_000..1_300).collect();
         live.upsert(&base(300), &ids, &Silent).unwrap();
         live.delete(&[7]).unwrap();
-        // After a merge the index has the same budget, and the same memory for changes.
         live.compact(&Silent).unwrap();
         assert_eq!(live.index().memory().budget, Some(own), "{preset}");
         assert_eq!(catalog.memory_bytes(), counted, "{preset}");
         let ids: Vec<u64> = (2_000..2_300).collect();
         live.upsert(&base(300), &ids, &Silent).unwrap();
-        // While the index is open for changes, the catalog can search it.
         let found = catalog.index(&n.to_string()).unwrap();
         assert_eq!(found.live(), 400 + 600 - 1, "{preset}");
         drop(found);
@@ -660,7 +635,6 @@ fn a_change_for_which_there_is_no_room_is_refused_and_leaves_nothing() {
     let codebook = codebook(1);
     let place = Place::with_three(&codebook);
     let (own, shared) = place.costs("a");
-    // This budget suffices to open the index for reading.
     let low = place.budget(own + shared);
     let catalog = place.catalog(Some(low));
     let index = catalog.index("a").unwrap();
@@ -681,11 +655,9 @@ fn a_change_for_which_there_is_no_room_is_refused_and_leaves_nothing() {
         other => panic!("{other:?}"),
     };
     assert_eq!(catalog.memory_bytes(), before);
-    // The lock is free, too.
     let alone = LiveIndex::open(place.path("a"), index.options(), &WriteOptions::default());
     drop(alone.unwrap());
     drop((index, catalog));
-    // This budget suffices once no other index is in use.
     let catalog = place.catalog(Some(needs + 1_000));
     let held = catalog.index("b").unwrap();
     let error = change(&catalog, "a").unwrap_err();
@@ -810,8 +782,7 @@ fn threads_open_search_and_close_at_once() {
     place.add("d", 250, &y);
     place.add("e", 350, &y);
     let (own, shared) = place.costs("a");
-    // The budget is too small for all indexes, but large enough for the indexes that the threads
-    // use at once.
+    // The budget is too small for all indexes, but suffices for those in use at once.
     let budget = place.budget(2 * shared + 4 * own);
     let catalog = place.catalog(Some(budget));
     let row = base(1);
@@ -827,8 +798,7 @@ fn threads_open_search_and_close_at_once() {
             scope.spawn(move || {
                 for round in 0..60 {
                     let name = ["a", "b", "c", "d", "e"][(thread * 2 + round * (thread + 1)) % 5];
-                    // Together, the four largest indexes exceed the budget. Then one thread waits
-                    // until another thread drops its index.
+                    // Four large indexes exceed the budget, so one thread waits for another.
                     let index = loop {
                         match catalog.index(name) {
                             Ok(index) => break index,
@@ -866,7 +836,7 @@ fn threads_that_want_one_index_open_it_once() {
     assert_eq!(catalog.open_count(), 1);
 }
 
-/// Four indexes of 500 vectors each, of several presets. The id of a vector is its row number.
+/// Four indexes of 500 vectors each. The id of a vector is its row number.
 fn quarters(place: &Place) -> [&'static str; 4] {
     let (all, codebook) = (base(2_000), codebook(1));
     let names = ["north", "east", "south", "west"];
@@ -895,7 +865,6 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     let names = quarters(&place);
     let queries = queries(50);
     let truth = brute_force(&base(2_000), &queries, 20, Metric::L2, 2, &Silent).unwrap();
-    // If the list is as long as the index, the search finds all neighbours.
     let options = SearchOptions {
         k: 20,
         list: 500,
@@ -909,7 +878,6 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!((found.k, &found.ids), (20, &ids));
     assert_eq!(Some(&found.distances), truth.distances.as_ref());
 
-    // The cost is the sum of the costs of each index.
     let each = names.map(|name| {
         let index = catalog.index(name).unwrap();
         index.search(&queries, &options).unwrap()
@@ -920,8 +888,7 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!(found.latencies_us.len(), 50);
     assert!(found.latencies_us.iter().all(|&us| us > 0.0));
     assert!(found.seconds > 0.0 && found.parts.is_some());
-    // The queries run one after the other. The latency of a query covers the work in all indexes.
-    // The sum of the latencies is at most the time of the call.
+    // The queries run one after the other, and a latency covers the work in all indexes.
     let alone = SearchOptions {
         threads: 1,
         in_flight: Some(1),
@@ -935,12 +902,10 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert!(took > 0.99 * parts, "{took}, {parts}");
     assert!(took < 1.01 * alone.seconds, "{took}, {}", alone.seconds);
 
-    // Neither the order of the names nor a repeated name changes the results.
     let again = ["west", "east", "east", "north", "south"];
     let again = catalog.search(&again, &queries, &options).unwrap();
     assert_eq!((&again.ids, again.counters.hops), (&found.ids, sum));
 
-    // A budget for one index at a time suffices.
     let costs = names.map(|name| place.costs(name).0);
     let room = place.costs(names[0]).1 + costs.into_iter().max().unwrap();
     let catalog = place.catalog(Some(place.budget(room)));
@@ -948,8 +913,7 @@ fn a_search_of_several_indexes_is_that_of_their_union() {
     assert_eq!(tight.ids, found.ids);
 }
 
-/// The attributes of the [`quarters`]. The index `south` has none, and only `east` has colours. In
-/// the index `wild`, parts are texts.
+/// The index `south` has no attributes, and only `east` has colours. In `wild`, parts are texts.
 fn row(name: &str, id: u64) -> Row {
     let part = match name {
         "wild" => Value::String("x".into()),
@@ -964,7 +928,6 @@ fn row(name: &str, id: u64) -> Row {
     row
 }
 
-/// The [`quarters`] with attributes. The id of a vector is its row number.
 fn quarters_with_rows(place: &Place) -> [&'static str; 4] {
     let (all, codebook) = (base(2_000), codebook(1));
     let names = ["south", "north", "east", "west"];
@@ -997,7 +960,6 @@ fn a_search_of_several_indexes_with_a_filter_is_that_of_what_matches_in_their_un
         threads: 2,
         ..SearchOptions::default()
     };
-    // A budget for one index at a time suffices for the search and for the look-up of the columns.
     let costs = names.map(|name| place.costs(name).0);
     let room = place.costs(names[0]).1 + costs.into_iter().max().unwrap();
     let tight = place.catalog(Some(place.budget(room)));
@@ -1011,7 +973,6 @@ fn a_search_of_several_indexes_with_a_filter_is_that_of_what_matches_in_their_un
         ("colour != 'red' and part < 2", |id| {
             id >= 500 && id % 7 < 2 && !((1_000..1_500).contains(&id) && id % 2 == 0)
         }),
-        // Rows without a value include all rows of `south`.
         ("not exists colour", |id| !(1_000..1_500).contains(&id)),
         ("part == 6 and colour == 'blue' and part > 7", |_| false),
     ];
@@ -1051,7 +1012,6 @@ fn a_filter_that_does_not_fit_several_indexes_is_told() {
             other => panic!("{text}: {other:?}"),
         }
     };
-    // No index has this column, so the error names no index.
     let said = search(&names, "part == 3 or colr == 'red'");
     assert!(said.contains("did you mean \"colour\""), "{said}");
     assert!(
@@ -1063,7 +1023,6 @@ fn a_filter_that_does_not_fit_several_indexes_is_told() {
         said.contains("integer") && !said.contains("index \""),
         "{said}"
     );
-    // One index has another type for this column.
     let rows = base(100);
     let beside = RowTable::new((0..100).map(|id| row("wild", id)).collect());
     let options = small(Preset::AISAQ, &codebook(1));
@@ -1102,7 +1061,6 @@ fn an_index_may_have_fewer_vectors_than_answers_are_wanted() {
         list: 200,
         ..options
     };
-    // The search asks for more results than there are vectors, so the last result is padding.
     let found = catalog.search(&["few", "more"], &base(5), &all).unwrap();
     for (ids, distances) in found.ids.chunks(106).zip(found.distances.chunks(106)) {
         assert!(ids[..105].iter().all(|&id| id != u64::MAX));

@@ -1,5 +1,4 @@
-//! Direct inserts into an index of real data, as a program does them through the library: recall,
-//! reads and writes, and the state after a restart.
+//! Direct inserts into an index of real data, as a program does them through the library.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -42,7 +41,7 @@ fn writing(update: Update) -> WriteOptions {
     }
 }
 
-/// Options with one insert after the other, so that each run builds the same graph.
+/// One insert follows the other, so that each run builds the same graph.
 fn alone(update: Option<Update>) -> WriteOptions {
     WriteOptions {
         durability: Durability::OnFlush,
@@ -55,8 +54,7 @@ fn alone(update: Option<Update>) -> WriteOptions {
     }
 }
 
-/// Recall@10 and reads for each query at list size 40, with best-first search. The reads of a
-/// pipelined search depend on the order of completions.
+/// Recall@10 and reads for each query at list size 40, with best-first search.
 fn quality(
     truth: &GroundTruth,
     search: impl Fn(&Matrix, &SearchOptions) -> SearchResults,
@@ -75,9 +73,7 @@ fn quality(
     )
 }
 
-/// A collection of a thousand vectors is opened, changed and closed several times, as by a nightly
-/// job. Each insert changes many pages. The old versions of the pages are not free before a
-/// checkpoint.
+/// Old versions of pages are not free before a checkpoint.
 #[test]
 fn a_graph_is_merged_when_most_of_its_pages_are_free() {
     let size = |path: &Path| -> u64 {
@@ -86,7 +82,7 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
             .map(|file| file.unwrap().metadata().unwrap().len())
             .sum()
     };
-    // In the last case, the index is much larger than the smallest index that is worth a merge.
+    // The last index is much larger than the smallest that is worth a merge.
     let cases = [
         (Preset::ODINANN, 1_000, 1.8),
         (Preset::STRATANN, 1_000, 1.8),
@@ -98,8 +94,6 @@ fn a_graph_is_merged_when_most_of_its_pages_are_free() {
         built(&head(SIFT_BASE, 1_000), preset, &path);
         let each = size(&path) as f64 / 1_000.0;
         let (mut next, mut merged) = (1_000, 1_000);
-        // Returns the largest size, as a multiple of the size of a build, and how often a merge was
-        // due.
         let mut nights = |merges: bool| {
             let (mut most, mut due) = (0.0f64, 0);
             for _ in 0..6 {
@@ -179,7 +173,6 @@ fn a_small_graph_that_is_closed_is_merged_where_it_takes_more_than_twice_a_build
 
 #[test]
 fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
-    // By default, the test uses a part of the fixture. It inserts a quarter of this part.
     let count = if slow() { 20_000 } else { 6_000 };
     let (all, built_of) = (head(SIFT_BASE, count), count / 4 * 3);
     let rest = part(&all, built_of, count - built_of);
@@ -199,7 +192,6 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         let index = Index::open(&fresh, &OpenOptions::default()).unwrap();
         let (aim, reads_aim) = quality(&|queries, options| index.search(queries, options).unwrap());
         let live = LiveIndex::open(&grown, &OpenOptions::default(), &writing(update)).unwrap();
-        // Searches run during the inserts, and find the existing vectors.
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -233,14 +225,11 @@ fn inserted_vectors_are_found_as_by_a_fresh_build_and_written_in_few_pages() {
         );
         eprintln!("{said}");
         assert!(recall >= aim - 0.01, "{said}");
-        // The ratio was 1.02, 1.07 and 1.09 in three runs of stratann: the links that two threads
-        // make differ each time. A build fills its pages by the graph. Later inserts fill the free
-        // space of pages.
+        // The ratio was 1.02, 1.07 and 1.09 in three runs, because the links of two threads differ.
         assert!(reads <= 1.25 * reads_aim, "{said}");
         assert!(each(direct.pages_written) <= most_pages, "{said}");
         drop(live);
 
-        // After a restart the answers are the same, without a log to replay.
         let index = Index::open(&grown, &OpenOptions::default()).unwrap();
         assert_eq!((index.live(), index.stats().logged), (count, 0));
         let again = quality(&|queries, options| index.search(queries, options).unwrap());
@@ -265,7 +254,7 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     live.delete(&[5, 4_007]).unwrap();
     live.upsert(&part(&all, 6_000, 2), &[6, 4_008], &Silent)
         .unwrap();
-    // The copy is made while the handle is open, so it has the files that a crash would leave.
+    // The copy has the files that a crash would leave.
     let copy = folder.path().join("copy");
     std::fs::create_dir(&copy).unwrap();
     for file in std::fs::read_dir(&path).unwrap() {
@@ -328,7 +317,6 @@ fn what_was_not_checkpointed_is_replayed_and_a_merge_keeps_it() {
     assert!(verify(&copy, &Silent).unwrap().clean());
 }
 
-/// The vectors, with lengths scaled by factors up to three.
 fn stretched(rows: &Matrix) -> Matrix {
     let mut bytes = vec![0; rows.rows() * rows.row_bytes()];
     rows.read(0, &mut bytes).unwrap();
@@ -344,7 +332,6 @@ fn stretched(rows: &Matrix) -> Matrix {
 
 #[test]
 fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
-    // By default, the test uses half of the fixture. It inserts a quarter of this half.
     let count = if slow() { 2_000 } else { 1_000 };
     let all = stretched(&head("package-text-2k.base.fbin", count));
     let (built_of, queries) = (count / 4 * 3, matrix("package-text-2k.query.fbin"));
@@ -357,8 +344,6 @@ fn vectors_go_in_directly_by_angle_and_by_product_into_every_layout() {
             Layout::Inline,
             Layout::Layered,
         ] {
-            // By default, each layout is tested with one metric, and the layout `layered` with
-            // both.
             let by_angle = matches!(layout, Layout::Coupled | Layout::Decoupled);
             if !slow() && layout != Layout::Layered && by_angle != (metric == Metric::Cosine) {
                 continue;
@@ -410,8 +395,7 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
     };
     build(&part(&all, 0, 1_500), &path, &options, &Silent).unwrap();
     let live = LiveIndex::open(&path, &OpenOptions::default(), &alone(None)).unwrap();
-    // The vectors are near each other, so their trailing parts continue from page to page in
-    // memory.
+    // Near vectors have trailing parts that continue from page to page in memory.
     let (first, dim) = (part(&all, 3, 1), all.dim());
     let near: Vec<u8> = (0..40)
         .flat_map(|n| {
@@ -432,7 +416,6 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
         strategy: Some(Strategy::BestFirst),
         ..SearchOptions::default()
     };
-    // After each insert, the last vector may continue on a page that is not full yet.
     for n in 0..40 {
         let (row, id) = (part(&near, n, 1), 5_000 + n as u64);
         live.insert(&row, Some(&[id]), &Silent).unwrap();
@@ -442,8 +425,7 @@ fn exact_answers_come_of_trailing_parts_that_are_not_written_yet() {
     }
 }
 
-/// A checkpoint keeps deleted ids until a merge. Here, over a tenth of all ids is deleted. Their
-/// memory is more than the budget leaves free.
+/// Over a tenth of all ids is deleted. Their memory is more than the budget leaves free.
 #[test]
 fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
     for preset in [Preset::ODINANN, Preset::AISAQ, Preset::STRATANN] {
@@ -474,7 +456,6 @@ fn what_was_deleted_since_the_last_merge_is_within_the_budget() {
             Err(Error::Memory { needs, .. }) => needs,
             other => panic!("{other:?}"),
         };
-        // A budget that allowed the deletes suffices to open the index again.
         of(least).unwrap();
         let pages = plan.graph_pages + plan.vector_pages;
         for memory in [
@@ -538,8 +519,7 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
         let held = index.search(&queries, &search).unwrap();
         let reads = (held.counters.graph_reads, held.counters.vector_reads);
         assert_eq!(reads, (0, 0), "{layout:?} {update:?}");
-        // The test finds the largest budget with which the index has pages in memory. With a
-        // larger budget, the graph is unpacked.
+        // With a larger budget, the graph is unpacked.
         let opened = |memory| {
             let options = OpenOptions {
                 memory: Some(memory),
@@ -572,7 +552,6 @@ fn memory_for_all_pages_holds_those_that_inserts_wrote() {
             all || update == Update::Relocate,
             "{layout:?} {update:?}: {plan:?}"
         );
-        // A smaller budget holds some of the pages.
         let pages = plan.graph_pages + plan.vector_pages;
         let index = opened(needs + plan.navigation + pages / 2).unwrap();
         let half = index.memory().graph_pages + index.memory().vector_pages;
@@ -620,7 +599,6 @@ fn a_layout_that_takes_no_direct_inserts_merges_them() {
     assert!(exact >= 495, "{exact} of 500");
 }
 
-/// Interrupts each piece of work at once.
 struct Impatient;
 
 impl Progress for Impatient {
@@ -647,7 +625,6 @@ fn whoever_opens_an_index_may_leave_what_waits_in_its_log() {
         .unwrap();
     drop(live);
     let index = Arc::new(Index::open(&path, &OpenOptions::default()).unwrap());
-    // If the index is opened and closed, the waiting vectors are not inserted into the graph.
     for _ in 0..2 {
         let live = LiveIndex::over_observed(&index, &alone(None), &Impatient).unwrap();
         assert_eq!((live.stats().logged, live.len()), (100, 1_100));

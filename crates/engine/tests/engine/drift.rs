@@ -12,10 +12,9 @@ use stratann::{
 use super::fixtures::{self, SIFT_BASE, head};
 
 const DIM: usize = 32;
-/// The number of vectors of the build. The tests insert the same number of vectors.
+/// The number of vectors of the build, and of inserted vectors.
 const ROWS: usize = 1_000;
 
-/// Normally distributed numbers from a seed.
 struct Normal(u64);
 
 impl Normal {
@@ -59,7 +58,6 @@ impl Other {
     }
 }
 
-/// The vectors of the build, the inserted vectors, and queries of both kinds.
 fn rows(other: Other) -> [Vec<f32>; 3] {
     let mut numbers = Normal(7);
     let built = numbers.rows(ROWS, |x| x);
@@ -81,7 +79,7 @@ fn truth(all: &[f32], queries: &[f32]) -> GroundTruth {
     brute_force(&matrix(all), &matrix(queries), 10, Metric::L2, 2, &Silent).unwrap()
 }
 
-/// The default options, with a strategy whose results do not depend on the order of completions.
+/// The results do not depend on the order of completions.
 fn in_order() -> SearchOptions {
     SearchOptions {
         strategy: Some(Strategy::BestFirst),
@@ -89,7 +87,6 @@ fn in_order() -> SearchOptions {
     }
 }
 
-/// Recall@10 with the default list size.
 fn recall(live: &LiveIndex, queries: &[f32], truth: &GroundTruth) -> f64 {
     let found = live.search(&matrix(queries), &in_order()).unwrap();
     truth.recall(&found.ids, &found.distances, 10).unwrap()
@@ -104,7 +101,6 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Builds an index of vectors of one kind, inserts vectors of the other kind, and merges.
 fn drifts(preset: Preset, other: Other) {
     let [built, came, queries] = rows(other);
     let all = [built.clone(), came.clone()].concat();
@@ -129,7 +125,7 @@ fn drifts(preset: Preset, other: Other) {
     };
     assert!((0.4..=0.5).contains(&share), "{said}: {share}");
     assert_eq!(index.stats().health.drifted, Some(share));
-    // After a checkpoint, a handle for reading and a new handle for changes also report the drift.
+    // After a checkpoint, new handles also report the drift.
     drop(index);
     let health = Index::open(&grown, &OpenOptions::default())
         .unwrap()
@@ -198,15 +194,13 @@ fn what_comes_of_the_kind_that_there_is_has_not_drifted() {
     assert_eq!(index.stats().health.drifted, Some(0.0));
 }
 
-/// Rows that all have this attribute.
 fn of_kind(kind: i64, count: usize) -> RowTable {
     let mut row = Row::default();
     row.attributes.insert("kind".into(), kind.into());
     RowTable::new(vec![row; count])
 }
 
-/// Before a merge, the codes of vectors that drifted are inaccurate. A search with a filter for
-/// these vectors makes more reads.
+/// The codes of drifted vectors are inaccurate, so a filter for them takes more reads.
 #[test]
 fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
     for (preset, other) in [
@@ -238,7 +232,6 @@ fn what_matches_a_filter_is_found_of_rows_that_codes_are_not_made_for() {
     }
 }
 
-/// An index of vectors of one kind, into which vectors of the other kind were inserted.
 fn drifted(path: &Path, options: &BuildOptions) {
     let [built, came, _] = rows(Other::Shifted);
     build(&matrix(&built), path, options, &Silent).unwrap();
@@ -254,7 +247,6 @@ fn within(path: &Path, memory: u64) -> Result<Index, Error> {
     Index::open(path, &options)
 }
 
-/// The least memory with which an index opens, in bytes.
 fn least(path: &Path) -> u64 {
     match within(path, 1) {
         Err(Error::Memory { needs, .. }) => needs,
@@ -273,7 +265,6 @@ fn who_searches_with_little_memory_looks_as_well_and_is_told() {
         assert!((0.4..=0.5).contains(&share), "{memory}: {share}");
         assert_eq!(stats.health.drifted, Some(share));
         assert!(stats.trouble.unwrap().contains("often miss"), "{memory}");
-        // The memory for queries is free again.
         let found = index.search(&matrix(&[0.0; DIM]), &SearchOptions::default());
         assert_eq!(found.unwrap().ids.len(), 10);
         assert!(index.health(&Silent).unwrap().drifted.is_some());
@@ -318,7 +309,6 @@ fn that_nobody_looked_is_no_good_health() {
     );
 }
 
-/// Collects warnings.
 #[derive(Default)]
 struct Warnings(Mutex<Vec<String>>);
 

@@ -1,6 +1,4 @@
-//! Indexes that begin without vectors, and indexes whose vectors were all deleted. Such indexes
-//! open, answer searches, take vectors, and become as good as indexes that were built of these
-//! vectors.
+//! Indexes that begin without vectors, and indexes whose vectors were all deleted.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +12,6 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows, slow};
 
-/// All presets.
 const PRESETS: [Preset; 10] = [
     Preset::STRATANN,
     Preset::DECOUPLEVS,
@@ -35,8 +32,7 @@ fn options(preset: Preset) -> BuildOptions {
         preset,
         degree: graph.then_some(32),
         build_list: if graph { 50 } else { usual.build_list },
-        // One thread builds the same graph each time. With several threads, the graph depends on
-        // their interleaving.
+        // One thread builds the same graph each time.
         threads: 1,
         ..usual
     }
@@ -62,7 +58,6 @@ fn read_only(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// Checks that every search returns only padding.
 fn finds_nothing(path: &Path) {
     let index = read_only(path);
     assert_eq!((index.len(), index.live()), (0, 0));
@@ -137,7 +132,6 @@ fn an_index_begins_with_nothing() {
     }
 }
 
-/// Every operation on an index without vectors succeeds, or returns an error with the reason.
 #[test]
 fn all_that_takes_an_index_takes_one_of_nothing() {
     for preset in PRESETS {
@@ -182,7 +176,6 @@ fn all_that_takes_an_index_takes_one_of_nothing() {
             .search_range(&query, &range, &search(10), None, &Silent)
             .unwrap();
         assert!(found.ids.is_empty() && found.next.is_none(), "{name}");
-        // The index has no column `year`, in any layout.
         let filter = Filter::parse("year >= 2020").unwrap();
         let error = index
             .search_filtered(&query, &search(3), &filter)
@@ -266,8 +259,7 @@ fn vectors_of_no_rows_are_of_every_type_and_metric() {
     refused(4, &space, "Give a degree");
 }
 
-/// While another thread replaces vectors, the number of vectors stays the same, and the count is
-/// right at all times.
+/// While another thread replaces vectors, the count is right at all times.
 #[test]
 fn how_many_there_are_is_right_at_every_moment() {
     struct Upserts<'a>(&'a LiveIndex, AtomicBool);
@@ -287,8 +279,6 @@ fn how_many_there_are_is_right_at_every_moment() {
             false
         }
     }
-    // By default, the test uses a preset that inserts directly, and a preset whose vectors wait for
-    // a merge.
     let all = [
         Preset::STRATANN,
         Preset::DISKANN,
@@ -352,8 +342,6 @@ fn what_is_emptied_and_filled_again_counts_right() {
         (false, true, true),
         (true, true, false),
     ];
-    // By default, each preset is tested with one of the `ways`, and the next preset with the next
-    // of them.
     let few = if slow() { ways.len() } else { 1 };
     for (number, preset) in PRESETS.into_iter().enumerate() {
         let tried = ways.into_iter().cycle().skip(number).take(few);
@@ -393,7 +381,6 @@ fn what_is_emptied_and_filled_again_counts_right() {
                     }
                     assert_eq!(index.len(), 40 * at + some.len(), "{said}");
                 }
-                // All vectors are upserted once more, in one call.
                 index
                     .upsert(&rows(SIFT_BASE, COUNT * round, COUNT), &ids, &Silent)
                     .unwrap();
@@ -409,7 +396,6 @@ fn what_is_emptied_and_filled_again_counts_right() {
     }
 }
 
-/// Without a merge, the index keeps the codebook of a build without vectors.
 #[test]
 fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     let folder = tempfile::tempdir().unwrap();
@@ -451,7 +437,6 @@ fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     assert!(trouble.contains("often miss"), "{trouble}");
     assert!(trouble.contains("10000 times the vectors"), "{trouble}");
     assert!(trouble.ends_with("compact the index)"), "{trouble}");
-    // A handle for reading reports the trouble, too.
     drop(index);
     assert_eq!(read_only(&path).stats().trouble, Some(trouble));
     let index = live(&path);
@@ -460,8 +445,7 @@ fn an_index_that_grew_without_a_merge_says_that_it_is_in_trouble() {
     assert_eq!(index.stats().trouble, None);
 }
 
-/// The test inserts in pieces, merges when a merge is due, and closes the index. Then the recall is
-/// as good as after a build of all vectors.
+/// After inserts in pieces and due merges, the recall is as good as after a build of all vectors.
 #[test]
 fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {
     let count = if slow() { 2_000 } else { 1_200 };
@@ -517,7 +501,6 @@ fn an_index_that_begins_with_nothing_gets_as_good_as_a_build() {
     }
 }
 
-/// The exported ids and vectors, in the order of the ids.
 fn exported(folder: &Path, written: u64) -> Vec<(u64, Vec<u8>)> {
     let ids = std::fs::read_to_string(folder.join("rows.ids")).unwrap();
     let ids: Vec<u64> = ids.lines().map(|line| line.parse().unwrap()).collect();

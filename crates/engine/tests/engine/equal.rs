@@ -1,5 +1,4 @@
-//! Equal vectors among vectors that are all equally far apart. A search for any of ten equal
-//! vectors finds all ten.
+//! Equal vectors among vectors that are all equally far apart.
 
 use std::path::Path;
 
@@ -10,7 +9,6 @@ use stratann::{
 
 use super::fixtures::slow;
 
-/// The number of equal vectors of each kind.
 const EQUAL: usize = 10;
 
 /// Vectors whose elements are 0, except for the element with the number of the vector's kind.
@@ -30,8 +28,7 @@ fn scattered(kinds: usize) -> Vec<usize> {
 fn built(path: &Path, preset: Preset, kinds: usize) {
     let options = BuildOptions {
         preset,
-        // One thread builds the same graph each time. With several threads, the graph depends on
-        // their interleaving.
+        // One thread builds the same graph each time.
         threads: 1,
         ..BuildOptions::default()
     };
@@ -50,8 +47,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Recall@10 of a query for each of some kinds, with the default list. A result counts if it is as
-/// near as the tenth true neighbour.
+/// A result counts if it is as near as the tenth true neighbour.
 fn recall(index: &LiveIndex, now: &[usize], asked: &[usize], kinds: usize) -> f64 {
     let queries = rows_of(asked, kinds);
     let truth = brute_force(
@@ -78,8 +74,7 @@ fn ten_equal_rows_are_found_where_all_others_are_equally_far() {
         built(folder.path(), preset, kinds);
         let recall = recall(&live(folder.path()), &scattered(kinds), &asked, kinds);
         eprintln!("{}: {recall:.3}", preset.name);
-        // Without links between equal vectors and an order of ties, the recall was 0.61 and 0.82
-        // for the two presets above.
+        // Without links between equal vectors and an order of ties, the recall was 0.61 and 0.82.
         assert!(recall >= 0.9, "{}: {recall:.3}", preset.name);
     }
 }
@@ -89,7 +84,6 @@ fn equal_rows_are_found_after_inserts_deletes_and_a_merge() {
     let few = [Preset::STRATANN, Preset::ODINANN];
     let presets = if slow() { &Preset::ALL[..] } else { &few };
     let kinds = 80;
-    // Vectors of the first 20 kinds are inserted, and vectors of the next 20 kinds are deleted.
     let (come, go): (Vec<usize>, Vec<usize>) = ((0..20).collect(), (20..40).collect());
     for &preset in presets {
         let folder = tempfile::tempdir().unwrap();
@@ -109,12 +103,10 @@ fn equal_rows_are_found_after_inserts_deletes_and_a_merge() {
                 index.delete(&[gone as u64]).unwrap();
             }
         }
-        // A kind with deleted vectors has five equal vectors left, so any other vector is as near
-        // as the tenth neighbour. So recall is measured for the kinds that grew.
+        // A kind with deleted vectors has fewer than ten.
         let grown = recall(&index, &now, &come, kinds);
         index.compact(&Silent).unwrap();
         let merged = recall(&index, &now, &come, kinds);
-        // For the other kinds, the test counts the remaining equal vectors among the results.
         let found = index
             .search(&rows_of(&go, kinds), &SearchOptions::default())
             .unwrap();

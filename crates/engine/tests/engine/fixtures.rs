@@ -4,12 +4,10 @@ use std::path::{Path, PathBuf};
 
 use stratann::{Matrix, VectorFile, VectorSource};
 
-/// The path of a file or an index in the folder `fixtures`.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures")).join(name)
 }
 
-/// All vectors of a file.
 pub fn matrix(name: &str) -> Matrix {
     Matrix::read(&VectorFile::open(fixture(name)).unwrap()).unwrap()
 }
@@ -22,14 +20,11 @@ pub fn rows(name: &str, first: usize, count: usize) -> Matrix {
     Matrix::new(bytes, count, file.dim(), file.element()).unwrap()
 }
 
-/// The first vectors of a file.
 pub fn head(name: &str, count: usize) -> Matrix {
     rows(name, 0, count)
 }
 
-/// The descriptors that indexes are built of.
 pub const SIFT_BASE: &str = "photo-sift-20k.base.u8bin";
-/// The descriptors that are searched for.
 pub const SIFT_QUERIES: &str = "photo-sift-20k.query.u8bin";
 
 /// Whether tests may take minutes each: `make test-slow`, or `STRATANN_SLOW=1`.

@@ -1,6 +1,4 @@
-//! Indexes that earlier versions wrote, and that are never written again, as `fixtures/README.md`
-//! describes. Every index that can be read today must stay readable, with the same answers, and
-//! must take changes.
+//! Indexes of earlier versions (`fixtures/README.md`), which must stay readable and take changes.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +15,7 @@ fn open(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// Options with one insert after the other, so that each run builds the same graph.
+/// One insert follows the other, so that each run builds the same graph.
 fn alone() -> WriteOptions {
     WriteOptions {
         threads: 1,
@@ -29,7 +27,6 @@ fn alone() -> WriteOptions {
     }
 }
 
-/// Some vectors of a fixture, or the first elements of them.
 fn rows(name: &str, first: usize, count: usize, dim: usize) -> Matrix {
     let file = VectorFile::open(fixture(name)).unwrap();
     let mut bytes = vec![0; count * file.row_bytes()];
@@ -46,7 +43,6 @@ fn head(name: &str, count: usize) -> Matrix {
     rows(name, 0, count, 128)
 }
 
-/// The exact answers to some queries among the vectors of the frozen indexes.
 fn frozen_truth() -> (Matrix, GroundTruth) {
     let base = head(SIFT_BASE, 2_000);
     let queries = head(SIFT_QUERIES, 100);
@@ -145,8 +141,8 @@ fn an_index_of_format_4_with_segments_that_merges_kept_opens_and_answers() {
 
 #[test]
 fn cluster_indexes_of_format_4_open_answer_and_take_changes() {
-    // After the build, 20 vectors were inserted, and one of the first vectors was upserted. Then 19
-    // of the last vectors were deleted, and the index was merged.
+    // After the build, 20 vectors were inserted, and one of the first was upserted. Then 19 of the
+    // last were deleted, and the index was merged.
     for (layout, vectors, logged) in [
         ("replicated", 380, 21),
         ("addressed", 380, 21),
@@ -260,7 +256,6 @@ fn a_state_is_known_since_it_is_drawn() {
     assert_eq!((drawn.unwrap().len(), features), (32, 2));
 }
 
-/// A copy of a frozen index, which can be changed.
 fn copied(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for file in fs::read_dir(fixture(name)).unwrap() {
@@ -370,7 +365,6 @@ fn an_index_with_a_file_of_ids_opens_answers_and_takes_changes() {
     let gone = |id: u64| id.is_multiple_of(20) && id > 0;
     let ids: Vec<u64> = (0..400).filter(|&id| !gone(id)).collect();
     let stats = open(path).stats();
-    // The file of ids has a header and two blocks.
     assert_eq!((stats.format_version, stats.bytes.ids), (4, 3 * 4096));
     assert_eq!((stats.vectors, stats.logged), (381, 0));
     let writing = alone();
@@ -421,8 +415,7 @@ fn grown_index_opens_and_answers(path: &Path) {
     assert!(report.clean(), "{report:#?}");
     let index = open(path);
     let stats = index.stats();
-    // The vectors of two ids were replaced, and two more ids were deleted, so four records are
-    // dead.
+    // Two ids were replaced, and two more were deleted.
     assert_eq!(
         (
             stats.format_version,
@@ -449,8 +442,6 @@ fn grown_index_opens_and_answers(path: &Path) {
 
 #[test]
 fn an_index_of_format_1_opens_and_answers() {
-    // The first version wrote this fixture, as `fixtures/README.md` describes. It must stay
-    // readable.
     let path = fixture("index-v1");
     assert!(verify(&path, &Silent).unwrap().clean());
     let index = Index::open(&path, &OpenOptions::default()).unwrap();
@@ -481,19 +472,17 @@ fn an_index_of_format_1_opens_and_answers() {
     }
 }
 
-/// An index of few vectors, with the source of these vectors.
 struct Small {
     name: &'static str,
     layout: &'static str,
     metric: Metric,
     vector_codec: &'static str,
-    /// The fixture of the vectors. The index was built of the first `built` vectors, and has `rows`
-    /// vectors in all.
+    /// The index was built of the first `built` vectors, and has `rows` vectors in all.
     source: &'static str,
     dim: usize,
     built: usize,
     rows: usize,
-    /// Whether vectors were inserted into the graph. Otherwise they are in the log.
+    /// Whether vectors were inserted into the graph, and not only into the log.
     direct: bool,
 }
 
@@ -536,7 +525,6 @@ const SMALL: [Small; 11] = [
     texts("index-v4-marks", "coupled", Metric::L2, "raw", false),
     texts("index-v4-csr", "csr", Metric::L2, "raw", false),
     texts("index-v4-state", "coupled", Metric::Cosine, "raw", false),
-    // Vectors of this index continue from block to block.
     Small {
         dim: 260,
         built: 150,
@@ -620,8 +608,7 @@ impl Small {
         rows(&format!("{}.query.{suffix}", self.source), 0, 100, self.dim)
     }
 
-    /// Compares answers with brute force over the first `rows` vectors. With lists of a fifth of
-    /// the index or more, hardly any answer may be missing.
+    /// Lists have a fifth of the index or more, so hardly any answer may be missing.
     fn agrees(
         &self,
         rows: usize,
@@ -639,8 +626,7 @@ impl Small {
                 ..SearchOptions::default()
             };
             let found = search(&queries, &options);
-            // Two ids were replaced by equal vectors, and two more ids were deleted. No old id is a
-            // result.
+            // No old id is a result.
             assert!(
                 found.ids.iter().all(|&id| id < rows as u64),
                 "{}",
@@ -652,7 +638,6 @@ impl Small {
                 Metric::InnerProduct => 0.97,
                 _ => 0.98,
             };
-            // The results of a pipelined search also depend on the order of completions.
             let least = match strategy {
                 Strategy::BestFirst => least,
                 _ => least - 0.02,
@@ -693,8 +678,7 @@ fn floats_other_metrics_codecs_and_relocated_records_open_and_answer() {
             "{}",
             small.name
         );
-        // If vectors were inserted into the graph, no record is left to replay. Otherwise all
-        // inserted vectors are in the log.
+        // Vectors that were inserted into the graph leave no record to replay.
         let (nodes, logged) = match small.direct {
             true => (small.rows + 4, 0),
             false => (small.built, small.rows - small.built + 1),

@@ -11,7 +11,6 @@ use stratann::{
 
 const DIM: usize = 24;
 
-/// Normally distributed numbers from a seed.
 struct Normal(u64);
 
 impl Normal {
@@ -43,12 +42,10 @@ const CAME: usize = 750;
 const QUERIES: usize = 60;
 const LIST: usize = 50;
 
-/// An element of a vector of another kind.
 fn shifted(x: f32) -> f32 {
     x + 3.0
 }
 
-/// The built and the inserted vectors, and queries of both kinds with their answers.
 struct Rows {
     built: Matrix,
     came: Matrix,
@@ -87,13 +84,11 @@ fn live(path: &Path, checkpoint: Option<u64>) -> LiveIndex {
     opened(path, checkpoint, None)
 }
 
-/// Opens an index like [`live`], with a memory budget.
 fn opened(path: &Path, checkpoint: Option<u64>, memory: Option<u64>) -> LiveIndex {
     let direct = DirectOptions {
         checkpoint,
         ..DirectOptions::default()
     };
-    // The preset decouplevs merges by default.
     let merges = reader(path).preset().update == Update::Merge;
     let options = WriteOptions {
         threads: 1,
@@ -112,7 +107,6 @@ fn reader(path: &Path) -> Index {
     Index::open(path, &OpenOptions::default()).unwrap()
 }
 
-/// Searches whose reads do not depend on the order of completions.
 fn searches() -> SearchOptions {
     SearchOptions {
         list: LIST,
@@ -125,7 +119,6 @@ fn recall(found: &SearchResults, truth: &GroundTruth) -> f64 {
     truth.recall(&found.ids, &found.distances, 10).unwrap()
 }
 
-/// The mean number of nodes that a query expands.
 fn hops(found: &SearchResults) -> u64 {
     found.counters.hops / QUERIES as u64
 }
@@ -140,7 +133,6 @@ fn manifest(path: &Path) -> String {
     std::fs::read_to_string(path.join("MANIFEST")).unwrap()
 }
 
-/// A search with a second walk must reach the recall `least` for the inserted vectors.
 fn looks_further(preset: Preset, least: f64) {
     let rows = rows();
     let folder = tempfile::tempdir().unwrap();
@@ -230,8 +222,7 @@ fn searches_of_what_drifted_look_further_in_decouplevs() {
     looks_further(Preset::DECOUPLEVS, 0.9);
 }
 
-/// A handle measures the drift when it inserts and when it is closed, even if no caller asks
-/// whether a merge is due.
+/// Inserts and the close measure the drift, even if no caller asks whether a merge is due.
 #[test]
 fn an_insert_sees_what_has_drifted() {
     let rows = rows();
@@ -250,7 +241,7 @@ fn an_insert_sees_what_has_drifted() {
         &searches(),
     );
     drop(index);
-    // When the index is opened for changes again, the drift is known without another measurement.
+    // The drift is known without another measurement.
     let trouble = live(&path, None).stats().trouble;
     assert!(trouble.is_some_and(|trouble| trouble.contains("often miss")));
     let index = reader(&path);
@@ -273,9 +264,7 @@ fn an_insert_sees_what_has_drifted() {
     }
 }
 
-/// If a memory budget has no space for a list 8 times as long, the search uses a shorter list. If
-/// the further walk ranks whole pages, its list has at most a quarter of all nodes. In each case, a
-/// longer list finds no less.
+/// Under a memory budget, and with whole pages, the further list may be less than 8 times as long.
 #[test]
 fn a_longer_list_finds_no_less() {
     let rows = rows();
@@ -301,7 +290,6 @@ fn a_longer_list_finds_no_less() {
                 let how = SearchOptions { list, ..searches() };
                 let found = match index.search(&rows.new.0, &how) {
                     Ok(found) => found,
-                    // The search reports that its memory does not suffice.
                     Err(Error::Memory { .. }) => break,
                     Err(error) => panic!("{error}"),
                 };
@@ -338,14 +326,12 @@ fn within(memory: u64) -> OpenOptions {
     }
 }
 
-/// Rows that all have this attribute.
 fn of_kind(kind: i64, count: usize) -> RowTable {
     let mut row = Row::default();
     row.attributes.insert("kind".into(), kind.into());
     RowTable::new(vec![row; count])
 }
 
-/// The estimated reads of each strategy are near its real reads.
 fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> f32) {
     let mut numbers = Normal(7);
     let rows = [numbers.rows(built, |x| x), numbers.rows(came, of)].map(|rows| matrix(&rows));
@@ -386,8 +372,7 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
                 preset.name
             );
             eprintln!("{said}");
-            // The other strategy is for queries that find too few results. These queries find
-            // enough.
+            // The other strategy is for queries that find too few results.
             assert_eq!(explained.dry, 0, "{said}");
             let most = if explained.way == Way::Before {
                 3.0
@@ -403,7 +388,7 @@ fn estimates_are_true(preset: Preset, built: usize, came: usize, of: fn(f32) -> 
 fn estimates_are_true_of_what_codes_say_little() {
     estimates_are_true(Preset::STRATANN, 1_000, 800, shifted);
     estimates_are_true(Preset::ODINANN, 1_000, 800, shifted);
-    // In an index that outgrew its codes, a search scans the whole index, or ranks whole pages.
+    // In an index that outgrew its codes, a search scans, or ranks whole pages.
     estimates_are_true(Preset::STRATANN, 100, 700, |x| x);
     estimates_are_true(Preset::ODINANN, 200, 1_300, |x| x);
 }

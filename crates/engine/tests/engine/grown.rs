@@ -1,5 +1,4 @@
-//! Indexes that begin small and grow. A merge that rewrites such an index replaces the codebook of
-//! the first few vectors.
+//! Indexes that begin small and grow until a merge replaces their codebook.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +12,7 @@ use stratann::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows};
 
-/// The number of vectors before a merge. The next constant is the number of vectors inserted during
-/// the merge.
+/// The number of vectors before a merge. The next constant is the number inserted during the merge.
 const ROWS: usize = 1_800;
 const LATER: usize = 200;
 
@@ -23,15 +21,13 @@ fn options(preset: Preset) -> BuildOptions {
         preset,
         degree: Some(32),
         build_list: 50,
-        // One thread builds the same graph each time. With several threads, the graph depends on
-        // their interleaving.
+        // One thread builds the same graph each time.
         threads: 1,
         ..BuildOptions::default()
     }
 }
 
-/// Opens an index with one insert after the other. So nodes are numbered in the order of the
-/// inserts. These numbers decide the samples of a merge.
+/// The order of inserts decides the samples of a merge.
 fn within(path: &Path, memory: Option<u64>) -> LiveIndex {
     let options = WriteOptions {
         durability: Durability::OnFlush,
@@ -53,7 +49,6 @@ fn live(path: &Path) -> LiveIndex {
     within(path, None)
 }
 
-/// Queries, and their true neighbours among this many vectors.
 struct Asked(Matrix, GroundTruth);
 
 impl Asked {
@@ -76,13 +71,11 @@ impl Asked {
     }
 }
 
-/// The hash of an index's codebook.
 fn codebook(path: &Path) -> String {
     let index = Index::open(path, &OpenOptions::default()).unwrap();
     index.codebook().unwrap().hash().to_owned()
 }
 
-/// Inserts vectors during a merge.
 struct Inserts<'a>(&'a LiveIndex, AtomicBool);
 
 impl Progress for Inserts<'_> {
@@ -100,8 +93,6 @@ impl Progress for Inserts<'_> {
     }
 }
 
-/// Builds an index of the first vectors, inserts the other vectors, and merges. Some vectors are
-/// inserted during the merge.
 fn grown(path: &Path, built: usize, options: &BuildOptions) -> (LiveIndex, CompactReport) {
     build(&head(SIFT_BASE, built), path, options, &Silent).unwrap();
     let index = live(path);
@@ -111,18 +102,15 @@ fn grown(path: &Path, built: usize, options: &BuildOptions) -> (LiveIndex, Compa
     (index, report.unwrap())
 }
 
-/// Whether the tests use all presets, which takes long.
 fn slow() -> bool {
     std::env::var_os("STRATANN_SLOW").is_some()
 }
 
-/// Tests some presets, by default the first `few`.
 fn a_merge_makes_good(presets: &[Preset], few: usize) {
     let presets = if slow() { presets } else { &presets[..few] };
     let asked = Asked::of(ROWS + LATER);
     for &preset in presets {
-        // The codes of 40 vectors distinguish vectors a little, and the codes of one vector not at
-        // all.
+        // The codes of 40 vectors distinguish vectors a little, and the codes of one not at all.
         let starts: &[usize] = match preset.name {
             "stratann" if slow() => &[1, 40],
             _ => &[1],
@@ -130,8 +118,7 @@ fn a_merge_makes_good(presets: &[Preset], few: usize) {
         for &built in starts {
             let folder = tempfile::tempdir().unwrap();
             let (index, report) = grown(folder.path(), built, &options(preset));
-            // Vectors that were inserted during the merge have codes of the new codebook, or wait
-            // in memory.
+            // Vectors that were inserted during the merge have new codes, or wait in memory.
             let recall = asked.recall(&index);
             let said = format!("{} of {built}: {recall:.3}, {report:?}", preset.name);
             eprintln!("{said}");
@@ -171,8 +158,7 @@ fn a_codebook_that_serves_the_vectors_stays() {
     .unwrap();
     let before = codebook(folder.path());
     let index = live(folder.path());
-    // With so few new vectors, a new codebook reduces the error by less than 5 %, in any order of
-    // inserts. With a tenth of the vectors, the reduction would depend on the order.
+    // So few new vectors make a new codebook better by less than 5 %.
     let rest = rows(SIFT_BASE, ROWS, LATER / 4);
     index.insert(&rest, None, &Silent).unwrap();
     let report = index.compact(&Silent).unwrap();
@@ -202,7 +188,6 @@ fn a_codebook_that_was_given_stays_and_that_it_is_outgrown_is_said() {
         let due = index.due(&MergeWhen::default());
         let for_codes = matches!(due, Some(Due::Grown(_) | Due::Drifted(_)));
         assert!(!for_codes, "{due:?}");
-        // A second merge has the same effect.
         index.delete(&[3]).unwrap();
         assert_eq!(index.compact(&Silent).unwrap().codebook, fate);
         drop(index);
@@ -253,8 +238,7 @@ fn what_a_process_has_beside_an_index_is_no_reason_not_to_merge_it() {
         &Silent,
     )
     .unwrap();
-    // This memory is like the memory of an interpreter with its modules. It is resident, and not
-    // only allocated.
+    // Resident memory, like that of an interpreter with its modules.
     let others = std::hint::black_box(vec![1u8; 200 << 20]);
     let index = within(folder.path(), Some(64 << 20));
     index

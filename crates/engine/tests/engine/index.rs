@@ -1,5 +1,4 @@
-//! An index as an application uses it. The tests build it from real data, open, search, damage and
-//! replace it, and check errors.
+//! An index as an application uses it, built from real data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,6 @@ use stratann_layout::Manifest;
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, fixture, head, slow};
 
-/// Options that build a few thousand vectors quickly.
 fn quick(preset: Preset) -> BuildOptions {
     let has_graph = preset.layout.is_none_or(|layout| !layout.has_clusters());
     BuildOptions {
@@ -73,7 +71,7 @@ fn embeddings_under_cosine_and_inner_product() {
             ..quick(Preset::STRATANN)
         };
         build(&base, &path, &options, &Silent).unwrap();
-        // The results of a pipelined search also depend on the order of completions.
+        // A pipelined search depends on the order of completions.
         for (strategy, least) in [(Strategy::BestFirst, 0.95), (Strategy::Pipelined, 0.9)] {
             let options = SearchOptions {
                 list: 60,
@@ -94,7 +92,6 @@ fn embeddings_under_cosine_and_inner_product() {
     }
 }
 
-/// Builds an index for each of `presets`, with all other options the same.
 fn built_alike(
     folder: &Path,
     base: &Matrix,
@@ -129,8 +126,8 @@ fn aisaq_answers_as_diskann_does() {
             code_bytes: Some(8),
             ..BuildOptions::default()
         },
-        // In this index, a page has nine records of 428 bytes. In the other index, a page has
-        // fifteen records. So a beam requests some pages twice.
+        // A page has nine records here, and fifteen in the other index, so a beam requests some
+        // pages twice.
         4096,
     );
     let texts = (
@@ -143,8 +140,7 @@ fn aisaq_answers_as_diskann_does() {
             metric: Metric::Cosine,
             ..BuildOptions::default()
         },
-        // A record has 3,948 bytes, so a page has one. With 64 neighbours it has 7,948 bytes, which
-        // are two blocks.
+        // A record of 3,948 bytes fills a page. With 64 neighbours, it takes two blocks.
         4096,
     );
     let long = (
@@ -186,8 +182,7 @@ fn aisaq_answers_as_diskann_does() {
             // A candidate that leaves the list while its page is read is not expanded.
             assert!(found.hops > 0 && found.graph_reads >= found.hops, "{name}");
             assert_eq!(found.bytes_read, found.graph_reads * page_bytes, "{name}");
-            // Both indexes need the same number of distance computations, but read pages of
-            // different lengths.
+            // Both indexes compute the same distances, but read pages of different lengths.
             let bytes_read = found.bytes_read;
             assert_eq!(
                 found,
@@ -239,9 +234,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     ..expected.counters
                 };
                 assert_eq!(found.counters, expected, "{name}");
-                // In a wider beam, a cached candidate leaves its place in the beam to another
-                // candidate. Without a cache, the search would read the other candidate later or
-                // not at all.
+                // In a wider beam, a cached candidate leaves its place to another.
                 if beam == 1 {
                     assert!(found.ids == plain.ids, "{name}");
                     assert!(found.distances == plain.distances, "{name}");
@@ -250,7 +243,7 @@ fn the_slot_cache_changes_no_answer_of_aisaq() {
                     assert_eq!(found.counters.graph_reads + hits, reads, "{name}");
                 }
             }
-            // The cache has all nodes, except nodes that belong to a full set of the cache.
+            // Nodes that belong to a full set of the cache are missing.
             let (warm, cold) = (aisaq[1].counters.graph_reads, plain.counters.graph_reads);
             assert!(
                 entries < 2_000 || warm < cold / 5,
@@ -287,8 +280,7 @@ fn aisaq_searches_in_every_way() {
         };
         let (plain, from_medoid) = search(&aisaq, Strategy::BestFirst, false);
         assert!(plain > 0.9, "list {list}: recall {plain}");
-        // The search starts with the same nodes as before. Their exact distances replace distances
-        // by codes.
+        // The start nodes have exact distances in place of distances by codes.
         let (navigated, reads) = search(&aisaq, Strategy::BestFirst, true);
         let (coupled, coupled_reads) = search(&diskann, Strategy::BestFirst, true);
         let name = format!("list {list}: {navigated}, {coupled}, {plain}");
@@ -302,8 +294,6 @@ fn aisaq_searches_in_every_way() {
         );
         let ratio = reads.graph_reads as f64 / coupled_reads.graph_reads as f64;
         assert!((0.9..1.1).contains(&ratio), "{name}: {ratio}");
-        // The reads of a pipelined search, and thus a few of its answers, depend on the order of
-        // completions.
         for navigation in [false, true] {
             let (pipelined, _) = search(&aisaq, Strategy::Pipelined, navigation);
             eprintln!("list {list}: recall {pipelined} pipelined, {plain} best-first");
@@ -346,7 +336,6 @@ fn whole_pages_of_an_inline_index_find_no_less() {
                 ..SearchOptions::default()
             };
             let found = index.search(&queries, &options).unwrap();
-            // No vector is a result twice.
             for ids in found.ids.chunks_exact(10) {
                 let mut different = ids.to_vec();
                 different.sort_unstable();
@@ -358,14 +347,12 @@ fn whole_pages_of_an_inline_index_find_no_less() {
         });
         let name = format!("list {list}, {strategy}: {alone:?}, {shared:?}");
         eprintln!("{name}");
-        // The other nodes of a page are candidates too. If they were not, three of ten reads would
-        // be saved.
+        // The other nodes of a page are candidates too, which takes three of ten reads.
         match strategy {
             Strategy::BestFirst => {
                 assert!(shared.0 >= alone.0, "{name}");
                 assert!(2 * shared.1.graph_reads < alone.1.graph_reads, "{name}");
             }
-            // The reads of a pipelined search also depend on the order of completions.
             _ => {
                 assert!(shared.0 >= alone.0 - 0.02, "{name}");
                 assert!(
@@ -374,7 +361,6 @@ fn whole_pages_of_an_inline_index_find_no_less() {
                 );
             }
         }
-        // No page is read twice.
         assert!(shared.1.graph_reads <= 200 * pages, "{name}");
     }
 }
@@ -400,7 +386,6 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
     assert!(files[0] == files[1]);
 }
 
-/// A manifest without the random number that each build draws.
 fn without_state(text: &[u8]) -> Vec<u8> {
     let mut manifest = Manifest::decode(text, "MANIFEST").unwrap();
     assert!(manifest.state.take().is_some());
@@ -478,7 +463,7 @@ fn collections_of_any_size_and_shape() {
         (1, 1, Element::U8),
         (2, 3, Element::I8),
         (40, 5, Element::F16),
-        // A node is larger than one block, and in the next case larger than two blocks.
+        // A node is larger than one block, and in the next case than two.
         (50, 1_100, Element::F32),
         (30, 3_000, Element::F32),
     ]
@@ -487,7 +472,6 @@ fn collections_of_any_size_and_shape() {
     {
         make(rows, dim, element, &folder.path().join(i.to_string()));
     }
-    // All thousand vectors are equal, so distances do not distinguish nodes.
     let same = Matrix::new(vec![7; 1_000 * 16], 1_000, 16, Element::U8).unwrap();
     let path = folder.path().join("same");
     build(&same, &path, &quick(Preset::STRATANN), &Silent).unwrap();
@@ -621,7 +605,6 @@ fn an_index_is_replaced_only_when_asked_and_a_stranger_s_files_never() {
         200
     );
     assert!(verify(&path, &Silent).unwrap().clean());
-    // A handle that was open before still searches the old index.
     let found = open
         .search(
             &base,
@@ -659,7 +642,6 @@ fn what_is_no_index_is_refused_with_the_reason() {
     assert!(open(&file).contains("directory"));
 }
 
-/// Every layout, with each of its codecs.
 const FORMATS: [(Layout, Compression); 9] = [
     (Layout::Coupled, Compression::Raw),
     (Layout::Inline, Compression::Raw),
@@ -672,8 +654,7 @@ const FORMATS: [(Layout, Compression); 9] = [
     (Layout::Layered, Compression::Best),
 ];
 
-/// Options that build 600 descriptors into three segments of four chunks, if the layout has
-/// segments.
+/// 600 descriptors are three segments of four chunks, if the layout has segments.
 fn format(layout: Layout, compression: Compression) -> BuildOptions {
     BuildOptions {
         layout: Some(layout),
@@ -685,7 +666,6 @@ fn format(layout: Layout, compression: Compression) -> BuildOptions {
     }
 }
 
-/// The files of an index, without the lock and the files that reserve blocks.
 fn files(index: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(index)
         .unwrap()
@@ -705,7 +685,7 @@ fn verify_finds_any_flipped_bit_of_any_file() {
         None => 16,
         Some(_) => 1000,
     };
-    // In an uncompressed index any bytes decode to something, and only checksums find damage.
+    // In an uncompressed index any bytes decode, and only checksums find damage.
     let compressed = |&(layout, compression): &_| {
         matches!(layout, Layout::Coupled | Layout::Inline) || compression != Compression::Raw
     };
@@ -724,12 +704,10 @@ fn verify_finds_any_flipped_bit_of_any_file() {
                 let found = verify(&path, &Silent).unwrap();
                 let (name, problem) = (file.display().to_string(), found.problems.first());
                 let problem = problem.unwrap_or_else(|| panic!("{name}: {what}"));
-                // The report must name this file, and may name other files too.
                 let named = found.problems.iter().any(|problem| problem.file == name);
                 assert!(named, "{name}: {what}: {problem:?}");
             };
-            // The flips cover every region of the file, and both ends. With an odd stride, the
-            // offsets within a block vary.
+            // With an odd stride, the offsets within a block vary.
             let step = (whole.len() / flips).max(1) | 1;
             for at in (0..whole.len()).step_by(step).chain([whole.len() - 1]) {
                 let mut damaged = whole.clone();
@@ -746,8 +724,7 @@ fn verify_finds_any_flipped_bit_of_any_file() {
             if grows.iter().any(|kind| name(file).starts_with(kind))
                 || files.iter().filter(vectors).max() == Some(file)
             {
-                // Direct inserts add pages. If a crash comes before the next checkpoint, these
-                // pages stay in the file.
+                // Pages that direct inserts added before a crash stay in the file.
                 fs::write(file, longer).unwrap();
                 assert!(verify(&path, &Silent).unwrap().clean(), "{file:?}");
             } else {
@@ -877,7 +854,6 @@ fn stats_say_what_a_layout_takes_and_saves() {
             "directory",
         ];
         assert_eq!(nodes.bytes, length(&kinds), "{name}");
-        // The real size of the coupled index.
         let really: u64 = files(&coupled)
             .iter()
             .filter(|file| self::name(file) != "MANIFEST")
@@ -956,7 +932,6 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
         (&texts, Layout::Decoupled, Compression::Paper),
     ]
     .into_iter()
-    // By default, the test has each kind of page once.
     .filter(|&(_, layout, compression)| {
         slow() || layout != Layout::Inline && (layout, compression) != (Layout::Decoupled, best)
     }) {
@@ -965,7 +940,6 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             build_list: 30,
             layout: Some(layout),
             compression: Some(compression),
-            // The index has a navigation graph of 75 nodes, and a file of ids.
             navigation: 0.05,
             ids: Some((0..1_500).map(|row| 7 * row + 3).collect()),
             overwrite: true,
@@ -974,8 +948,6 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
         let usual = build(rows, &path, &options, &Silent).unwrap().bytes;
         options.degree = None;
         let mut degrees = Vec::new();
-        // By default, the test builds the largest index only for two layouts: with whole vectors,
-        // and with vectors in two parts.
         let most = slow() || matches!(layout, Layout::Packed | Layout::Layered);
         let spaces = [usual + usual / 20, usual + usual / 4, 10 * usual];
         for space in spaces.into_iter().take(if most { 3 } else { 2 }) {
@@ -993,11 +965,9 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             );
             let why = report.space.unwrap();
             assert_eq!((why.budget, why.degree), (space, report.degree), "{why:?}");
-            // The size of the index, as a multiple of the estimate that must fit into the limit of
-            // space.
+            // The size as a multiple of the estimate.
             let off = report.bytes as f64 / why.expected as f64;
             assert!(off <= 1.03 && why.expected <= space, "{off}: {why:?}");
-            // The next degree was expected to take too much space.
             assert!(why.next.is_none_or(|(_, bytes)| bytes > space), "{why:?}");
             assert_eq!(why.next.is_none(), why.degree == 96);
             assert_eq!(
@@ -1014,7 +984,6 @@ fn a_budget_of_space_decides_the_degree_and_is_kept() {
             degrees.is_sorted() && degrees[1] >= 32 && (!most || degrees[2] == 96),
             "{layout}: {degrees:?}"
         );
-        // If no degree fits, the existing index stays.
         options.space = Some(usual / 10);
         let error = build(rows, &path, &options, &Silent).unwrap_err();
         assert!(error.is_call_wrong());

@@ -1,5 +1,4 @@
-//! Merges that keep segments of vectors (DecoupleVS §3.5), on real data: the unchanged files, the
-//! answers afterwards, and the vectors that remain after damage.
+//! Merges that keep segments of vectors (DecoupleVS §3.5), on real data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,7 +14,6 @@ use stratann_layout::{
 
 use super::fixtures::{SIFT_BASE, SIFT_QUERIES, matrix};
 
-/// A collection whose vectors are built, deleted and inserted.
 #[derive(Clone, Copy)]
 struct Data {
     name: &'static str,
@@ -39,7 +37,6 @@ const SIFT: Data = Data {
     chunk_bytes: 8 << 10,
 };
 
-/// Queries whose answers are compared with brute force.
 const QUERIES: u64 = 100;
 
 const TEXT: Data = Data {
@@ -63,8 +60,7 @@ fn gather(all: &Matrix, rows: &[u64]) -> Matrix {
 fn writing(update: Update) -> WriteOptions {
     WriteOptions {
         durability: Durability::OnFlush,
-        // The test compares recall. Several threads, or several inserts at once, would make other
-        // links each time.
+        // The test compares recall, and concurrent inserts would make other links each time.
         threads: 1,
         update: Some(update),
         direct: DirectOptions {
@@ -74,7 +70,6 @@ fn writing(update: Update) -> WriteOptions {
     }
 }
 
-/// A search whose results do not depend on the order of completions.
 fn with_list(list: usize) -> SearchOptions {
     SearchOptions {
         list,
@@ -94,15 +89,12 @@ fn manifest(path: &Path) -> Manifest {
     Manifest::decode(&std::fs::read(path.join("MANIFEST")).unwrap(), "MANIFEST").unwrap()
 }
 
-/// An index whose ids are row numbers of a collection, and the live ids.
 struct Place {
     data: Data,
     all: Matrix,
     folder: tempfile::TempDir,
     live: BTreeSet<u64>,
-    /// The number of the next vector to insert.
     next: u64,
-    /// The recall after the build.
     recall: f64,
 }
 
@@ -155,8 +147,6 @@ impl Place {
         self.live.extend(ids);
     }
 
-    /// Merges. Checks the number of segments that the merge keeps, and that their files are
-    /// unchanged.
     fn compact(&self, live: &LiveIndex) -> CompactReport {
         let before = self.vectors();
         let report = live.compact(&Silent).unwrap();
@@ -170,7 +160,6 @@ impl Place {
         report
     }
 
-    /// The files of vectors by name, in the order of their segments.
     fn vectors(&self) -> BTreeMap<String, Vec<u8>> {
         let manifest = manifest(&self.index());
         let of_vectors = manifest
@@ -185,7 +174,6 @@ impl Place {
             .collect()
     }
 
-    /// Recall@10 against brute force over the live vectors.
     fn recall_now(&self) -> f64 {
         let live: Vec<u64> = self.live.iter().copied().collect();
         let queries: Vec<u64> = (0..QUERIES).collect();
@@ -205,7 +193,6 @@ impl Place {
         truth.recall(&places, &results.distances, 10).unwrap()
     }
 
-    /// Checks that everything is intact, and that the recall is as good as after the build.
     fn check(&self) {
         let report = verify(self.index(), &Silent).unwrap();
         assert!(report.clean(), "{:#?}", report.problems);
@@ -218,13 +205,11 @@ impl Place {
         self.find(5);
     }
 
-    /// Searches for each live vector as [`find`](Place::find) does.
     fn find_all(&self) {
         self.find(1);
     }
 
-    /// Searches for every `step`-th live vector. A result at distance 0 must have the id of the
-    /// vector. Then the vector is unchanged. A graph may miss a few vectors.
+    /// Searches for every `step`-th live vector. A graph may miss a few.
     fn find(&self, step: usize) {
         let ids: Vec<u64> = self.live.iter().copied().step_by(step).collect();
         let index = Index::open(self.index(), &OpenOptions::default()).unwrap();
@@ -246,7 +231,6 @@ impl Place {
     }
 }
 
-/// Every `step`-th number of a range.
 fn some(range: std::ops::Range<u64>, step: usize) -> impl Iterator<Item = u64> {
     range.step_by(step)
 }
@@ -257,8 +241,7 @@ fn merges_over_and_over(data: Data, update: Update) {
     let live = place.open(update);
     let segments = built.div_ceil(segment);
 
-    // The deletes are half of the second segment, all of the fourth, and one vector in thirty of
-    // the other segments.
+    // Half of the second segment is deleted, all of the fourth, and one in thirty of the others.
     place.delete(&live, some(segment..2 * segment, 2));
     place.delete(&live, 3 * segment..4 * segment);
     place.delete(&live, some(0..built, 30));
@@ -270,8 +253,7 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(stats.garbage > 0 && stats.deleted == 0, "{stats:?}");
     place.check();
 
-    // Garbage of several deletes adds up. One vector in thirty was deleted before, and in each
-    // segment less than a fifth is garbage.
+    // Garbage of several deletes adds up. In each segment, less than a fifth is garbage.
     let garbage = stats.garbage;
     place.delete(&live, some(10..built, 12));
     place.insert(&live, segment);
@@ -280,8 +262,7 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(live.stats().garbage > garbage);
     place.check();
 
-    // Now a fifth of most segments is garbage. A merge rewrites about as many of their vectors as
-    // it writes anyway.
+    // Now a fifth of most segments is garbage, and a merge rewrites these segments.
     place.delete(&live, some(5..built, 8));
     place.insert(&live, segment);
     let report = place.compact(&live);
@@ -291,8 +272,7 @@ fn merges_over_and_over(data: Data, update: Update) {
     assert!(written > segment && written <= 2 * anyway, "{report:?}");
     place.check();
 
-    // The same holds after the index is opened again. If no vector is inserted and the last segment
-    // becomes empty, the index still has a segment for new vectors.
+    // Even if the last segment becomes empty, the index has a segment for new vectors.
     drop(live);
     let live = place.open(update);
     place.delete(&live, built..built + 3 * segment);
@@ -395,8 +375,7 @@ fn a_slot_that_is_not_the_dead_one_is_found_by_the_id_that_stands_twice() {
     let report = verify(place.index(), &Silent).unwrap();
     let found = |problem: &stratann::Problem| problem.what.contains("which another node has, too");
     assert!(report.problems.iter().any(found), "{:#?}", report.problems);
-    // According to the wrong facts, the first page has one node too few, and the second page has
-    // one node too many.
+    // The first page has one node too few, and the second one too many.
     let mut wrong = chunks;
     wrong.chunks[0].boundaries[0] -= 1;
     std::fs::write(
@@ -427,13 +406,12 @@ fn a_reader_that_was_open_before_a_merge_goes_on() {
     assert!(report.segments_kept > 4, "{report:?}");
     let after = reader.search(&queries, &options).unwrap();
     assert_eq!((after.ids, after.distances), (before.ids, before.distances));
-    // If two vectors are nearly equal, a pipelined search finds one of them, depending on the order
-    // of completions. Here all reads complete.
+    // A pipelined search may find one of two nearly equal vectors.
     let after = reader.search(&queries, &pipelined).unwrap();
     assert!(after.ids.iter().all(|&id| id < SIFT.built));
 }
 
-/// An index with garbage in its segments. A merge has kept one of the segments.
+/// A merge has kept one of the segments.
 fn with_garbage(data: Data, compression: Compression) -> (Place, String) {
     let mut place = Place::new(data, compression);
     let live = place.open(Update::Merge);
@@ -499,7 +477,6 @@ fn with_the_chunks_of_a_segment_its_vectors_are_lost_and_no_garbage_comes_back()
         let report = repair(place.index(), &repairing(), &Silent).unwrap();
         assert_eq!(report.vectors_lost, vectors, "{report:#?}");
         assert_eq!(report.vectors, place.live.len() as u64 - vectors);
-        // The vectors of the first segment are lost.
         place.live = place.live.split_off(&TEXT.segment);
         place.check();
     }
@@ -517,7 +494,6 @@ fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
             ..TEXT
         };
         let (mut place, chunks) = with_garbage(data, Compression::Best);
-        // Some deleted ids get a vector again.
         let again: Vec<u64> = vec![9, 9 * 77];
         let live = place.open(update);
         live.insert(&gather(&place.all, &again), Some(&again), &Silent)
@@ -545,8 +521,7 @@ fn where_nobody_knows_what_is_garbage_it_is_taken_and_said() {
             .find(|lost| lost.what.contains("may have been deleted"));
         assert!(said.is_some_and(|said| said.vectors == 0), "{report:#?}");
         assert_eq!(report.vectors_lost, 0, "{report:#?}");
-        // The repair loses no live vector. Some deleted vectors are live again, but never in place
-        // of a later vector.
+        // Some deleted vectors are live again, but never in place of a later vector.
         let back = report.vectors - place.live.len() as u64;
         assert!(back > 0 && back < data.segment / 9, "{back}");
         let live = place.open(Update::Merge);

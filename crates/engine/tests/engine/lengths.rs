@@ -1,5 +1,5 @@
-//! Very long and very short vectors. Under the metric cosine, only the directions of vectors count.
-//! Under other metrics, a vector without finite distances is refused.
+//! Very long and very short vectors. Under cosine, only directions count. Other metrics refuse
+//! vectors without finite distances.
 
 use stratann::{
     BuildOptions, Codebook, DirectOptions, Element, Error, Index, LiveIndex, Matrix, Metric,
@@ -35,7 +35,7 @@ fn quick(preset: Preset, metric: Metric) -> BuildOptions {
     }
 }
 
-/// Options with one insert after the other, so that each run builds the same graph.
+/// One insert follows the other, so that each run builds the same graph.
 fn alone() -> WriteOptions {
     WriteOptions {
         threads: 1,
@@ -47,7 +47,6 @@ fn alone() -> WriteOptions {
     }
 }
 
-/// A search whose results do not depend on the order of completions.
 fn best_first() -> SearchOptions {
     SearchOptions {
         strategy: Some(Strategy::BestFirst),
@@ -95,7 +94,6 @@ fn cosine_sees_directions_only() {
         Preset::AISAQ,
     ] {
         let path = folder.path().join(preset.name);
-        // Half of the vectors are built, and the other half is inserted later.
         let half = Matrix::new(
             base.bytes()[..ROWS / 2 * DIM * 4].to_vec(),
             ROWS / 2,
@@ -165,7 +163,6 @@ fn what_has_no_finite_distance_is_refused() {
             17,
         );
 
-        // At the bound, every vector finds itself under l2, and no distance is infinite.
         let most = |_| largest;
         let base = rows(ROWS, 3, most);
         build(&base, &path, &options, &Silent).unwrap();

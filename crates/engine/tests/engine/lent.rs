@@ -1,5 +1,4 @@
-//! The memory that a catalog leases to an index that is open for changes. If more changes wait, the
-//! catalog leases more. Several indexes get the memory one after the other.
+//! The memory that a catalog leases to indexes that are open for changes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -12,7 +11,6 @@ use stratann::{
 
 use super::catalog::{Place, base, change, codebook, small};
 
-/// A place with a small index of this preset.
 fn with_one(preset: Preset, name: &str) -> Place {
     let place = Place::new();
     let options = match preset {
@@ -80,7 +78,6 @@ fn what_waits_is_lent_more_and_a_merge_gives_it_back() {
         "{merged} bytes leased after the merge, at first {first}"
     );
     assert!(live.index().memory().budget >= own);
-    // The catalog leases the memory again.
     assert!(
         (0..40).any(turn),
         "the leases never exceed the first {first} bytes"
@@ -89,7 +86,6 @@ fn what_waits_is_lent_more_and_a_merge_gives_it_back() {
     assert!(catalog.memory_bytes() < first);
 }
 
-/// Opens all indexes for changes, until one is refused.
 fn hold(catalog: &Catalog, names: &[String]) -> (Vec<LiveIndex>, Option<Error>) {
     let mut held = Vec::new();
     for name in names {
@@ -143,8 +139,7 @@ fn changes_wait_for_each_other_where_there_is_room_for_one() {
         Err(Error::Memory { needs, .. }) => needs,
         other => panic!("{other:?}"),
     };
-    // The threads also wait for each other's indexes that are open for searches. While a call waits
-    // to open an index for changes, the catalog does not close this index.
+    // While a call waits to open an index for changes, the catalog does not close this index.
     let options = CatalogOptions {
         memory: Some(alone + (2 << 20)),
         patience: Duration::from_secs(3_600),
@@ -211,8 +206,7 @@ fn who_waits_for_memory_of_a_catalog_is_interrupted() {
     let error = LiveIndex::over_observed(&other, &WriteOptions::default(), &progress).unwrap_err();
     assert!(matches!(error, Error::Interrupted), "{error}");
     assert!(progress.0.load(Ordering::Relaxed) > Impatient::ASKED);
-    // The interrupted call holds no memory. When the other index is closed, its memory is
-    // available.
+    // The interrupted call holds no memory.
     drop(held);
     LiveIndex::over(&other, &WriteOptions::default()).unwrap();
 }

@@ -1,6 +1,5 @@
-//! The engine as a program uses it through the library. Indexes are built from real data, opened,
-//! searched, changed, damaged and replaced. All tests are one program, because each program would
-//! be linked with the whole engine again.
+//! The engine as a program uses it. All tests are one program, because each program is linked with
+//! the whole engine again.
 
 mod attributes;
 mod bounds;

@@ -1,5 +1,4 @@
-//! Many vectors in one call. A merge inserts the vectors if that is cheaper than to insert each
-//! vector by itself.
+//! Many vectors in one call: a merge inserts them if that is cheaper than single inserts.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +33,6 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Recall@10 of the first `count` vectors.
 fn recall(index: &LiveIndex, count: usize) -> f64 {
     let queries = head(SIFT_QUERIES, 100);
     let truth = brute_force(
@@ -65,7 +63,6 @@ fn many_rows_are_merged_and_few_are_inserted() {
         .unwrap();
     assert_eq!((index.merges(), inserted(&index), index.len()), (1, 0, all));
     assert!(recall(&index, all) > 0.97);
-    // A few replacements of existing ids are inserted without a merge.
     let ids: Vec<u64> = (0..100).collect();
     index
         .upsert(&rows(SIFT_BASE, 0, 100), &ids, &Silent)
@@ -80,7 +77,6 @@ fn many_rows_are_merged_and_few_are_inserted() {
     assert!(recall(&index, all + 100) > 0.97);
     drop(index);
     assert!(verify(folder.path(), &Silent).unwrap().clean());
-    // Many replacements are merged.
     let index = live(folder.path());
     let ids: Vec<u64> = (0..1_200).collect();
     index
@@ -127,8 +123,7 @@ fn rows_whose_merge_is_interrupted_wait_are_found_and_stay() {
         index.due(&MergeWhen::default()),
         Some(Due::Logged(_))
     ));
-    // The forgotten handle stands for a crash. The records of the log wait again, and are not
-    // inserted one by one when the index is opened.
+    // The forgotten handle stands for a crash. The log's records wait again.
     std::mem::forget(index);
     let copy = tempfile::tempdir().unwrap();
     for file in std::fs::read_dir(folder.path()).unwrap() {

@@ -1,5 +1,4 @@
-//! PRESS on real data: as a search strategy in one process, and divided into the parts of the
-//! servers.
+//! PRESS on real data, in one process and divided into the parts of the servers.
 
 use std::path::Path;
 use std::sync::{OnceLock, mpsc};
@@ -32,7 +31,6 @@ fn options() -> BuildOptions {
     }
 }
 
-/// Merges with one thread, so that the graph is the same each time.
 fn writes() -> WriteOptions {
     WriteOptions {
         threads: 1,
@@ -44,7 +42,6 @@ fn queries() -> Matrix {
     head(SIFT_QUERIES, QUERIES)
 }
 
-/// An index that tests only read. Each such index is built once.
 fn built(low_codes: LowCodes) -> (&'static Path, &'static GroundTruth) {
     static BUILT: [OnceLock<(tempfile::TempDir, GroundTruth)>; 2] = [const { OnceLock::new() }; 2];
     let at = usize::from(low_codes == LowCodes::Separate);
@@ -62,26 +59,19 @@ fn built(low_codes: LowCodes) -> (&'static Path, &'static GroundTruth) {
     (folder.path(), truth)
 }
 
-/// All servers, in this process.
 struct Servers {
     high: High,
     low: Low,
     full: Full,
-    /// Decodes lists.
     model: ListModel,
 }
 
-/// The result of a query, and its distance computations by low and by high codes.
 struct Found {
     ranked: Ranked,
     low: u64,
     high: u64,
-    /// Distances by low codes that the memory server has computed.
     offloaded: u64,
-    /// Exchanges between compute and memory server.
     steps: u32,
-    /// The bytes of lists that the compute server received, the nodes in these lists, and the nodes
-    /// that it sent back.
     lists: usize,
     numbers: usize,
     refined: usize,
@@ -92,12 +82,10 @@ impl Servers {
         Servers::with_room(path, u64::MAX)
     }
 
-    /// Opens the servers with `bytes` bytes of memory for low codes in the compute server.
     fn with_room(path: &Path, bytes: u64) -> Servers {
         let high = High::open(path, &Silent).unwrap();
         let kept = Low::room(high.collection(), bytes);
         let (mut bits, mut codes) = (Vec::new(), Vec::new());
-        // The codes arrive in parts, as servers send them.
         for first in (0..high.collection().nodes).step_by(1000) {
             let end = high.collection().nodes.min(first + 1000);
             let mut piece = Vec::new();
@@ -114,8 +102,7 @@ impl Servers {
         assert!(low.code_bytes() <= bytes && low.kept() == bits.map(|_| kept));
         let full = Full::open(path, 1, IoMode::Auto).unwrap();
         assert_eq!(*high.collection(), full.collection());
-        // The data are the count of the centroids, the centroids, the entry node, and the model of
-        // lists.
+        // The count of the centroids, the centroids, the entry node, and the model of lists.
         let centroids = high.low_centroids();
         let count = u32::from_le_bytes(*centroids.first_chunk().unwrap());
         let model = ListModel::from_bytes(&centroids[8 + 4 * count as usize..]).unwrap();
@@ -127,7 +114,6 @@ impl Servers {
         }
     }
 
-    /// The number of nodes in the lists that were sent.
     fn numbers_in(&self, mut lists: &[u8]) -> usize {
         let (mut numbers, mut list) = (0, Vec::new());
         while let Some((node, rest)) = lists.split_first_chunk() {
@@ -248,20 +234,18 @@ fn found_together(low_codes: LowCodes) {
         QUERIES * (LIST / 2),
         "not half of the candidate list is ranked"
     );
-    // The set of visited nodes may forget nodes, which are then scored twice. The set of one
-    // process and the sets of the servers differ in size.
+    // The set of visited nodes may forget nodes, and differs in size on servers.
     let near = |a: u64, b: u64| (a as f64 / b as f64 - 1.0).abs() < 0.02;
     let by_high = counters.distance_computations - counters.low_computations;
     assert!(near(high + full, by_high), "{} {by_high}", high + full);
     assert!(near(low, counters.low_computations), "{low} {counters:?}");
     assert!(high < counters.low_computations / 3, "{high} {counters:?}");
-    // Lists are sent compressed. Uncompressed, they would have four bytes for each node.
+    // Uncompressed, lists would have four bytes for each node.
     println!("{lists} bytes of lists of {numbers} nodes");
     assert!(lists < 2 * numbers, "{lists} {numbers}");
 }
 
-/// Vectors of candidates lie near each other, so that one read returns several. In the order of the
-/// input, the same vectors take many more reads.
+/// In locality order, one read returns several candidates.
 #[test]
 fn in_locality_order_fewer_reads_bring_the_candidates() {
     let folder = tempfile::tempdir().unwrap();
@@ -290,8 +274,7 @@ fn in_locality_order_fewer_reads_bring_the_candidates() {
     assert!(1.5 * near < input, "{near} {input}");
 }
 
-/// Far from the query, each round expands one node. Near the query, the rounds grow up to the beam
-/// width.
+/// Far from the query, each round expands one node. Near the query, the rounds grow.
 #[test]
 fn the_first_rounds_visit_few_nodes() {
     let (path, _) = built(LowCodes::Nested);
@@ -316,8 +299,7 @@ fn the_first_rounds_visit_few_nodes() {
     }
 }
 
-/// Servers send queries of floats with one byte a dimension. A search in one process rounds queries
-/// in the same way.
+/// Servers and one process round queries of floats in the same way, to a byte a dimension.
 #[test]
 fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     let folder = tempfile::tempdir().unwrap();
@@ -326,7 +308,6 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
         let (mut bytes, mut row) = (Vec::new(), vec![0; 128]);
         for n in 0..count {
             rows.read(n, &mut row).unwrap();
-            // The dimensions have different scales, and their values are far from 0.
             let as_floats = (row.iter().enumerate()).map(|(at, &x)| {
                 let scale = 1.0 + (at % 3) as f32;
                 scale * f32::from(x) + 1000.0 * (at % 5) as f32
@@ -357,7 +338,6 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
             (found, recall)
         };
         let (one, recall) = of(None);
-        // This search uses no low codes, and does not round queries.
         let (_, exact) = of(Some(Strategy::BestFirst));
         assert!(
             recall > exact - 0.01,
@@ -378,18 +358,14 @@ fn rounded_queries_find_the_same_together_and_as_much_as_exact_ones() {
     }
 }
 
-/// With offloaded low codes, and from the same start node, these queries find the same results.
-/// They need the same number of distances by low codes and of exchanges, and a few more distances
-/// by high codes. Other queries may find other results: an additional node takes a slot in the high
-/// list (L_high).
+/// An additional node takes a slot in L_high, so other queries may differ.
 #[test]
 fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     let (path, _) = built(LowCodes::Separate);
     let all = Servers::of(path);
     let code = u64::from(all.low.collection().low_bytes);
     assert_eq!(all.low.code_bytes(), 6000 * code);
-    // The memory suffices for all codes but one, for half of the codes, for some codes, or not even
-    // for the bits.
+    // All codes but one, half of the codes, some codes, or not even the bits fit.
     for bytes in [6000 * code - 1, 3000 * code, 200 * code, 500] {
         let some = Servers::with_room(path, bytes);
         let kept = some.low.kept().unwrap();
@@ -411,8 +387,7 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 assert_eq!(one.ranked.distances, other.ranked.distances);
                 assert_eq!(one.steps, other.steps);
                 assert_eq!(one.low, other.low);
-                // The memory server cannot know that a node will leave L_low because of later
-                // nodes. So the memory server may refine that node, too.
+                // The memory server may refine a node that later nodes would push out of L_low.
                 assert!(one.high <= other.high, "query {n}");
                 all_high += one.high;
                 some_high += other.high;
@@ -420,11 +395,10 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
                 there += other.offloaded;
             }
         }
-        // Without codes in the compute server, the searches computed 16,797 distances by high codes
-        // in place of 16,251.
+        // Measured: 16,797 distances by high codes in place of 16,251, without codes in the compute
+        // server.
         assert!(20 * some_high <= 21 * all_high, "{some_high} {all_high}");
-        // Popular nodes have more distance computations than their share. With any other choice of
-        // nodes, both shares would be equal.
+        // Popular nodes have more than their share of the distances.
         let share = 1.0 - there as f64 / here as f64;
         let kept = f64::from(kept) / 6000.0;
         println!("{kept:.3} of the codes answer for {share:.3} of the distances");
@@ -433,9 +407,8 @@ fn with_low_codes_offloaded_as_much_is_found_by_a_few_distances_more() {
     }
 }
 
-/// If a search starts at seeds, they are chosen among the nodes whose codes the compute server has.
-/// Such a search finds as much, with nearly as many exchanges and distances. Here a search from the
-/// graph's entry node takes 7.8 rounds, and one from the nearest of evenly spaced nodes 6.7 rounds.
+/// Here a search from the graph's entry node takes 7.8 rounds, and one from the nearest of evenly
+/// spaced nodes 6.7 rounds.
 #[test]
 fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     let (path, truth) = built(LowCodes::Nested);
@@ -459,7 +432,7 @@ fn a_search_begins_at_seeds_whose_low_codes_are_here() {
     };
     let (_, all, [rounds, low, high]) = found(u64::MAX);
     assert!((0.94..0.98).contains(&all), "{all}");
-    // The server has half of the codes, an eighth, fewer codes than there are seeds, or none.
+    // Half of the codes, an eighth, fewer codes than seeds, or none.
     for (bytes, later, more) in [
         (48_000, 0.1, 1.02),
         (12_000, 0.2, 1.05),
@@ -501,11 +474,10 @@ fn wider_lists_by_low_codes_find_more() {
     let all = search(Press::PAPER, Some(Strategy::BestFirst));
     // 40 queries do not always show a difference.
     assert!(paper.0 <= wide.0, "{paper:?} {wide:?}");
-    // If all candidates are ranked by high codes, the search is a best-first search.
+    // If high codes rank all candidates, the search is a best-first search.
     assert!((wide.0 - all.0).abs() < 0.01, "{wide:?} {all:?}");
     assert_eq!(all.1.low_computations, 0);
     assert!(wide.1.low_computations > 0);
-    // Another strategy uses the given re-ranking.
     let options = SearchOptions {
         strategy: Some(Strategy::BestFirst),
         rerank: Some(Rerank::PAPER),
@@ -515,12 +487,10 @@ fn wider_lists_by_low_codes_find_more() {
     assert!(truth.recall(&found.ids, &found.distances, 10).unwrap() > 0.98);
 }
 
-/// Whether storage ranks with this checkpoint.
 fn ranks(servers: &Servers, of: Collection) -> bool {
     servers.full.collection_of(of.state) == Some(of)
 }
 
-/// The id of the vector that is nearest to a query, and its distance.
 fn nearest(servers: &Servers, row: &[u8]) -> (u64, f32) {
     let found = servers.search(row, Press::PAPER).ranked;
     (found.ids[0], found.distances[0])
@@ -543,8 +513,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         of.read(n, &mut row).unwrap();
         row
     };
-    // At the positions 0 to 9 are new vectors, and at 10 to 19 replacements. The vectors at 20 to
-    // 29 are inserted while servers use the earlier checkpoint.
+    // The vectors at 20 to 29 are inserted while servers use the earlier checkpoint.
     let new: Vec<u64> = (5000..5010).collect();
     let rows =
         |range: std::ops::Range<usize>| -> Vec<u8> { range.flat_map(|n| row(&more, n)).collect() };
@@ -566,7 +535,6 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         assert_eq!(nearest(servers, &row(&base, 7)), (7, 0.0), "{when}");
     };
     check(&servers, "waiting");
-    // A reader sees the changes that were logged before it opened the index.
     let reading = Servers::of(&path);
     check(&reading, "read");
     servers.full.index().unwrap().compact(&Silent).unwrap();
@@ -582,12 +550,10 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
         let [old, new] = both;
         std::mem::swap(&mut old.full, &mut new.full);
     };
-    // The storage server that has the changes ranks for both checkpoints.
     for turn in 0..2 {
         check(&both[turn], "both");
         full(&mut both);
     }
-    // After the merge, merged vectors and earlier vectors change, and new vectors are inserted.
     let [old, new] = &mut both;
     let storage = &old.full;
     storage
@@ -621,7 +587,6 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     new.full.forget_before();
     assert!(!ranks(new, first) && ranks(new, second));
     now(new, "alone");
-    // After another merge, the checkpoint before it is the second one.
     new.full.index().unwrap().compact(&Silent).unwrap();
     assert!(ranks(new, second));
     now(new, "twice merged");
@@ -629,9 +594,7 @@ fn what_changes_is_found_at_once_and_by_all_servers_when_it_is_merged() {
     assert!(index.codebook().unwrap().low_codes().is_some());
 }
 
-/// A vector that waited for a merge is found by a search in the checkpoint before the merge, even
-/// if many such vectors were deleted after the merge. After two merges, the first checkpoint no
-/// longer exists.
+/// Many vectors that waited for a merge are deleted after it.
 #[test]
 fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let folder = tempfile::tempdir().unwrap();
@@ -644,7 +607,6 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let first = servers.full.collection();
     let mut query = vec![0; 128];
     base.read(7, &mut query).unwrap();
-    // Vectors at increasing distances from the query, so the first are the nearest.
     let (ids, rows): (Vec<u64>, Vec<Vec<u8>>) = (1..=200u64)
         .map(|number| {
             let mut row = query.clone();
@@ -655,7 +617,7 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
         .unzip();
     servers.full.upsert(&ids, &rows.concat()).unwrap();
     servers.full.index().unwrap().compact(&Silent).unwrap();
-    // The number of deletes is larger than the number of waiting vectors that a search ranks.
+    // More deletes than a search ranks waiting vectors.
     servers.full.delete(&ids[..120]).unwrap();
     let found = servers.search(&query, Press::PAPER).ranked;
     let one = Matrix::new(query.clone(), 1, 128, base.element()).unwrap();
@@ -666,7 +628,6 @@ fn what_was_deleted_behind_a_merge_hides_nothing_in_the_state_before() {
     let right = servers.full.index().unwrap().search(&one, &all).unwrap();
     assert!(right.ids.contains(&9121) && right.ids.contains(&9122));
     assert_eq!(found.ids, right.ids);
-    // No search runs in between.
     let live = servers.full.index().unwrap().clone();
     live.compact(&Silent).unwrap();
     servers.full.upsert(&ids[..1], &rows[0]).unwrap();
@@ -699,8 +660,7 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
                 servers.full.index().unwrap().compact(&Silent).unwrap();
             }
         });
-        // The thread replaces the same ten ids again and again, so that every checkpoint has old
-        // versions.
+        // Every checkpoint has old versions of the same ten ids.
         let (mut n, mut again) = (0, 0);
         while again < 40 {
             let id = 200 + n as u64 % 10;
@@ -708,8 +668,7 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
             let state = servers.full.collection().state;
             let (told, hears) = mpsc::channel();
             let done = move |ranked| told.send(ranked).unwrap();
-            // Storage ranks all nodes, and finds a merged vector by its node. It also finds a
-            // vector that waits in memory.
+            // Storage finds a merged vector by its node, and a waiting vector in memory.
             let all: Vec<u32> = (0..1000).collect();
             match servers.full.rank(state, &row(n), &all, 10, done) {
                 Ok(()) => {
@@ -725,7 +684,6 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
                         found.ids
                     );
                 }
-                // Ranking fails only if two merges were committed in between.
                 Err(error) => assert!(servers.full.collection_of(state).is_none(), "{error}"),
             }
             n += 1;
@@ -734,8 +692,7 @@ fn searches_beside_changes_and_merges_find_what_was_acknowledged() {
     });
 }
 
-/// The counters of a search with a list of 61, and its recall. The counters are all distances, the
-/// distances by low codes among these, and the hops.
+/// All distances, the distances by low codes among these, the hops, and the recall.
 fn counted(index: &Index, truth: &GroundTruth, options: SearchOptions) -> (u64, u64, u64, f64) {
     let options = SearchOptions {
         list: LIST,
@@ -760,7 +717,6 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
     };
     build(&head(SIFT_BASE, 6000), folder.path(), &without, &Silent).unwrap();
     for low_codes in LowCodes::ALL.map(Some).into_iter().chain([None]) {
-        // Both indexes have the same vectors.
         let (path, truth) = built(low_codes.unwrap_or(LowCodes::Nested));
         let path = match low_codes {
             Some(_) => path,
@@ -781,15 +737,13 @@ fn a_search_by_one_precision_begins_at_seeds_where_it_is_asked_to() {
             "{low_codes:?}: {fewer} hops with seeds, {hops} without"
         );
         assert!(with_seeds > 0.95, "{with_seeds}");
-        // The search scores 64 seeds, and up to 16 nodes in each of the next steps, by low codes if
-        // the index has them.
+        // The search scores 64 seeds, and up to 16 nodes in each of the next steps.
         let most = QUERIES as u64 * (64 + 3 * 16);
         match low_codes {
             Some(_) => assert!(by_low >= QUERIES as u64 * 64 && by_low <= most),
             None => assert_eq!(by_low, 0),
         }
-        // From coarse to fine, the search starts at seeds by default, and counts most distances by
-        // low codes.
+        // By default, the search starts at seeds, and counts most distances by low codes.
         if low_codes.is_some() {
             let press = counted(&index, truth, SearchOptions::default());
             assert!(
@@ -816,7 +770,6 @@ fn separate_low_codes_outlive_merges() {
         let index = Index::open(&path, &OpenOptions::default()).unwrap();
         let codebook = index.codebook().unwrap();
         assert_eq!(codebook.low_codes(), Some(LowCodes::Separate), "{what}");
-        // A code has 16 bytes of the low code and 31 bytes of the high code.
         assert_eq!(codebook.code_bytes(), 47, "{what}");
         let collection = *High::open(&path, &Silent).unwrap().collection();
         assert_eq!((collection.low_bytes, collection.high_bytes), (16, 31));
@@ -830,7 +783,6 @@ fn separate_low_codes_outlive_merges() {
     live.compact(&Silent).unwrap();
     drop(live);
     is("merged");
-    // A codebook that was trained before, with and without the bytes of the high code.
     let of_book = TrainOptions {
         code_bytes: Some(31),
         low_codes: Some(LowCodes::Separate),
@@ -857,7 +809,6 @@ fn separate_low_codes_outlive_merges() {
     };
     let refused = build(&base, folder.path().join("nested"), &nested, &Silent).unwrap_err();
     assert!(refused.to_string().contains("separate"), "{refused}");
-    // Another preset has codes of one precision.
     let plain = BuildOptions {
         preset: Preset::DECOUPLEVS,
         ..separate
@@ -1029,7 +980,6 @@ fn servers_refuse_what_they_cannot_mean() {
     };
     let looked = above.look(&high, &[], &wrong, &mut Vec::new());
     assert!(looked.unwrap_err().is_call_wrong());
-    // The ranking has fewer nodes than requested results, and then no nodes.
     let (told, hears) = mpsc::channel();
     for nodes in [&[1, 2][..], &[]] {
         let told = told.clone();
@@ -1039,7 +989,6 @@ fn servers_refuse_what_they_cannot_mean() {
         .unwrap();
         assert_eq!(hears.recv().unwrap().unwrap().ids.len(), nodes.len());
     }
-    // A rebuilt index has another checkpoint id.
     let rebuilt = BuildOptions {
         overwrite: true,
         ..options()

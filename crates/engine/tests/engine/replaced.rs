@@ -1,5 +1,4 @@
-//! The index at a path is replaced while a handle has it open: it is removed, rebuilt or merged, or
-//! a link to another folder takes its place.
+//! The index at a path is replaced while a handle has it open.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +35,7 @@ fn live(path: &Path) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// Users build an index again while a handle has the old index open, for example in notebooks.
+/// Notebooks build an index again while a handle has the old one open.
 #[test]
 fn a_handle_leaves_the_index_alone_that_has_taken_its_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -57,8 +56,7 @@ fn a_handle_leaves_the_index_alone_that_has_taken_its_place() {
                 fs::remove_dir_all(&path).unwrap();
             }
             built(ROWS, preset, &path);
-            // Every change returns an error with this reason, while searches still read the old
-            // index.
+            // Searches still read the old index.
             let says = |done: Result<(), Error>| {
                 let text = done.unwrap_err().to_string();
                 assert!(text.contains("open the index again"), "{preset}: {text}");
@@ -127,14 +125,12 @@ fn nothing_of_an_index_is_written_through_a_link() {
         fs::write(&victim, "precious").unwrap();
         std::os::unix::fs::symlink(&victim, path.join("MANIFEST.new")).unwrap();
         std::os::unix::fs::symlink(&victim, path.join("log-000001")).unwrap();
-        // The index may open, or its opening may be refused.
         let options = WriteOptions::default();
         if let Ok(index) = LiveIndex::open(&path, &OpenOptions::default(), &options) {
             drop(index.insert(&rows(1000), None, &Silent));
             drop(index.compact(&Silent));
         }
         assert_eq!(fs::read(&victim).unwrap(), b"precious");
-        // The link leads to a large file on another disk. This file is read, and never written.
         fs::remove_file(path.join("log-000001")).ok();
     }
     let path = folder.path().join("linked");

@@ -1,5 +1,4 @@
-//! Searches that an application submits without waiting, on real data. One index is only read, and
-//! another index changes.
+//! Searches that an application submits without waiting, on real data.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -18,7 +17,7 @@ use stratann::{
 
 use super::fixtures::{self, SIFT_BASE, SIFT_QUERIES, head};
 
-/// A time that is longer than each wait of these tests, unless the program hangs.
+/// Longer than each wait of these tests, unless the program hangs.
 const LONG: Duration = Duration::from_secs(300);
 const ROWS: usize = 2_000;
 
@@ -47,7 +46,7 @@ fn built(folder: &Path, preset: Preset) -> PathBuf {
     path
 }
 
-/// A search whose results do not depend on the order of completions.
+/// The results do not depend on the order of completions.
 fn options() -> SearchOptions {
     SearchOptions {
         list: 40,
@@ -84,7 +83,6 @@ fn a_thousand_at_once_answer_as_search_does() {
                 index.submit(one(&all, number % 100), &options(), deadline)
             })
             .collect();
-        // One of the searches is a batch on several threads.
         let batch = SearchOptions {
             threads: 2,
             in_flight: Some(4),
@@ -231,8 +229,7 @@ fn an_index_that_changes_answers_as_it_was_and_closes_when_all_have_ended() {
         let live = LiveIndex::open(&path, &OpenOptions::default(), &write).unwrap();
         live.insert(&base(ROWS, 300), None, &Silent).unwrap();
         live.delete(&(0..100).collect::<Vec<_>>()).unwrap();
-        // A search records which nodes are deleted, so that the next one avoids them. Repeat until
-        // nothing changes.
+        // A search records deleted nodes, until nothing changes.
         let mut expected = live.search(&all, &options()).unwrap();
         loop {
             let again = live.search(&all, &options()).unwrap();
@@ -264,7 +261,6 @@ fn an_index_that_changes_answers_as_it_was_and_closes_when_all_have_ended() {
                 "{name}"
             );
         }
-        // If searches run when the index is closed, the close waits for their end.
         let expected = live.search(&all, &options()).unwrap();
         let last = submit(5);
         let cancelled = live.submit(all.clone(), &options(), None).unwrap();
@@ -355,7 +351,6 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
     let (send, found) = mpsc::channel();
     let search = index.submit(one(&all, 0), &options(), None).unwrap();
     let (next, query) = (index.clone(), one(&all, 1));
-    // If the search has ended, this thread is notified.
     let telling = std::thread::spawn(move || {
         search.notify(move || {
             begun.send(()).unwrap();
@@ -366,8 +361,7 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
         search
     });
     is_told.recv_timeout(LONG).unwrap();
-    // The worker pool is replaced by a larger one. The call waits for the old threads, and one of
-    // them is in the callback.
+    // The call waits for the old threads, and one of them is in the callback.
     let (more, searched) = (index.clone(), mpsc::channel());
     std::thread::spawn(move || {
         let options = SearchOptions {
@@ -393,7 +387,6 @@ fn who_is_told_of_an_end_may_submit_while_another_search_asks_for_more_threads()
     assert_eq!(telling.join().unwrap().wait().unwrap().ids.len(), 10);
 }
 
-/// An index whose vectors have attributes: one of 20 parts, and a list of tags.
 fn built_with_rows(folder: &Path, preset: Preset) -> PathBuf {
     let path = folder.join(format!("{}-rows", preset.name));
     let mut options = BuildOptions {
@@ -476,7 +469,6 @@ fn what_matches_is_found_by_one_that_is_submitted_too() {
                     &index.search_filtered(&all, &options, &half).unwrap(),
                     preset.name,
                 );
-                // Without a filter there is no strategy to choose.
                 index.submit(all.clone(), &options, None).unwrap_err();
             }
             assert_eq!(Arc::strong_count(&index), 1, "{}", preset.name);
@@ -570,7 +562,6 @@ fn a_filter_is_of_the_moment_of_the_submission() {
         assert!(before.iter().all(is_third), "{name}");
         assert!(before.iter().any(|&id| id >= ROWS as u64), "{name}");
         let searches: Vec<_> = (0..4).map(|_| submit()).collect();
-        // During the searches, their results and the files that they read are deleted.
         let mut gone = before.clone();
         gone.sort_unstable();
         gone.dedup();
@@ -586,7 +577,6 @@ fn a_filter_is_of_the_moment_of_the_submission() {
             let right = |id: &u64| is_third(id) && gone.binary_search(id).is_err();
             assert!(there.all(right), "{name}");
         }
-        // Searches see a change when its call has returned.
         let other = RowTable::new(vec![part(3)]);
         live.set_attributes(&[4], &other, &Silent).unwrap();
         let near = SearchOptions { k: 1, ..options() };

@@ -34,7 +34,6 @@ fn open(path: &Path, memory: Option<u64>) -> Result<Index, Error> {
     Index::open(path, &options)
 }
 
-/// The sum of the plan's parts, which must be the budget.
 fn all_of(plan: &MemoryPlan) -> u64 {
     let index = plan.codes + plan.codebook + plan.tables + plan.cache + plan.places;
     let pages = plan.graph_pages + plan.vector_pages + plan.unpacked + plan.navigation;
@@ -80,8 +79,7 @@ fn an_unpacked_graph_finds_as_much_without_a_read() {
             for list in [10, 20, 40] {
                 let [read, held] = [&stored, &unpacked].map(|index| found(index, &queries, list));
                 let recalls = [recall_of(&read, &truth), recall_of(&held, &truth)];
-                // A page of lists alone has a thirtieth of all nodes of this index, so a search
-                // that reads such pages finds more than it would find in a large index.
+                // A page of lists has a thirtieth of this small index.
                 assert!(
                     recalls[1] >= recalls[0] - 0.005,
                     "{metric} {layout} {list}: {recalls:?}"
@@ -90,14 +88,12 @@ fn an_unpacked_graph_finds_as_much_without_a_read() {
                 assert_eq!(held.counters.bytes_read, 0, "{layout}");
                 assert!(held.exact);
             }
-            // With a list of all nodes, all true neighbours are found, by exact distance.
             let all = found(&unpacked, &queries, ROWS);
             assert_eq!(recall_of(&all, &truth), 1.0, "{metric} {layout}");
         }
     }
 }
 
-/// A recall that was measured with much memory is also right for searches with little memory.
 #[test]
 fn an_index_is_calibrated_as_it_is_on_storage() {
     let folder = tempfile::tempdir().unwrap();
@@ -122,8 +118,7 @@ fn an_index_is_calibrated_as_it_is_on_storage() {
     }
 }
 
-/// Presets of papers search pages even with much memory. Searches of an index with a cache read
-/// pages, too.
+/// Presets of papers, and an index with a cache, search pages even with much memory.
 #[test]
 fn only_the_own_preset_is_unpacked_and_only_if_it_may_be() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,7 +148,7 @@ fn only_the_own_preset_is_unpacked_and_only_if_it_may_be() {
     }
 }
 
-/// The index has inserts, deletes and attributes, some in the checkpoint and some in the log.
+/// Some inserts, deletes and attributes are in the checkpoint, and others in the log.
 #[test]
 fn an_unpacked_graph_has_every_change() {
     for (layout, update) in [

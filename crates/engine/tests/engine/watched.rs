@@ -19,7 +19,7 @@ use super::fixtures::{SIFT_BASE, SIFT_QUERIES, head, rows, slow};
 
 const ROWS: usize = 3_000;
 const QUERIES: usize = 60;
-/// A time that is longer than each wait of these tests, unless the program hangs.
+/// Longer than each wait of these tests, unless the program hangs.
 const LONG: Duration = Duration::from_secs(300);
 
 /// Tests that count the measuring threads lock this mutex.
@@ -73,8 +73,7 @@ fn found(known: &LiveRecall) -> f64 {
     known.last.unwrap().found
 }
 
-/// The mean and the lowest recall of the results, if the index has these vectors. Distances are
-/// squared.
+/// The mean and the lowest recall. Distances are squared.
 fn recall(queries: &Matrix, results: &SearchResults, rows: &[(u64, Vec<u8>)]) -> (f64, f64) {
     let mut shares = Vec::new();
     for (at, ids) in results.ids.chunks_exact(results.k).enumerate() {
@@ -154,7 +153,6 @@ fn what_is_measured_is_what_brute_force_says() {
         );
         assert!(known.at.is_some() && known.error.is_none());
         assert_eq!(index.stats().live_recall, Some(known));
-        // Another handle has a memory budget, and is searched twice with the same queries.
         let budget = OpenOptions {
             memory: Some(48 << 20),
             ..watched(QUERIES)
@@ -199,8 +197,7 @@ fn a_sample_is_of_queries_one_by_one_in_batches_and_submitted() {
         .wait()
         .unwrap();
     assert_eq!(waiting(), 8);
-    // Searches with many results, and range searches, are not sampled. Their true neighbours could
-    // need much memory.
+    // Searches with many results, and range searches, are not sampled.
     let many = SearchOptions {
         k: 101,
         list: 101,
@@ -314,8 +311,7 @@ fn filters_deletes_and_inserts_are_seen_as_searches_see_them() {
             let known = live.measure_recall(&Silent).unwrap();
             agree(&known, recall(&queries, &some, &red), &what);
         }
-        // One measurement covers searches with three filters and without a filter. No vector
-        // matches the second filter.
+        // One measurement covers three filters and no filter. No vector matches the second filter.
         let few = Filter::parse("number < 4").unwrap();
         let none = Filter::parse("number < 0").unwrap();
         let one = |filter| {
@@ -346,7 +342,6 @@ fn filters_deletes_and_inserts_are_seen_as_searches_see_them() {
     }
 }
 
-/// The test covers all metrics, with vectors of floats.
 #[test]
 fn every_metric_is_measured() {
     let root = tempfile::tempdir().unwrap();
@@ -374,7 +369,6 @@ fn every_metric_is_measured() {
     }
 }
 
-/// Vectors around some centres.
 fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
     let mut state = seed;
     let mut next = || {
@@ -393,13 +387,11 @@ fn matrix_of_floats(rows: usize, dim: usize, seed: u64) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::F32).unwrap()
 }
 
-/// Searches that compare all vectors find all true neighbours, while another thread inserts,
-/// replaces and deletes.
+/// Searches that compare all vectors find all true neighbours, whatever another thread changes.
 #[test]
 fn what_others_change_meanwhile_makes_nothing_wrong() {
     let root = tempfile::tempdir().unwrap();
-    // In an index that grew from 100 vectors, a search reads all vectors. A search that probes all
-    // clusters reads all vectors, too.
+    // An index that grew from 100 vectors, and a search that probes all clusters, read all vectors.
     for (preset, update) in [
         (Preset::STRATANN, Update::Accumulate),
         (Preset::STRATANN, Update::Merge),
@@ -439,7 +431,7 @@ fn what_others_change_meanwhile_makes_nothing_wrong() {
                         known.last.is_none_or(|last| last.found == 1.0),
                         "{preset}, {update}: {known:?}"
                     ),
-                    // During the searches, the clusters were rebalanced again and again.
+                    // The clusters were rebalanced again and again.
                     Err(error) => {
                         assert!(matches!(error, Error::Restless { .. }), "{error}");
                         thrown_away += 1;
@@ -458,7 +450,6 @@ fn what_others_change_meanwhile_makes_nothing_wrong() {
     }
 }
 
-/// The number of threads of this process that measure.
 fn measuring() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let name = |task: std::io::Result<std::fs::DirEntry>| {
@@ -487,7 +478,6 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
         rows_of(&head(SIFT_BASE, ROWS), 0),
         head(SIFT_QUERIES, QUERIES),
     );
-    // Without a watch, the index has no measuring thread and no sample.
     let plain = Arc::new(Index::open(&path, &OpenOptions::default()).unwrap());
     plain.search(&queries, &narrow(&plain)).unwrap();
     assert_eq!((plain.stats().live_recall, measuring()), (None, 0));
@@ -519,7 +509,6 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
     );
     drop(index);
     assert_eq!(measuring(), 0);
-    // The watch continues with an index that is opened for changes, and then with another thread.
     let live = LiveIndex::open(&path, &watch, &WriteOptions::default()).unwrap();
     let live = Arc::new(live);
     assert_eq!(live.stats().live_recall.unwrap().samples_measured, 1);
@@ -533,7 +522,6 @@ fn a_full_sample_is_measured_in_the_background_until_the_index_is_closed() {
         live.stats().live_recall.unwrap().all.unwrap().queries,
         2 * QUERIES as u64
     );
-    // A running measurement ends with the index.
     live.search(&queries, &narrow(&live.index())).unwrap();
     drop(live);
     assert_eq!(measuring(), 0);
@@ -601,7 +589,6 @@ fn the_last_started_thread_measures_and_a_refused_one_can_be_started_again() {
     assert_eq!((measures(), measuring()), ((false, false), 0));
 }
 
-/// Asks for a stop at once.
 struct Stop;
 
 impl Progress for Stop {
@@ -639,7 +626,7 @@ fn a_pass_that_is_interrupted_or_cannot_read_says_so_and_searches_go_on() {
         (known.samples_measured, known.waiting, known.error),
         (0, 0, None)
     );
-    // A page near the end, which some queries never read.
+    // Some queries never read this page.
     let pages = std::fs::read_dir(&path)
         .unwrap()
         .map(|file| file.unwrap().path());
@@ -721,7 +708,6 @@ fn a_watch_is_of_one_index() {
     assert_eq!(index.stats().live_recall.unwrap().waiting, 10);
     assert_eq!(index.measure_recall(&Silent).unwrap().samples_measured, 1);
     drop(index);
-    // Another index has taken the place of the moved index.
     std::fs::remove_dir_all(&moved).unwrap();
     let floats = matrix_of_floats(200, 24, 1);
     build(&floats, &moved, &options(Preset::STRATANN), &Silent).unwrap();

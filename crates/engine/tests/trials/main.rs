@@ -1,11 +1,9 @@
 //! Random calls of several threads in a process that is killed, compared with a model: a map from
 //! id to the version of its vector.
 //!
-//! This program starts itself again as a child process, which makes the calls and prints each
-//! completed call. The child process is killed at a random time, as the kernel kills a process when
-//! memory runs out. Then the index is opened, while other processes read it. The index must have
-//! all acknowledged vectors, and no deleted vectors. For the calls that were running, each id has
-//! its state before or after the call.
+//! A child process makes the calls, prints each completed call, and is killed at a random time.
+//! Then the index must have all acknowledged vectors, and no deleted vectors. Each id of a running
+//! call has its state before or after the call.
 //!
 //! `STRATANN_SEED=n` runs the trial of one seed again.
 
@@ -25,12 +23,9 @@ use stratann::{
 
 use self::script::{BASE, Call, Caller, DIM, Random, Versions, each_seed, first, vector};
 
-/// Threads that make calls.
 const CALLERS: u64 = 2;
-/// Calls of each thread, unless the process is killed earlier.
 const CALLS: u64 = 60;
-/// The variable that gives the worker process its work: the seed, the case, and the directory of
-/// the trial.
+/// The variable that gives the child its work: the seed, the case, and the directory of the trial.
 const WORK: &str = "STRATANN_TRIAL";
 
 /// The possible states of each id: versions, or not in the index.
@@ -58,8 +53,6 @@ fn rows(of: &[(u64, u64)]) -> Matrix {
     Matrix::new(bytes.collect(), of.len(), DIM, Element::U8).unwrap()
 }
 
-/// Options with a list and a number of probes as large as the index, so that a search misses no
-/// vector.
 fn thorough(layout: Layout) -> SearchOptions {
     SearchOptions {
         k: 3,
@@ -85,7 +78,6 @@ fn open(path: &Path, case: usize) -> LiveIndex {
     LiveIndex::open(path, &OpenOptions::default(), &options).unwrap()
 }
 
-/// For each vector, the id of the nearest vector, if both are equal.
 fn found(of: &[(u64, u64)], results: &SearchResults) -> Vec<Option<u64>> {
     let nearest = results.ids.chunks(3).zip(results.distances.chunks(3));
     let exact = nearest.map(|(ids, distances)| (distances[0] == 0.0).then_some(ids[0]));
@@ -94,7 +86,6 @@ fn found(of: &[(u64, u64)], results: &SearchResults) -> Vec<Option<u64>> {
     exact
 }
 
-/// Makes the calls of all callers and prints each completed call, until the process is killed.
 fn work(told: &str) {
     let words: Vec<&str> = told.splitn(3, ' ').collect();
     let (seed, case) = (words[0].parse().unwrap(), words[1].parse().unwrap());
@@ -107,8 +98,7 @@ fn work(told: &str) {
             scope.spawn(move || {
                 for at in 0..CALLS {
                     make(live, &caller.call());
-                    // Each line is one write. The process that reads the line knows that the call
-                    // was acknowledged.
+                    // Each line is one write.
                     let line = format!("done {number} {at}\n");
                     std::io::stdout().lock().write_all(line.as_bytes()).unwrap();
                     std::io::stdout().lock().flush().unwrap();
@@ -145,8 +135,7 @@ fn read_versions(folder: &Path) -> Versions {
     text.lines().map(line).collect()
 }
 
-/// The possible states of ids after the calls that each caller has certainly completed. Each caller
-/// may have made one more call.
+/// The possible states after the completed calls of each caller, and perhaps one more.
 fn may(seed: u64, all: &Versions, done: &[u64]) -> May {
     let mut may: May = all.iter().map(|(&id, &v)| (id, [Some(v)].into())).collect();
     for (number, &done) in (0..).zip(done) {
@@ -164,7 +153,6 @@ fn may(seed: u64, all: &Versions, done: &[u64]) -> May {
     may
 }
 
-/// Checks that the index has possible states, and returns them.
 fn settled(live: &LiveIndex, layout: Layout, may: &May, place: &str) -> Versions {
     let mut versions = Versions::new();
     for (&id, states) in may {
@@ -186,7 +174,6 @@ fn settled(live: &LiveIndex, layout: Layout, may: &May, place: &str) -> Versions
     versions
 }
 
-/// A process makes calls and is killed, several times.
 fn trial(seed: u64) {
     let mut random = Random::new(seed);
     let case = (seed % CASES.len() as u64) as usize;
@@ -238,8 +225,7 @@ fn trial(seed: u64) {
     }
 }
 
-/// Starts a process that makes calls, and kills it after some calls. Returns how many calls each
-/// caller has certainly completed.
+/// Kills a process after some calls. Returns how many calls each caller has certainly completed.
 fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &str) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "worker", "--nocapture", "--test-threads=1"])
@@ -250,7 +236,6 @@ fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &s
         .spawn()
         .unwrap();
     let mut done = vec![0; CALLERS as usize];
-    // Sometimes the process is not killed.
     let last = random.below(CALLERS * CALLS * 5 / 4);
     let pause = Duration::from_micros(random.below(3_000));
     let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -276,7 +261,6 @@ fn killed(calls: u64, case: usize, folder: &Path, random: &mut Random, place: &s
     done
 }
 
-/// This is no test, but the work of the child process that is killed.
 #[test]
 fn worker() {
     if let Ok(told) = std::env::var(WORK) {

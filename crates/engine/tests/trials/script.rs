@@ -1,13 +1,9 @@
-//! Random calls from a seed. The same seed gives the same calls, even if calls fail. The trials in
-//! one process and the trials in several processes share this module.
+//! Random calls from a seed, the same even if calls fail, for trials in one process and in several.
 
 use std::collections::BTreeMap;
 
-/// Elements of a vector: bytes.
 pub const DIM: usize = 16;
-/// Vectors of a new index.
 pub const BASE: u64 = 40;
-/// The most ids of a caller.
 const IDS: u64 = 60;
 
 /// SplitMix64.
@@ -31,22 +27,18 @@ impl Random {
     }
 }
 
-/// The vector of an id in some version. Two such vectors are equal only with a probability of
-/// 2^-100.
+/// The vector of an id in some version. Two are equal only with a probability of 2^-100.
 pub fn vector(id: u64, version: u64) -> Vec<u8> {
     let mut random = Random::new(id << 32 ^ version);
     (0..DIM).map(|_| random.next() as u8).collect()
 }
 
-/// Ids, and the versions of their vectors.
 pub type Versions = BTreeMap<u64, u64>;
 
-/// The ids of a new index.
 pub fn first() -> Versions {
     (0..BASE).map(|id| (id, 0)).collect()
 }
 
-/// A call, with its ids and versions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
     Insert(Vec<(u64, u64)>),
@@ -78,13 +70,11 @@ pub struct Caller {
     random: Random,
     number: u64,
     of: u64,
-    /// The ids of this caller, after all calls so far.
     pub versions: Versions,
     version: u64,
 }
 
 impl Caller {
-    /// Caller `number` of `of`, for an index with the ids `all`.
     pub fn new(seed: u64, number: u64, of: u64, all: &Versions) -> Self {
         let own = all.iter().filter(|&(&id, _)| id % of == number);
         Self {
@@ -97,7 +87,6 @@ impl Caller {
         }
     }
 
-    /// Some ids of this caller, each once.
     fn some(&mut self, most: u64) -> Vec<u64> {
         let count = 1 + self.random.below(most);
         let ids = (0..count).map(|_| self.number + self.of * self.random.below(IDS));
@@ -112,7 +101,6 @@ impl Caller {
         ids.into_iter().map(|id| (id, self.version)).collect()
     }
 
-    /// Returns the next call. The caller counts it as made.
     pub fn call(&mut self) -> Call {
         let call = match self.random.below(100) {
             0..36 => {
@@ -130,7 +118,6 @@ impl Caller {
             60..84 => {
                 let mut ids = self.some(6);
                 ids.retain(|id| self.versions.contains_key(id));
-                // Some ids always stay.
                 ids.truncate(self.versions.len().saturating_sub(3));
                 match ids.is_empty() {
                     true => Call::Read,
@@ -151,7 +138,7 @@ impl Caller {
     }
 }
 
-/// Runs each trial, or only the trial that `STRATANN_SEED` names. A failure names its seed.
+/// Runs each trial, or only the trial that `STRATANN_SEED` names.
 pub fn each_seed(seeds: std::ops::Range<u64>, trial: impl Fn(u64)) {
     let named = std::env::var("STRATANN_SEED").ok();
     let named = named.map(|seed| seed.parse().expect("STRATANN_SEED is a number"));

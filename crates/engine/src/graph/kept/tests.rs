@@ -1,5 +1,4 @@
-//! Tests that restored lists equal the saved lists, and that a build in parts resumes from its
-//! parts.
+//! Restored lists equal the saved lists, and a build in parts resumes from its parts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -62,7 +61,6 @@ proptest! {
         let slots = Slots::new(lists.len(), 5);
         for (node, list) in lists.iter().enumerate() {
             let node = node as u32;
-            // The neighbours of a node are other nodes, each once.
             let most = (list.len() as u32).min(nodes - 1);
             let list: Vec<u32> = (0..most).map(|i| (node + 1 + (i + seed % 7) % (nodes - 1)) % nodes).collect();
             slots.replace(node, &list, &slots.lock(node));
@@ -119,7 +117,6 @@ impl Progress for Impatient {
     }
 }
 
-/// The order, the lists and the entry node of a built graph.
 type Built = (Vec<u32>, Vec<Vec<u32>>, u32);
 
 /// Rows whose build needs more than 900 KiB of memory as a whole, and less in parts.
@@ -187,7 +184,6 @@ fn a_build_in_parts_that_is_interrupted_anywhere_goes_on_to_the_same_graph() {
                 Err(GraphError::Interrupted) => {}
                 Err(error) => panic!("{error}"),
             }
-            // The resumed build has another amount of free memory.
             let second = savepoints(&volume);
             let free = free + 1024 * (patience % 10);
             let built = parts_of(&source, order, free, Some(&second), &Silent).unwrap();
@@ -217,7 +213,6 @@ fn a_plan_for_which_there_is_no_room_any_more_is_made_anew() {
     let built = parts_of(&source, order, little, Some(&second), &Silent).unwrap();
     assert!(built == fresh);
     assert!(plan(&second).unwrap().0 > before.0);
-    // A saved plan with impossible numbers is ignored.
     for strange in [(0, 0), (2, 9), (usize::from(u16::MAX), 1)] {
         keep_plan(&second, strange, &Silent);
         let built = parts_of(&source, order, little, Some(&savepoints(&volume)), &Silent);

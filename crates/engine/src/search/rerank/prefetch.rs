@@ -1,14 +1,10 @@
-//! Phase 1 of re-ranking, during the walk. Once the best candidates have not changed for some
-//! expansions, it prefetches their vectors. It takes the vectors when they arrive.
-//!
-//! If a search may stop early, it ranks the vectors on arrival. Otherwise it would know the
-//! distances of its candidates only after the walk.
+//! Phase 1 of re-ranking, during the walk: prefetches the vectors of the best candidates. A search
+//! that may stop early needs these distances.
 
 use super::*;
 
 impl Reranker<'_> {
-    /// Records that a candidate was expanded. `touched` is the first position of the candidate list
-    /// that changed.
+    /// `touched` is the first position of the candidate list that changed by an expansion.
     pub(crate) fn expanded(&mut self, frontier: &Frontier, touched: usize) {
         self.asked = self.asked.min(touched);
         self.unchanged = if touched < frontier.behind(0, self.head) {
@@ -18,14 +14,11 @@ impl Reranker<'_> {
         };
     }
 
-    /// The number of reads of vectors in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.awaited.len()
     }
 
-    /// Phase 1: if the best candidates have not changed for some expansions, requests their
-    /// vectors, with at most `most` reads in flight. The reads start together with the reads of the
-    /// graph.
+    /// Requests the vectors of the best candidates, once these are stable.
     pub(crate) fn prefetch(
         &mut self,
         frontier: &Frontier,
@@ -50,7 +43,6 @@ impl Reranker<'_> {
         Ok(())
     }
 
-    /// Takes the vectors that have arrived.
     pub(crate) fn take(&mut self) -> Result<(), Error> {
         for segment in 0..self.queues.len() {
             while let Some(queue) = &mut self.queues[segment]
@@ -62,9 +54,6 @@ impl Reranker<'_> {
         Ok(())
     }
 
-    /// Ranks the candidates of the head whose vectors have arrived and that are not ranked yet. If
-    /// its vector shows that a candidate is excluded from the results, the candidate is refused at
-    /// once.
     pub(crate) fn rank_arrived(
         &mut self,
         frontier: &mut Frontier,
@@ -88,8 +77,7 @@ impl Reranker<'_> {
             }
             match self.rank(key, place, ranking)? {
                 Some(Exact { distance, came_in }) => {
-                    // The entries stay sorted, as at the end of a round, so that `finish` does not
-                    // rank them again.
+                    // The entries stay sorted, so that `finish` does not rank them again.
                     self.ranked.insert(rank, (key, came_in));
                     self.known = self.ranked.len();
                     counters.reranked += 1;

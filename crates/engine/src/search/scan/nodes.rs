@@ -1,19 +1,13 @@
-//! Reads nodes that are given by number. Each node is found on its current page, as in a scan, even
-//! while another process moves the node.
+//! Reads nodes that are given by number, also while another process moves them.
 
 use super::*;
 
-/// The most nodes whose leading parts are in memory at a time, while the trailing parts of these
-/// nodes are read.
+/// The most nodes whose leading parts are in memory while their trailing parts are read.
 const PARTED: usize = 128;
 
 impl Scan<'_> {
-    /// Calls `each` with the number, id and vector of the given nodes that exist, in any order. If
-    /// vectors are stored in two parts and `exact` is not set, the vector is decoded from its
-    /// leading part alone. `nodes` must ascend.
-    ///
-    /// # Errors
-    /// Fails as [`each_vector`](Scan::each_vector) does.
+    /// Calls `each` with the number, id and vector of nodes that exist. Unless `exact` is set,
+    /// leading parts may replace vectors. `nodes` must ascend.
     pub(in crate::search) async fn each_node<N: NodePages>(
         &self,
         pages: &N,
@@ -52,7 +46,6 @@ impl Scan<'_> {
         }
     }
 
-    /// Reads nodes whose vectors, or trailing parts, are in segments.
     async fn in_segments(
         &self,
         segments: &Segments,

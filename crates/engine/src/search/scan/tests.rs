@@ -9,7 +9,6 @@ use crate::index::OpenOptions;
 use crate::progress::Silent;
 use crate::search::tests::{COUPLED, path};
 
-/// A source with a node that moves between look-ups.
 struct Moving<'a> {
     index: &'a Index,
     /// The state of the node at each look-up, in order. All later look-ups return the last state.
@@ -72,7 +71,7 @@ impl Source for Moving<'_> {
     }
 }
 
-/// Returns the number of times that the scan met node 3, and the number of look-ups of its state.
+/// The number of times that the scan met node 3, and of look-ups.
 fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
     let index = Index::open(path(COUPLED), &OpenOptions::default()).unwrap();
     let source = Moving {
@@ -99,7 +98,6 @@ fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
     (outcome.map(|()| met), source.asked.get())
 }
 
-/// Returns `often` copies of `Standing::Moves`.
 fn moves(often: usize) -> Vec<Standing> {
     vec![Standing::Moves; often]
 }

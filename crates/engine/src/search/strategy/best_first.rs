@@ -1,18 +1,14 @@
 //! Best-first search with beam width W, as in DiskANN.
 //!
-//! Each round reads the W nearest unread candidates, waits for all of them and expands them. The
-//! search ends when the candidate list has no unread candidate.
-//!
-//! Pages are expanded in the order of the requests, so the results do not depend on the order of
-//! completions. If vectors are apart from lists, reads of vectors use the part of the beam width
-//! that reads of pages leave free. The next round begins when these reads have completed too.
+//! Each round reads the W nearest unread candidates, waits for all of them, and expands them in the
+//! order of the requests. So results do not depend on completions. Reads of vectors apart from
+//! lists use the part of W that page reads leave free.
 
 use crate::Error;
 use crate::search::reader::{NodeReader, Page};
 use crate::search::traversal::{Fetched, Traversal};
 use crate::stores::NodePages;
 
-/// Runs the traversal of one query to its end. `beam` is the caller's scratch space.
 pub(super) async fn best_first<'a, N: NodePages>(
     traversal: &mut Traversal<'a, N>,
     reader: &mut NodeReader<'a, N>,
@@ -47,8 +43,7 @@ pub(super) async fn best_first<'a, N: NodePages>(
         for page in beam.drain(..) {
             traversal.arrive(page, reader)?;
         }
-        // The search takes all vectors of this round here, so that the next round does not depend
-        // on the order of their completions.
+        // The next round must not depend on the order in which these vectors arrive.
         traversal.take_all_vectors().await?;
     }
 }

@@ -1,8 +1,5 @@
-//! Search strategies: the order in which nodes are read and expanded. Each strategy has a file.
-//!
-//! Strategies differ only in when they request pages and when they wait. The work on a page that
-//! has arrived is in [`traversal`](super::traversal). A new strategy needs a file in this folder,
-//! a line in `run`, and one in [`Strategy`].
+//! Search strategies, which differ only in when they request pages and wait.
+//! [`traversal`](super::traversal) does the work on a page.
 
 mod best_first;
 mod pipelined;
@@ -18,8 +15,6 @@ use crate::Error;
 use crate::spec::Strategy;
 use crate::stores::NodePages;
 
-/// Expands nodes until every candidate of the list is expanded, with at most `width` reads in
-/// flight. `beam` is the caller's scratch space.
 pub(super) async fn run<'a, N: NodePages>(
     strategy: Strategy,
     traversal: &mut Traversal<'a, N>,

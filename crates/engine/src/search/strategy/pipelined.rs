@@ -1,21 +1,15 @@
 //! Pipelined search, as in PipeANN (Guo and Lu, OSDI 2025).
 //!
-//! The search keeps up to `width` reads in flight. It expands each page on arrival, and then at
-//! once requests the page of the nearest unread candidate.
-//!
-//! Reads are speculative: before a requested page arrives, nearer candidates may push the candidate
-//! of this page out of the list. So the number of reads in flight changes during the search. While
-//! the search approaches its results, it has [`APPROACH_WIDTH`] reads in flight. Once the nearest
-//! [`SETTLED`] candidates are expanded, each page that arrives adds [`GROWTH`] reads, up to
-//! `width`. While more than the share [`WASTE`] of these later reads was wasted, no reads are
-//! added.
+//! The search expands each page on arrival, and then requests the page of the nearest unread
+//! candidate. Reads are speculative, because nearer candidates may push a requested one out of the
+//! list. First, [`APPROACH_WIDTH`] reads are in flight. Once the nearest [`SETTLED`] candidates are
+//! expanded, each page adds [`GROWTH`] reads, unless more than the share [`WASTE`] was wasted.
 //!
 //! PipeANN waits for the nearest 5 candidates, and adds 1 read. On photo-sift-1m at recall@10 0.96
-//! with one query in flight, PipeANN's parameters answered 808 queries a second. In the same run,
-//! the parameters of this file answered 937 to 974 queries a second.
+//! with one query in flight, PipeANN's parameters answered 808 queries a second, and these 937 to
+//! 974.
 //!
-//! If vectors are apart from lists, they are prefetched with the part of `width` that reads of
-//! pages leave free. Reads of pages and of vectors together never exceed that width.
+//! If vectors are apart from lists, prefetches use the part of `width` that page reads leave free.
 
 use crate::Error;
 use crate::search::reader::NodeReader;
@@ -24,14 +18,10 @@ use crate::stores::NodePages;
 
 /// The number of reads in flight while the search approaches its results.
 const APPROACH_WIDTH: usize = 4;
-/// The search has converged once this many of the nearest candidates are expanded.
 const SETTLED: usize = 1;
-/// The number of reads by which each page widens the pipeline.
 const GROWTH: usize = 8;
-/// The largest share of wasted reads at which the pipeline still grows.
 const WASTE: f32 = 0.1;
 
-/// Runs the traversal of one query to its end.
 pub(super) async fn pipelined<'a, N: NodePages>(
     traversal: &mut Traversal<'a, N>,
     reader: &mut NodeReader<'a, N>,
@@ -56,10 +46,9 @@ pub(super) async fn pipelined<'a, N: NodePages>(
         if reader.in_flight() == 0 && !unread {
             return Ok(());
         }
-        // Reads of vectors use the remaining width, even if no candidate is left to request.
+        // Vector reads use the remaining width, even without a candidate to request.
         traversal.prefetch(max_width, reader)?;
-        // All reads of this round are submitted together, because each submission notifies the
-        // device once.
+        // All reads of a round are submitted together, because each submission notifies the device.
         reader.flush();
         let mut arrived = traversal.next(reader).await?;
         while let Some(page) = arrived {

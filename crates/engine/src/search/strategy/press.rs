@@ -1,32 +1,23 @@
 //! PRESS, progressive precision similarity search (DistVS §3.1, Algorithm 2).
 //!
-//! Neighbours are scored by low-precision codes, and the nearest of them are scored again by
-//! high-precision codes. The high-precision scores decide which node is expanded next.
-//!
 //! ```text
 //!   L_high ── the W nearest unread ──> lists ──> neighbours, by low codes ─> L_low
 //!      ^                                                                       │ the nearest left,
 //!      └───────────────────────────── by high codes ───────────────────────────┘ a share of it
 //! ```
 //!
-//! In the first rounds, the number W of nodes that a round expands grows from 1 to the beam width
-//! ([`width_of`]).
+//! The number W of nodes that a round expands grows to the beam width ([`width_of`]). Each round
+//! waits for all its lists, so that results do not depend on completions. The search ends when all
+//! of the high list (L_high) is expanded. Exact vectors are read afterwards
+//! ([`Rerank::ratio`](crate::Rerank::ratio)).
 //!
-//! The candidates by low codes form the low list (L_low). The candidate list of the traversal is
-//! the high list (L_high). The search ends when every candidate of the high list is expanded. Each
-//! round waits for all its W lists, as in best-first search, so that the results do not depend on
-//! the order of completions. Exact vectors are read only after the traversal, for the nearest
-//! candidates of the high list ([`Rerank::ratio`](crate::Rerank::ratio)).
-//!
-//! This file runs PRESS in one process, on adjacency lists in any tier. [`press`](crate::press) has
-//! the parts for several processes.
+//! This file runs PRESS in one process. [`press`](crate::press) has the parts for several servers.
 
 use crate::Error;
 use crate::search::reader::{NodeReader, Page};
 use crate::search::traversal::Traversal;
 use crate::stores::NodePages;
 
-/// Runs the traversal of one query to its end. `beam` is the caller's scratch space.
 pub(super) async fn press<'a, N: NodePages>(
     traversal: &mut Traversal<'a, N>,
     reader: &mut NodeReader<'a, N>,
@@ -59,13 +50,9 @@ pub(super) async fn press<'a, N: NodePages>(
     Ok(())
 }
 
-/// The number of nodes that a round visits. It is 1 in round 0, then 2, 4 and so on, up to the beam
-/// width.
-///
-/// On the way to the query's neighbourhood, one node a round is enough, because the candidates of
-/// further nodes would soon be dropped. A search then needs about two more rounds than with a fixed
-/// width. In DistVS, the width is fixed. With a fixed width of 8, PRESS took 1.25 times the work on
-/// photo-sift-100k, and 1.14 times the work on package-text.
+/// The number of nodes that a round visits: 1 in round 0, then doubled up to the beam width.
+/// Candidates of further nodes would soon be dropped. With a fixed width of 8, PRESS took 1.25
+/// times the work on photo-sift-100k, and 1.14 times on package-text.
 pub(crate) fn width_of(round: u32, beam: usize) -> usize {
     1usize
         .checked_shl(round)

@@ -1,5 +1,4 @@
-//! Tests the cache of hot records in an index that takes direct inserts. The cache must return only
-//! current records.
+//! The cache of hot records in an index that takes direct inserts must return only current records.
 
 use std::sync::atomic::AtomicBool;
 
@@ -7,8 +6,6 @@ use crate::{DirectOptions, Durability, LiveIndex, Update, WriteOptions};
 
 use super::*;
 
-/// The number of vectors of the build, the number of vectors of each insert, and the number of
-/// inserts.
 const BUILT: usize = 1_500;
 const PART: usize = 50;
 const PARTS: usize = 8;
@@ -29,8 +26,7 @@ fn open(path: &std::path::Path, cache: CacheSize, update: Update) -> LiveIndex {
         durability: Durability::OnFlush,
         threads: 1,
         update: Some(update),
-        // Few changes may wait, and checkpoints are frequent. So pages are written and reused all
-        // the time.
+        // Pages are written and reused all the time.
         direct: DirectOptions {
             pending: 600,
             checkpoint: Some(16),
@@ -78,8 +74,7 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
         // Searches give the same results with the same number of hops, whatever is in memory.
         let search = SearchOptions {
             list: 40,
-            // The beam width is 1. With a wider beam, a record in memory would be expanded before
-            // the other records of its beam.
+            // In a wider beam, a record in memory would be expanded before the other records.
             beam: Some(1),
             strategy: Some(Strategy::BestFirst),
             whole_page: Some(false),
@@ -88,7 +83,7 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
         let index = open(&path, CacheSize::Entries(BUILT), update);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            // A thread searches all the time, and caches records while they move between pages.
+            // A thread caches records while they move between pages.
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     index.search(&queries, &search).unwrap();
@@ -98,8 +93,7 @@ fn the_cache_serves_beside_direct_inserts_what_is_stored() {
                 let rows = part(BUILT + round * PART, PART);
                 index.insert(&rows, None, &Silent).unwrap();
                 index.search(&queries, &search).unwrap();
-                // After this checkpoint, pages that only the checkpoint before it named can be
-                // reused.
+                // After this checkpoint, pages that only the one before named can be reused.
                 index.flush().unwrap();
             }
             stop.store(true, Ordering::Relaxed);

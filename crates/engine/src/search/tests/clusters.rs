@@ -1,4 +1,4 @@
-//! Tests the reads and the results of probes of cluster indexes, under any order of completions.
+//! Probes of cluster indexes, under any order of completions.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,6 @@ fn photos() -> (Matrix, Matrix) {
     (base, queries)
 }
 
-/// Converts vectors to another element type, with similar values.
 fn of_element(rows: &Matrix, element: Element) -> Matrix {
     let bytes = rows.in_memory().unwrap();
     let values = bytes.iter().map(|&byte| f32::from(byte) - 40.0);
@@ -47,8 +46,7 @@ fn of_element(rows: &Matrix, element: Element) -> Matrix {
         Element::F16 => {
             let mut out = Vec::new();
             for value in values {
-                // The values are whole numbers of up to ten bits. A half float has them exactly:
-                // the sign, the exponent, and all bits after the highest.
+                // Half floats represent whole numbers of up to ten bits exactly.
                 let bits = value.to_bits();
                 let half = match value == 0.0 {
                     true => 0,
@@ -76,8 +74,8 @@ fn probing_all_clusters_answers_exactly_whatever_the_element_and_the_metric() {
         for (m, metric) in Metric::ALL.into_iter().enumerate() {
             let truth = brute_force(&base, &queries, 10, metric, 2, &Silent).unwrap();
             for (l, layout) in LAYOUTS.into_iter().enumerate() {
-                // By default, each pair of two of these (element type, metric, layout) occurs at
-                // least once.
+                // By default, each pair of an element type, a metric and a layout occurs at least
+                // once.
                 if !slow() && (e + m + l) % LAYOUTS.len() != 0 {
                     continue;
                 }
@@ -90,8 +88,7 @@ fn probing_all_clusters_answers_exactly_whatever_the_element_and_the_metric() {
                 let index = Index::open(&path, &OpenOptions::default()).unwrap();
                 let found = index.search(&queries, &probing(1_000)).unwrap();
                 let recall = truth.recall(&found.ids, &found.distances, 10).unwrap();
-                // Recall is below 1, because clusters with much farther heads are not probed, and
-                // the graph over the heads misses a few heads.
+                // Far clusters are not probed, and the graph misses a few heads.
                 assert!(recall >= 0.999, "{element}, {metric}, {layout}: {recall}");
             }
         }
@@ -116,8 +113,7 @@ fn a_few_probes_find_most_and_read_each_vector_once() {
     let [(_, replicated, r), (_, addressed, a), (_, grouped, g)] = &of_layout[..] else {
         panic!("three layouts");
     };
-    // The addressed and the grouped index have the same clusters with the same members. Replicated
-    // clusters must fit into blocks, so they have fewer members.
+    // Replicated clusters must fit into blocks, so they have fewer members.
     assert_eq!(addressed, grouped);
     let both = replicated.iter().zip(grouped).filter(|(a, b)| a == b);
     assert!(both.count() * 100 >= 96 * grouped.len());
@@ -127,8 +123,7 @@ fn a_few_probes_find_most_and_read_each_vector_once() {
         (a.distance_computations, a.hops),
         (g.distance_computations, g.hops)
     );
-    // With so few vectors, some vectors are near each other in any order. With many vectors, groups
-    // save two thirds of the reads or more (bench/clusters.toml).
+    // With many vectors, groups save two thirds of the reads or more (bench/clusters.toml).
     assert!(4 * g.stray_reads < 3 * a.stray_reads, "{g:?} {a:?}");
     assert!(g.vector_reads == g.stray_reads && g.graph_reads == g.group_reads);
 }
@@ -166,8 +161,7 @@ fn answers_do_not_depend_on_the_order_of_completions() {
                 assert_eq!(found.distances, expected.distances);
             }
         }
-        // If a read fails or returns damaged bytes, the error names the file and the byte. Later
-        // batches are not affected.
+        // The error of a read names the file and the byte, and later batches are not affected.
         let index = under(Faults::none().at_read(40, Fault::Error(5)));
         let error = index.search(&queries, &probing(9)).unwrap_err().to_string();
         assert!(error.contains("byte"), "{layout}: {error}");
@@ -266,14 +260,11 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
             live.insert(&part(first..first + 200), None, &Silent)
                 .unwrap();
         }
-        // An index with changed clusters has statistics too.
         let stats = live.stats();
         assert!(
             stats.bytes.total > 0 && stats.vectors as usize >= total - 200,
             "{layout}"
         );
-        // Every third vector is deleted. Then some new vectors are inserted, and some of the
-        // deleted ids are inserted again.
         let gone: Vec<u64> = (0..total as u64).step_by(3).collect();
         live.delete(&gone).unwrap();
         live.upsert(&part(0..40), &(7_001..7_041).collect::<Vec<u64>>(), &Silent)
@@ -340,7 +331,6 @@ fn clusters_take_new_vectors_in_place_and_stay_in_balance() {
         let (now, then) = (recall(&found), recall(&anew));
         assert!(now > then - 0.02, "{layout}: {now} in place, {then} anew");
 
-        // A merge rebuilds everything, and leaves no changes.
         let live = open(&path);
         let report = live.compact(&Silent).unwrap();
         assert_eq!(report.vectors as usize, known.len(), "{layout}: {report:?}");
@@ -376,7 +366,6 @@ fn splits_reassign_vectors_and_small_clusters_are_dissolved() {
             report.clusters_split > 40 && report.reassigned > 50,
             "{layout}: {report:?}"
         );
-        // Nearly all vectors are deleted, and a few new ones are inserted.
         let gone: Vec<u64> = (0..2_900).filter(|id| id % 20 > 0).collect();
         live.delete(&gone).unwrap();
         live.insert(&part(2_900..3_000), None, &Silent).unwrap();
@@ -554,7 +543,7 @@ fn any_number_of_threads_builds_the_same_bytes() {
                 let mut bytes = std::fs::read(&path).unwrap();
                 let name = path.file_name().unwrap().to_owned();
                 if name == MANIFEST {
-                    // Each build draws a random checkpoint id, so the ids differ.
+                    // Each build draws a random checkpoint id.
                     let mut manifest = Manifest::decode(&bytes, MANIFEST).unwrap();
                     assert!(manifest.state.take().is_some());
                     bytes = manifest.encode();

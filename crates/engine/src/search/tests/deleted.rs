@@ -1,5 +1,5 @@
-//! Tests searches whose candidates are mostly deleted. Such searches continue until they have found
-//! k vectors, or until no vector is left.
+//! Searches whose candidates are mostly deleted continue until they have found k vectors, or none
+//! is left.
 
 use std::collections::HashSet;
 use std::sync::Barrier;
@@ -15,7 +15,6 @@ use super::*;
 const DIM: usize = 128;
 pub(super) const ROWS: usize = 1_000;
 
-/// Normally distributed floats. The same seed gives the same floats.
 pub(super) fn normal(rows: usize, seed: u64) -> Matrix {
     let mut state = seed;
     let mut uniform = move || {
@@ -24,7 +23,6 @@ pub(super) fn normal(rows: usize, seed: u64) -> Matrix {
             .wrapping_add(1_442_695_040_888_963_407);
         ((state >> 40) as f32 + 0.5) / (1u64 << 24) as f32
     };
-    // The sum of twelve uniform numbers, less its mean.
     let floats = (0..rows * DIM).map(|_| (0..12).map(|_| uniform()).sum::<f32>() - 6.0);
     let bytes = floats.flat_map(f32::to_le_bytes).collect();
     Matrix::new(bytes, rows, DIM, Element::F32).unwrap()
@@ -39,8 +37,7 @@ pub(super) fn presets() -> [Preset; 4] {
     ]
 }
 
-/// Returns an index in its own folder. Many tests begin with the same index, so a process builds
-/// each index once, and copies it.
+/// A process builds each index once, and copies it.
 pub(super) fn built(folder: &std::path::Path, preset: Preset, layout: Option<Layout>) -> PathBuf {
     static BUILT: Mutex<Vec<(&str, Option<Layout>, tempfile::TempDir)>> = Mutex::new(Vec::new());
     let path = folder.join(preset.to_string());
@@ -91,7 +88,6 @@ fn tight() -> SearchOptions {
     }
 }
 
-/// The ids of all vectors except `kept` vectors, which are spread over the collection.
 fn all_but(kept: usize) -> Vec<u64> {
     let step = ROWS / kept;
     (0..ROWS as u64)
@@ -110,8 +106,7 @@ fn all_that_is_asked_for_is_found_however_many_are_deleted() {
             let deleted = all_but(kept);
             let new: Vec<u64> = deleted.into_iter().filter(|&id| gone.insert(id)).collect();
             index.delete(&new).unwrap();
-            // The search runs twice, because the second search knows the deleted nodes that the
-            // first search found.
+            // The second search knows the deleted nodes that the first found.
             for _ in 0..2 {
                 let found = index.search(&queries, &tight()).unwrap();
                 assert!(
@@ -181,7 +176,6 @@ fn more_than_are_left_is_answered_with_padding() {
             distances[..4].iter().all(|d| d.is_finite()) && distances[4..] == [f32::INFINITY; 6]
         );
     }
-    // No vector is left.
     let rest: Vec<u64> = (0..ROWS as u64).filter(|id| !gone.contains(id)).collect();
     index.delete(&rest).unwrap();
     let found = index.search(&queries, &tight()).unwrap();
@@ -205,8 +199,7 @@ fn more_than_are_left_is_answered_with_padding() {
 
 #[test]
 fn the_list_is_of_those_that_are_not_deleted() {
-    // If half of all vectors are deleted, a search expands as many live candidates as before. This
-    // must hold even if only vectors apart from lists, or cached records, show the deletes.
+    // Deletes that only vectors or cached records show do not reduce the number of live candidates.
     let folder = tempfile::tempdir().unwrap();
     let queries = normal(20, 99);
     for (preset, cache) in [
@@ -232,9 +225,7 @@ fn the_list_is_of_those_that_are_not_deleted() {
         let before = hops();
         let gone: Vec<u64> = (0..ROWS as u64).filter(|id| id % 4 != 0).collect();
         index.delete(&gone).unwrap();
-        // The first search learns of the deletes from records or vectors. The second search knows
-        // the deletes in advance. If three of four vectors are deleted, a search takes about four
-        // times as many hops as without deletes.
+        // With three of four vectors deleted, a search takes about four times as many hops.
         for known in [false, true] {
             let after = hops();
             assert!(
@@ -247,8 +238,7 @@ fn the_list_is_of_those_that_are_not_deleted() {
 
 #[test]
 fn several_host_threads_search_at_once() {
-    // A search of one query keeps its worker busy until another search has begun. Both searches may
-    // use two workers.
+    // A search of one query keeps its worker busy until another search has begun.
     struct Both(Barrier, AtomicUsize);
     impl Progress for Both {
         fn begin(&self, _: &str, _: u64) {}
@@ -264,8 +254,7 @@ fn several_host_threads_search_at_once() {
     }
     let index = under(Faults::none());
     if crate::threads::processors() == 1 {
-        // With one processor, searches would share one worker, and the busy search would make the
-        // other search wait. So the pool gets two workers.
+        // With one processor, the busy search would block the other.
         index.worker_pool(2).unwrap();
     }
     let queries = &small().queries;
@@ -333,8 +322,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
             let mut searches = 0;
             while changing.load(Ordering::SeqCst) || searches == 0 {
                 let nodes = all_nodes(&index.on_storage());
-                // The newest node gets its number before its page. Until it has a page, its insert
-                // is not acknowledged.
+                // The newest node gets its number before its page.
                 let acknowledged = &nodes[..nodes.len() - 1];
                 assert!(acknowledged.iter().all(|&seen| seen), "{preset}: {nodes:?}");
                 let found = index.search(&queries, &tight());
@@ -350,8 +338,7 @@ fn all_vectors_are_looked_at_beside_direct_inserts() {
     }
 }
 
-/// Returns, for each node that the index has at the call, whether a scan that runs during inserts
-/// finds the node.
+/// For each node, whether a scan that runs during inserts finds it.
 fn all_nodes(index: &Index) -> Vec<bool> {
     async fn of<N: NodePages>(index: &Index, pages: &N, thread: &Thread) -> Vec<bool> {
         let placement = index.graph().placement.get().unwrap();
@@ -416,8 +403,7 @@ fn a_few_deletions_near_a_query_are_walked_past() {
                 "{preset}, {gone} deleted: {} right in {reads} reads of vectors",
                 right.clone().count()
             );
-            // Even without deletes, a walk with a list of ten finds only two to five of these
-            // vectors.
+            // Even without deletes, a list of ten finds only two to five of these vectors.
             assert!(right.count() >= 2, "{what}");
             // If vectors are apart from lists, the search does not read all vectors.
             assert!(reads < 80, "{what}");

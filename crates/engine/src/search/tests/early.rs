@@ -1,5 +1,4 @@
-//! Tests searches that stop early: their results, the work that they save, and the cases in which
-//! they must not stop.
+//! Searches that stop early: their results, and the cases in which they must not stop.
 
 use std::collections::HashSet;
 
@@ -11,7 +10,6 @@ use crate::build::build_rows;
 use crate::slow::slow;
 use crate::{Durability, LiveIndex, Update, WriteOptions};
 
-/// Returns the options with early stop and the list size 100.
 fn early(options: SearchOptions) -> SearchOptions {
     SearchOptions {
         list: 100,
@@ -27,7 +25,6 @@ fn late(options: SearchOptions) -> SearchOptions {
     }
 }
 
-/// All combinations of the options of a walk: the strategy, whole pages, and the start.
 fn ways() -> impl Iterator<Item = SearchOptions> {
     let orders = [(Strategy::BestFirst, 4), (Strategy::Pipelined, 8)];
     let ways = orders.into_iter().flat_map(|order| {
@@ -44,13 +41,11 @@ fn ways() -> impl Iterator<Item = SearchOptions> {
     )
 }
 
-/// Some of these combinations, with both values of each option.
 fn some_ways() -> impl Iterator<Item = SearchOptions> {
     ways().step_by(3)
 }
 
-/// Returns two or three of these combinations by default, and all combinations in slow tests. Three
-/// successive numbers together give all combinations.
+/// Two or three combinations by default. Three successive numbers together give all of them.
 fn ways_of(number: usize) -> impl Iterator<Item = SearchOptions> {
     let few = ways().enumerate();
     let few = few.filter(move |(way, _)| slow() || way % 3 == number % 3);
@@ -80,7 +75,6 @@ fn fewer_nodes_are_expanded_and_next_to_nothing_is_lost() {
     }
 }
 
-/// With early stop, the list size still controls recall.
 #[test]
 fn longer_lists_find_more_and_read_more() {
     for stored in [COUPLED, BEST, LAYERED, INLINE] {
@@ -126,8 +120,7 @@ fn best_first_stops_where_it_does_under_any_completion_order() {
     }
 }
 
-/// If vectors are apart from lists, the search knows more distances after the walk than during it.
-/// These distances must neither resume the walk nor cause a second ranking of candidates.
+/// Distances that are known only after the walk must not resume it, nor rank candidates again.
 #[test]
 fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     let index = stored_under(BEST, Faults::none());
@@ -148,8 +141,7 @@ fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
     assert_eq!(all.hops, some.hops);
     assert_eq!(all.hops, few.hops);
     assert!(all.reranked > some.reranked && all.reranked > few.reranked);
-    // The whole list is ranked. At most one in a hundred candidates was ranked during the walk and
-    // then left the list.
+    // At most one in a hundred candidates was ranked during the walk and then left the list.
     let list = 100 * 100;
     assert!(all.reranked >= list, "{all:?}");
     assert!(all.reranked <= list + 100, "{all:?}");
@@ -184,7 +176,7 @@ fn a_row_that_is_asked_for_is_found() {
 
 #[test]
 fn a_list_with_room_for_all_is_gone_through_to_its_end() {
-    // The expansion of all nodes takes long. So by default, each layout runs only once.
+    // The expansion of all nodes takes long.
     let packed = (Layout::Packed, Compression::Best, Order::Input);
     let few = [COUPLED, INLINE, packed, BEST, LAYERED];
     for stored in if slow() { &STORED[..] } else { &few } {
@@ -195,18 +187,15 @@ fn a_list_with_room_for_all_is_gone_through_to_its_end() {
             ..early(options(Preset::DISKANN))
         };
         let found = search(&index, &options);
-        // If nodes are ranked by leading parts, a vector whose leading part is at the same distance
-        // may take the place of a result.
+        // A vector whose leading part is at the same distance may take the place of a result.
         let least = if stored == LAYERED { 0.995 } else { 1.0 };
         assert!(recall(&found) >= least, "{stored:?}: {}", recall(&found));
-        // The search expands as many nodes as can be reached.
         let hops = found.counters.hops;
         assert!(hops > 100 * 2_990, "{stored:?}: {hops}");
     }
 }
 
-/// If codes are in the records, the keys of seeds and of nodes in memory are exact distances. The
-/// search must not treat them as estimates without error.
+/// If codes are in the records, some keys are exact.
 #[test]
 fn what_is_in_memory_stops_no_search_too_soon() {
     for (number, stored) in STORED.into_iter().enumerate() {
@@ -219,13 +208,10 @@ fn what_is_in_memory_stops_no_search_too_soon() {
                 cache,
                 ..OpenOptions::default()
             };
-            // Queries run one by one, and reads complete in one order, so the cache has the same
-            // contents in each run.
+            // The order of reads and queries is fixed, so the cache has the same contents.
             let index = from_memory(path(stored), &open);
-            // Runs with a cache try other combinations than runs without a cache.
             let number = number + usize::from(memory.is_none());
             for way in ways_of(number) {
-                // The first search fills the cache.
                 let alone = |options| SearchOptions {
                     in_flight: Some(1),
                     ..options
@@ -241,7 +227,7 @@ fn what_is_in_memory_stops_no_search_too_soon() {
     }
 }
 
-/// An index whose pages are read from memory, so that reads complete in the order of requests.
+/// Pages are read from memory, so that reads complete in the order of requests.
 fn from_memory(path: std::path::PathBuf, open: &OpenOptions) -> Index {
     let mut index = Index::open(&path, open).unwrap();
     let volume = stratann_tier::Directory::open(&path).unwrap();
@@ -249,8 +235,6 @@ fn from_memory(path: std::path::PathBuf, open: &OpenOptions) -> Index {
     index
 }
 
-/// An index of the first 1,500 vectors, open for changes. Its pages are read from memory, so that
-/// reads complete in the order of requests.
 fn changing(folder: &std::path::Path, layout: Layout, update: Option<Update>) -> LiveIndex {
     let base = head(&fixture("photo-sift-20k.base.u8bin"), 1_500);
     let options = BuildOptions {
@@ -305,8 +289,7 @@ fn what_is_deleted_is_no_answer_that_ends_a_search() {
                     exact: true,
                     ..options
                 };
-                // The first search meets deleted nodes, and the second search knows them in
-                // advance.
+                // The first search meets deleted nodes, and the second knows them in advance.
                 let found = [(); 2].map(|()| live.search(queries, &options).unwrap());
                 found.map(|found| {
                     assert!(found.ids.iter().all(|id| id % 3 == 0), "{layout}, {way:?}");
@@ -327,8 +310,7 @@ fn what_is_deleted_is_no_answer_that_ends_a_search() {
     }
 }
 
-/// Vectors that wait for a merge may be nearer than all results on storage except one. Their
-/// distances do not show how far the walk has come.
+/// The distances of vectors that wait for a merge do not show how far the walk has come.
 #[test]
 fn what_waits_in_memory_ends_no_search() {
     let folder = tempfile::tempdir().unwrap();
@@ -346,7 +328,6 @@ fn what_waits_in_memory_ends_no_search() {
             (stored, found)
         };
         let (before, _) = nearest(late(SearchOptions::default()));
-        // The inserted vectors are nine copies of the query.
         let copies = queries.bytes().repeat(9);
         let copies = Matrix::new(copies, 9, 128, Element::U8).unwrap();
         live.insert(&copies, None, &Silent).unwrap();
@@ -368,8 +349,7 @@ fn every_metric_has_its_bound() {
     for metric in [Metric::Cosine, Metric::InnerProduct] {
         let truth = brute_force(&base, &queries, 10, metric, 1, &Silent).unwrap();
         for layout in [Layout::Packed, Layout::Decoupled, Layout::Layered] {
-            // By default, each metric and each layout runs at least once. The layered layout runs
-            // with both metrics.
+            // By default, each metric and each layout runs at least once.
             let few = match metric {
                 Metric::Cosine => [Layout::Packed, Layout::Layered],
                 _ => [Layout::Decoupled, Layout::Layered],
@@ -404,8 +384,7 @@ fn every_metric_has_its_bound() {
                 let what = format!("{metric:?}, {layout}, {way:?}: {few:?} {all:?}");
                 assert!(few.0 > all.0 - 0.02, "{what}");
                 assert!(few.1 < all.1, "{what}");
-                // At the same cost, a search without early stop has a smaller list size. It must
-                // not find more. The loop finds the largest such list size.
+                // A search without early stop that costs as much must not find more.
                 let shorter = (10..=few.1 as usize / 100)
                     .rev()
                     .step_by(2)

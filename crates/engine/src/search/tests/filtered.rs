@@ -1,5 +1,4 @@
-//! Tests searches with filters. All results match, their number is the requested number, and brute
-//! force finds the same results.
+//! Searches with filters, compared with brute force.
 
 use std::collections::HashSet;
 
@@ -10,7 +9,6 @@ use crate::slow::slow;
 
 const K: usize = 10;
 
-/// The number of vectors of every index in these tests.
 const ROWS: usize = 3_000;
 
 fn matching(nodes: &NodeSet) -> Matching<'_> {
@@ -34,7 +32,6 @@ fn among(
         .unwrap()
 }
 
-/// The id of each node.
 fn ids(index: &Index) -> Vec<u64> {
     let mut ids = vec![u64::MAX; index.len()];
     each_vector(index, &Silent, &mut |node, id, _| {
@@ -55,15 +52,13 @@ fn drawn(share: f64) -> impl Fn(u64) -> bool {
     }
 }
 
-/// The base vectors and the queries.
 pub(super) fn photos() -> (Matrix, Matrix) {
     let base = head(&fixture("photo-sift-20k.base.u8bin"), ROWS);
     let queries = head(&fixture("photo-sift-20k.query.u8bin"), 30);
     (base, queries)
 }
 
-/// Returns the recall among the matching vectors. Checks that all results match and are distinct,
-/// and that their number is as large as possible.
+/// The recall among the matching vectors.
 fn checked(
     what: &str,
     found: &SearchResults,
@@ -116,9 +111,7 @@ fn checked(
     right as f64 / (count * queries.rows()) as f64
 }
 
-/// Returns the ids of all vectors, sorted by distance from the vector that is farthest from all
-/// queries. The first vectors are in a region without queries. Every test uses the same vectors and
-/// queries.
+/// The ids by distance from the vector farthest from all queries.
 fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     static ORDER: OnceLock<Vec<u64>> = OnceLock::new();
     ORDER.get_or_init(|| {
@@ -141,7 +134,6 @@ fn lonely(base: &Matrix, queries: &Matrix) -> &'static [u64] {
     })
 }
 
-/// Searches an index with filters of several selectivities: some by default, and all in slow tests.
 fn check_index(
     name: &str,
     index: &Index,
@@ -158,8 +150,7 @@ fn check_index(
             .collect();
         let rows: Vec<u64> = (0..ROWS as u64).filter(|&id| matches(id)).collect();
         assert_eq!(set.len() as usize, rows.len());
-        // The strategy *within* also runs by request, so that walks with too few matches are
-        // tested.
+        // Requested walks may find too few matches.
         for way in [None, Some(Way::Within)] {
             let found = among(index, queries, &SearchOptions { way, ..*options }, &set);
             assert!(way.is_none_or(|way| found.explained.unwrap().way == way));
@@ -170,8 +161,7 @@ fn check_index(
                 "{what}: recall {recall:.3}, {} + {} reads",
                 counters.graph_reads, counters.vector_reads
             );
-            // PRESS ends by its low codes, which are less exact. For these filters, the planner
-            // would not choose *within*.
+            // PRESS ends by its low codes, which are less exact.
             let least = if way.is_some() { 0.9 } else { 0.95 };
             assert!(recall >= least, "{what}: recall {recall}");
         }
@@ -203,8 +193,6 @@ fn every_layout_and_strategy_answers_what_matches() {
             ("best-first", Preset::DISKANN),
             ("pipelined", Preset::STRATANN),
         ];
-        // By default, each layout uses one of the strategies, and the next layout the next
-        // strategy.
         let ways = if slow() {
             &both[..]
         } else {
@@ -278,7 +266,6 @@ fn clusters_answer_what_matches() {
     }
 }
 
-/// An index of clusters of the photos.
 fn of_clusters(folder: &std::path::Path, base: &Matrix, layout: Layout) -> Index {
     let build_options = BuildOptions {
         layout: Some(layout),
@@ -395,8 +382,6 @@ fn even_matches_in_groups_are_probed() {
 
 #[test]
 fn both_ways_are_right_by_themselves() {
-    // Both strategies run for each filter. So each strategy is also tested with filters for which
-    // it is expensive.
     let (base, queries) = photos();
     for stored in [COUPLED, BEST, INLINE, LAYERED] {
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
@@ -425,8 +410,7 @@ fn both_ways_are_right_by_themselves() {
                 );
                 assert!(recall >= 0.95, "{what}: recall {recall}");
                 if way == Way::Before && [COUPLED, BEST].contains(&stored) {
-                    // A query reads few vectors in addition to the k results and the vectors that
-                    // show the error of codes.
+                    // Beside the k results, a query reads the vectors that show the error of codes.
                     let reads = counters.graph_reads + counters.vector_reads;
                     let each = reads as f64 / queries.rows() as f64;
                     assert!(each <= (K + 10) as f64, "{what}: {each} reads a query");

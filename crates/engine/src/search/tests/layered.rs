@@ -1,5 +1,4 @@
-//! Tests ranking by leading parts, with several metrics and element types, outliers, deletes and
-//! budgets.
+//! Ranking by leading parts.
 
 use stratann_vector::{Element, Kernel};
 
@@ -11,7 +10,6 @@ use crate::slow::slow;
 const TEXTS: usize = 1_200;
 const DIM: usize = 128;
 
-/// The first elements of real embeddings, and of queries.
 fn texts() -> (Vec<f32>, Vec<f32>) {
     let head = |name: &str, rows: usize| {
         let matrix = head(&fixture(name), rows);
@@ -25,7 +23,7 @@ fn texts() -> (Vec<f32>, Vec<f32>) {
     )
 }
 
-/// Converts floats of moderate size to an element type. The conversion to bytes is coarse.
+/// The conversion of floats to bytes is coarse.
 fn matrix(floats: &[f32], element: Element) -> Matrix {
     let bytes: Vec<u8> = match element {
         Element::F32 => floats.iter().flat_map(|x| x.to_le_bytes()).collect(),
@@ -79,7 +77,6 @@ fn options(exact: bool) -> SearchOptions {
     }
 }
 
-/// Returns the recall, and the number of exact distances.
 fn compared(
     base: &Matrix,
     queries: &Matrix,
@@ -94,7 +91,6 @@ fn compared(
         kernel.distance(&row(queries, n / 10), &row(base, id as usize)) == distance
     };
     let pairs = found.ids.iter().zip(&found.distances).enumerate();
-    // With approximate distances, wrong ids could count as found. So only ids are compared.
     let unknown = vec![f32::INFINITY; found.ids.len()];
     let distances = if found.exact {
         &found.distances
@@ -105,7 +101,6 @@ fn compared(
     (recall, pairs.filter(|&pair| exact(pair)).count())
 }
 
-/// Returns the recall of an index with whole vectors beside lists.
 fn of_whole_vectors(
     folder: &std::path::Path,
     (base, asked): (&Matrix, &Matrix),
@@ -153,15 +148,13 @@ fn every_metric_and_element_is_ranked_by_leading_parts() {
     }
 }
 
-/// In some embeddings, the values of one dimension are tens of times as large as the values of
-/// other dimensions. Such values must not be cut off.
+/// In some embeddings, one dimension has values tens of times as large, which must not be cut off.
 #[test]
 fn outliers_are_found_as_others_are() {
     let folder = tempfile::tempdir().unwrap();
     let (mut base, mut asked) = texts();
     for rows in [&mut base, &mut asked] {
         for (n, row) in rows.chunks_exact_mut(DIM).enumerate() {
-            // A tenth of the vectors get outliers, each with another value.
             if n % 10 == 3 {
                 row[5] = 4.0 + (n % 97) as f32 / 3.0;
             }
@@ -183,8 +176,7 @@ fn outliers_are_found_as_others_are() {
     }
 }
 
-/// If the lengths of vectors differ by orders of magnitude, the leading part of a short vector says
-/// little about its direction.
+/// The leading part of a short vector may say little about its direction.
 #[test]
 fn short_vectors_are_found_under_cosine() {
     let folder = tempfile::tempdir().unwrap();
@@ -257,7 +249,6 @@ fn what_a_query_keeps_of_its_candidates_is_planned() {
     let (_, more) = plan.for_queries(200, 4096, 0).unwrap();
     assert!(more > each + 100 * part);
     assert!(plan.queries >= each);
-    // Under the least possible budget, the results are the same as without a budget.
     let Err(Error::Memory { needs, .. }) = open(0) else {
         panic!("no budget is too small");
     };
@@ -285,7 +276,6 @@ fn distances_of_embeddings_are_as_near_as_they_are_said_to_be() {
         });
         let off: Vec<f32> = off.collect();
         let largest = off.iter().copied().fold(0.0, f32::max);
-        // The reported error is a bound, and it is small enough to be useful.
         let error = found.distance_error;
         assert!(
             largest <= error && error < 20.0 * largest,

@@ -1,5 +1,4 @@
-//! Tests searches whose queries are vectors of the index. Each of these vectors is excluded from
-//! its own results.
+//! Searches whose queries are vectors of the index, excluded from their own results.
 
 use super::*;
 use crate::index::contents::each_vector;
@@ -39,7 +38,6 @@ fn a_node_that_is_left_out_is_no_answer_and_leads_on_only_if_it_may() {
             assert_eq!(itself(&all), ids.len(), "{stored:?}");
             let [without, leading] = [false, true].map(|leads_on| found(preset, Some(leads_on)));
             assert_eq!((itself(&without), itself(&leading)), (0, 0), "{stored:?}");
-            // A query still has k results.
             assert!(without.ids.iter().all(|&id| id != u64::MAX), "{stored:?}");
             let sum = |found: &SearchResults| {
                 let distances = found.distances.iter().map(|&distance| f64::from(distance));
@@ -49,7 +47,6 @@ fn a_node_that_is_left_out_is_no_answer_and_leads_on_only_if_it_may() {
             far += sum(&without);
         }
     }
-    // The list of the excluded node links to its nearest neighbours, so a walk through this node
-    // finds more.
+    // The list of the excluded node links to its nearest neighbours.
     assert!(near < far, "{near} {far}");
 }

@@ -1,5 +1,5 @@
-//! Tests prefetches of vectors that are apart from lists. Prefetches use the part of the beam width
-//! that reads of the graph leave free (DecoupleVS §3.4).
+//! Prefetches of vectors apart from lists, with the part of the beam width that graph reads leave
+//! free (DecoupleVS §3.4).
 
 use std::collections::HashSet;
 use std::fmt;
@@ -15,21 +15,17 @@ use super::*;
 struct Traffic {
     graph: AtomicUsize,
     vectors: AtomicUsize,
-    /// The most reads in flight while graph reads were in flight, and the number of vector reads
-    /// that began then.
+    /// The most reads in flight beside graph reads, and the vector reads that began then.
     most: AtomicUsize,
     prefetched: AtomicUsize,
     /// The most reads of the graph in flight.
     widest: AtomicUsize,
-    /// The pages of vectors that were read, each once.
     pages: Mutex<HashSet<(String, u64)>>,
 }
 
-/// A tier that counts reads.
 struct Counted {
     inner: Arc<dyn Tier>,
     traffic: Arc<Traffic>,
-    /// The number of polls without a result before a queue returns a completed read.
     slow: usize,
     /// The name of the file, if it has vectors.
     vectors: Option<String>,
@@ -69,9 +65,7 @@ struct CountedQueue {
     inner: Box<dyn ReadQueue>,
     traffic: Arc<Traffic>,
     slow: usize,
-    /// The number of polls since the queue's last completed read.
     asked: usize,
-    /// The name of the file, if it has vectors.
     vectors: Option<String>,
 }
 
@@ -154,13 +148,12 @@ impl Drop for CountedQueue {
     }
 }
 
-/// Returns an index whose vectors are apart from lists, with the counts of its reads. Its files are
-/// read through `faults`.
+/// The vectors are apart from lists, and all files are read through `faults`.
 fn counted(faults: &Faults) -> (Index, Arc<Traffic>) {
     counted_at(&path(BEST), faults, 0)
 }
 
-/// Does the same as [`counted`], for the index at `path`. A read of its graph takes `slow` polls.
+/// A read of the graph takes `slow` polls.
 fn counted_at(path: &std::path::Path, faults: &Faults, slow: usize) -> (Index, Arc<Traffic>) {
     let mut index = Index::open(path, &OpenOptions::default()).unwrap();
     let volume = stratann_tier::Directory::open(path).unwrap();
@@ -220,8 +213,7 @@ fn vectors_are_prefetched_and_reads_never_exceed_the_beam() {
                 most <= beam,
                 "{strategy}, W = {beam}: {most} reads in flight"
             );
-            // At the start, the search has dozens of candidates and prefetches no vectors. So reads
-            // of the graph use the whole beam width then, under any order of completions.
+            // At the start, no vectors are prefetched, so graph reads use the whole beam width.
             let widest = traffic.widest.load(Ordering::Relaxed);
             assert_eq!(
                 widest, beam,
@@ -264,14 +256,13 @@ fn free_reads_are_used_again_until_the_whole_head_is_here() {
         ..options(Preset::DECOUPLEVS)
     };
     let head = options.k + rerank.batch;
-    // While one read of the graph is in flight, there is time for all vectors of the head.
+    // During one read of the graph, there is time for all vectors of the head.
     let (index, traffic) = counted_at(&folder.path().join("index"), &Faults::none(), 1_000);
     let mut all = 0;
     for query in 0..queries.rows() {
         let query = rerank::query_of(queries, query);
         let found = index.search(&query, &options).unwrap().counters;
-        // The search reads K + 2B vectors, and has prefetched the head. An exception is possible: a
-        // vector on a page that begins with the end of a record of the page before.
+        // A page may begin with the end of an earlier record.
         let after = (found.vector_reads - found.prefetched) as usize;
         all += usize::from(found.prefetched as usize > head - 2 * BEAM && after <= rerank.batch);
     }

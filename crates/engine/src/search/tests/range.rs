@@ -7,7 +7,6 @@ use crate::{
     build_with_rows,
 };
 
-/// The squared distance of a query to each vector.
 fn distances(base: &Matrix, query: &[u8]) -> Vec<f32> {
     let rows = base.bytes().chunks(base.dim());
     let distance = |row: &[u8]| {
@@ -22,8 +21,7 @@ fn one(queries: &Matrix, at: usize) -> Matrix {
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// Returns all pages of a range. Checks that distances are exact and ascend, and that ids are
-/// distinct.
+/// All pages of a range. Checks that distances are exact and ascend, and that ids are distinct.
 fn all_pages(
     search: &dyn Fn(&Range) -> Result<RangeResults, Error>,
     range: Range,
@@ -80,7 +78,6 @@ fn all_within_a_distance_come_page_by_page() {
                 found += ids.len();
                 wanted += within;
             }
-            // A range below all distances gives an empty page.
             let range = Range::of(sorted[0] - 1.0);
             let nothing = index
                 .search_range(&query, &range, &options, None, &Silent)
@@ -91,7 +88,6 @@ fn all_within_a_distance_come_page_by_page() {
         let recall = found as f64 / wanted as f64;
         println!("{stored:?}: {found} of {wanted}");
         assert!(recall >= 0.98, "{stored:?}: {recall}");
-        // A range beyond all distances gives all vectors, and is certainly complete.
         let query = one(&queries, 0);
         let truth = distances(&base, query.bytes());
         let range = Range {
@@ -118,7 +114,7 @@ fn all_within_a_distance_come_page_by_page() {
 
 #[test]
 fn a_range_is_complete_only_where_all_was_met() {
-    // Many vectors are equal. A walk does not reach some of them, even with the largest list size.
+    // Many vectors are equal, and a walk does not reach some of them.
     let folder = tempfile::tempdir().unwrap();
     let rows = |count: usize| -> Vec<u8> {
         (0..count)
@@ -140,7 +136,7 @@ fn a_range_is_complete_only_where_all_was_met() {
         let others = Matrix::new(rows(all - built), all - built, 16, Element::U8).unwrap();
         live.insert(&others, None, &Silent).unwrap();
         let query = Matrix::new(vec![0; 16], 1, 16, Element::U8).unwrap();
-        // Many small pages take long, so they run only in slow tests.
+        // Many small pages take long.
         let sizes = match crate::slow::slow() {
             true => &[7, 100, all][..],
             false => &[70, all],
@@ -254,7 +250,6 @@ fn ranges_and_ids_go_by_filters_and_by_what_is_in_memory() {
                 };
                 found += ids.len();
                 wanted += (0..all as u64).filter(within).count();
-                // All matches are returned, and the result is certainly complete.
                 let range = Range::of(f32::INFINITY);
                 let everything = search(&range).unwrap();
                 let count = (0..all as u64)
@@ -268,8 +263,6 @@ fn ranges_and_ids_go_by_filters_and_by_what_is_in_memory() {
                 "{layout}, {text}: {found} of {wanted}"
             );
 
-            // The search finds neighbours of stored vectors and of vectors in memory. The given
-            // vectors are excluded.
             let like = [7, 2_500, 2_607];
             let found = live
                 .search_like(&like, &options, Some(&filter), &Silent)
@@ -312,7 +305,6 @@ fn ranges_and_ids_go_by_filters_and_by_what_is_in_memory() {
         );
         let none = live.search_like(&[], &options, None, &Silent).unwrap_err();
         assert!(none.is_call_wrong(), "{none}");
-        // In a range around a vector of the index, the vector itself can be excluded.
         let own = Range {
             without: Some(7),
             ..Range::of(0.0)

@@ -1,12 +1,10 @@
-//! Tests re-ranking by batches (DecoupleVS §3.4): the least number of reads, and the batches if
-//! vectors are deleted.
+//! Re-ranking by batches (DecoupleVS §3.4).
 
 use crate::{Durability, LiveIndex, WriteOptions};
 
 use super::*;
 
-/// An index of 2,000 vectors of 384 floats. A page has so few vectors that the vectors of
-/// candidates are nearly always on different pages.
+/// 2,000 vectors of 384 floats. Candidates' vectors are nearly always on different pages.
 pub(super) fn wide() -> &'static (tempfile::TempDir, Matrix) {
     static WIDE: OnceLock<(tempfile::TempDir, Matrix)> = OnceLock::new();
     WIDE.get_or_init(|| {
@@ -25,16 +23,14 @@ pub(super) fn wide() -> &'static (tempfile::TempDir, Matrix) {
     })
 }
 
-/// One of the queries.
 pub(super) fn query_of(queries: &Matrix, query: usize) -> Matrix {
     let mut bytes = vec![0; queries.dim() * queries.element().size()];
     queries.read(query, &mut bytes).unwrap();
     Matrix::new(bytes, 1, queries.dim(), queries.element()).unwrap()
 }
 
-/// Returns options under which re-ranking ends as early as possible: a batch would continue it only
-/// if all candidates of the batch became results. No vector is prefetched, because a beam width of
-/// 1 leaves no read free.
+/// Only a batch of nothing but results continues re-ranking. A beam width of 1 leaves no read for
+/// prefetches.
 fn stubborn() -> SearchOptions {
     SearchOptions {
         list: 100,
@@ -69,9 +65,7 @@ fn k_and_two_batches_are_read_before_re_ranking_may_end() {
 
 #[test]
 fn a_batch_pays_from_the_benefit_ratio_on() {
-    // A benefit ratio of m in ten ends re-ranking with the first batch of ten candidates that adds
-    // fewer than m results. So a higher ratio ends re-ranking sooner. At least K + 2B candidates
-    // are ranked.
+    // A ratio of m in ten ends re-ranking with the first batch that adds fewer than m results.
     let (folder, queries) = wide();
     let index = Index::open(folder.path().join("index"), &OpenOptions::default()).unwrap();
     let ranked = |query: &Matrix, tenths: u32| {
@@ -91,14 +85,12 @@ fn a_batch_pays_from_the_benefit_ratio_on() {
         let each = asked.map(|tenths| ranked(&query, tenths));
         assert!(each.is_sorted_by(|a, b| a >= b), "{each:?}");
         assert_eq!((each[0], each[4]), (100, 30));
-        // Only whole batches are ranked.
         assert!(each.iter().all(|ranked| ranked % 10 == 0), "{each:?}");
         for (sum, ranked) in sums.iter_mut().zip(each) {
             *sum += ranked;
         }
     }
-    // For some queries, a batch adds some results, but not ten. So a ratio between 0 and 1 gives
-    // another number of ranked candidates than the ratios 0 and 1.
+    // For some queries, a batch adds some results, but not ten.
     assert!(sums[0] > sums[1] && sums[1] > sums[4], "{sums:?}");
 }
 
@@ -127,13 +119,10 @@ fn a_batch_is_of_candidates_that_are_not_deleted() {
         let near = index.search(&query_row, &near).unwrap();
         let gone = near.ids.iter().filter(|&&id| id != u64::MAX);
         index.delete(&gone.copied().collect::<Vec<_>>()).unwrap();
-        // The first search learns of the deletes from the vectors. The second search knows the
-        // deletes in advance.
         for known in [false, true] {
             let found = index.search(&query_row, &stubborn()).unwrap();
             let ranked = found.counters.reranked as usize;
-            // If the deletes are not known in advance, the traversal resumes once, and may find
-            // nearer nodes.
+            // If the deletes are not known, the traversal resumes once.
             let more = if known { 0 } else { 5 };
             assert!(
                 (most..=most + more).contains(&ranked),

@@ -1,5 +1,4 @@
-//! Tests scans: they read through the open tiers of the index, need little memory, and return
-//! errors.
+//! Scans read through the open tiers of the index, and need little memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -13,7 +12,6 @@ use super::*;
 use crate::Update;
 use crate::stores::Pages;
 
-/// The ids to delete: all except `kept` random ids.
 fn at_random(kept: usize) -> Vec<u64> {
     let mut ids: Vec<u64> = (0..ROWS as u64).collect();
     let order = |id: &u64| (id + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
@@ -28,8 +26,7 @@ fn listed(list: usize) -> SearchOptions {
     }
 }
 
-/// Returns an index in which all vectors except `kept` random ones are deleted, and the ids of the
-/// remaining vectors. If `update` is set, some vectors were also inserted and deleted again.
+/// With `update`, some vectors were also inserted and deleted.
 fn few_left(
     folder: &std::path::Path,
     preset: Preset,
@@ -50,7 +47,6 @@ fn few_left(
     (path, kept)
 }
 
-/// The tested presets, each with the update that inserts its vectors.
 fn cases() -> Vec<(Preset, Option<Update>)> {
     let direct = [
         (Preset::DISKANN, Some(Update::Relocate)),
@@ -112,8 +108,7 @@ fn all_vectors_are_found_when_the_names_of_their_files_are_gone() {
                 std::fs::remove_file(entry.path()).unwrap();
             }
         }
-        // The first list size suffices for all vectors. With the second list size, a walk runs
-        // before the scan.
+        // With the second list size, a walk runs before the scan.
         for (k, list) in [(40, 60), (39, 39)] {
             let wide = SearchOptions { k, ..listed(list) };
             let found = index.search(&queries, &wide);
@@ -126,7 +121,6 @@ fn all_vectors_are_found_when_the_names_of_their_files_are_gone() {
     }
 }
 
-/// The read queues of an index, and their traffic.
 #[derive(Default)]
 struct Traffic {
     doors: AtomicUsize,
@@ -226,8 +220,7 @@ const GONE: u64 = 1 << 40;
 
 #[test]
 fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
-    // The list size suffices for all 3,000 vectors, which are in several segments. The deletes are
-    // necessary, because without deletes the search would walk.
+    // Without deletes the search would walk.
     for stored in [COUPLED, BEST] {
         let traffic = Arc::new(Traffic::default());
         let index = Index::open(path(stored), &OpenOptions::default()).unwrap();
@@ -296,8 +289,7 @@ fn a_scan_looks_again_where_a_page_is_damaged_and_never_passes_over_an_error() {
 
 #[test]
 fn other_tasks_of_a_thread_go_on_beside_a_scan() {
-    // Other tasks must run even if the scan never waits for a read, because all pages are in
-    // memory.
+    // If all pages are in memory, the scan never waits for a read.
     let resident = OpenOptions {
         memory: Some(64 << 20),
         ..OpenOptions::default()

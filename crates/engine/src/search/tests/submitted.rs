@@ -1,5 +1,4 @@
-//! Tests submitted searches over slow or failing tiers. When a search ends, it must use no
-//! resources any more.
+//! Submitted searches over slow or failing tiers, which must release all resources at their end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -14,7 +13,7 @@ use crate::room::Wanted;
 /// A time that a step of these tests exceeds only if it hangs.
 const LONG: Duration = Duration::from_secs(300);
 
-/// An index in memory whose reads take `latency`. It may have a memory budget.
+/// An index in memory whose reads take `latency`.
 fn slow_at(path: &std::path::Path, latency: Duration, memory: Option<u64>) -> (Arc<Index>, Slow) {
     let open = OpenOptions {
         memory,
@@ -47,7 +46,6 @@ fn some(rows: usize) -> Matrix {
     head(&fixture("photo-sift-20k.query.u8bin"), rows)
 }
 
-/// Options with deterministic results and counters.
 fn plain() -> SearchOptions {
     options(Preset::DISKANN)
 }
@@ -60,7 +58,6 @@ fn until(what: &str, met: impl Fn() -> bool) {
     }
 }
 
-/// Whether `index` is the only reference to the index.
 fn alone(index: &Arc<Index>) -> bool {
     Arc::strong_count(index) == 1
 }
@@ -136,7 +133,6 @@ fn a_deadline_ends_a_slow_search() {
             );
             assert!(Instant::now() >= deadline && alone(&index));
         }
-        // The hundred queries, with a dozen reads each, were not finished.
         assert!(tier.reads() < 100, "{stored:?}: {}", tier.reads());
         let far = Instant::now() + 10 * LONG;
         let found = index.submit(some(2), &plain(), Some(far)).unwrap().wait();
@@ -183,7 +179,6 @@ fn it_goes_on_when_all_handles_of_the_index_are_dropped() {
     until("it reads", || tier.reads() > 0);
     drop(index);
     same(&search.wait().unwrap(), &expected, "without a handle");
-    // If the index has no other handle, the threads end with the search.
     let (index, tier) = slow(COUPLED, Duration::from_millis(1));
     let search = index.submit(some(5), &plain(), None).unwrap();
     until("it reads", || tier.reads() > 0);
@@ -237,7 +232,6 @@ fn a_thousand_at_once_are_all_answered() {
     assert!(alone(&index));
 }
 
-/// An index with memory for one query with the returned options. Its reads take `latency`.
 fn narrow(latency: Duration) -> (Arc<Index>, Slow, SearchOptions) {
     let least = {
         let open = OpenOptions {
@@ -269,7 +263,7 @@ fn room_is_waited_for_by_nobody_and_comes_back() {
         let before = tier.reads();
         let first = index.submit(all(), &options, None).unwrap();
         until("it reads", || tier.reads() > before);
-        // These searches must wait for memory. While they wait, they must not occupy the thread.
+        // These searches must wait for memory without occupying the thread.
         let late = index.submit(some(2), &options, soon()).unwrap();
         let stopped = index.submit(some(2), &options, None).unwrap();
         let dropped = index.submit(some(2), &options, None).unwrap();
@@ -290,7 +284,6 @@ fn room_is_waited_for_by_nobody_and_comes_back() {
         });
         until("the index is let go", || alone(&index));
     }
-    // All of the memory is free again.
     let room = index.room(400, 0, Wanted::all(1)).at_once();
     assert!(room.is_some() && index.room(400, 0, Wanted::all(1)).at_once().is_none());
 }
@@ -300,7 +293,6 @@ fn handles_are_waited_for_awaited_and_told() {
     let (index, _) = slow(COUPLED, Duration::from_millis(1));
     let expected = under(Faults::none()).search(&some(2), &plain()).unwrap();
     let submit = || index.submit(some(2), &plain(), None).unwrap();
-    // The test first waits with a timeout that is too short, and then without one.
     let mut search = submit();
     let found = loop {
         match search.wait_timeout(Duration::from_micros(300)) {
@@ -311,13 +303,11 @@ fn handles_are_waited_for_awaited_and_told() {
     same(&found.unwrap(), &expected, "waited for in turns");
     let forever = submit().wait_timeout(Duration::MAX).unwrap();
     same(&forever.unwrap(), &expected, "waited for");
-    // The handle is a future for any executor. This test uses the executor of the engine.
     let thread = Thread::local(stratann_tier::IoMode::Auto).unwrap();
     let (first, second) = (submit(), submit());
     let both = thread.block_on(async { (first.await, second.await) });
     same(&both.0.unwrap(), &expected, "the first");
     same(&both.1.unwrap(), &expected, "the second");
-    // A callback reports the end.
     for late in [false, true] {
         let (send, told) = std::sync::mpsc::channel();
         let search = submit();
@@ -329,7 +319,6 @@ fn handles_are_waited_for_awaited_and_told() {
         assert!(search.is_done());
         same(&search.wait().unwrap(), &expected, "told of");
     }
-    // A callback that panics does not harm the search.
     let search = submit();
     search.notify(|| panic!("on purpose"));
     let outcome = catch_unwind(AssertUnwindSafe(|| until("it ends", || search.is_done())));
@@ -414,7 +403,7 @@ fn one_whose_pages_are_in_memory_is_ended_between_queries() {
         ..plain()
     };
     let search = index.submit(many.unwrap(), &long, None).unwrap();
-    // A later search runs beside the long search on the same thread, and keeps its own deadline.
+    // A later search on the same thread keeps its own deadline.
     let soon = Instant::now() + Duration::from_millis(3);
     let short = index.submit(some(1), &plain(), None).unwrap().wait();
     assert!(short.is_ok() && !search.is_done());

@@ -1,5 +1,4 @@
-//! Tests that a batch finds its best number of queries in flight, and that its results do not
-//! depend on this number.
+//! A batch finds its best number of queries in flight, and its results do not depend on it.
 
 use std::time::Duration;
 
@@ -28,7 +27,6 @@ fn late(latency: Duration) -> Index {
     index
 }
 
-/// `rows` queries, which repeat a few queries.
 fn many(rows: usize) -> Matrix {
     let queries = &small().queries;
     let row_bytes = queries.bytes().len() / queries.rows();
@@ -46,9 +44,7 @@ fn best_first() -> SearchOptions {
 
 #[test]
 fn a_batch_that_tries_how_many_are_best_answers_as_any_other() {
-    // A single query waits for ten milliseconds, and computes for a tenth of a millisecond. The
-    // best number depends on the clock, so it is tested in `by_the_clock`. This test only checks
-    // that the batch tries several numbers and chooses one of them.
+    // The best number depends on the clock, so only `by_the_clock` tests it.
     let index = late(Duration::from_millis(1));
     for threads in [1, 2] {
         let queries = many(2 * threads * FROM);
@@ -121,7 +117,7 @@ fn a_batch_that_is_stopped_or_fails_while_it_tries_ends() {
     assert_eq!(Arc::strong_count(&index), 1);
 }
 
-/// Tests of timings. At least one of three runs must be undisturbed.
+/// At least one of three runs must be undisturbed.
 mod by_the_clock {
     use super::*;
 
@@ -133,8 +129,7 @@ mod by_the_clock {
                 threads,
                 ..best_first()
             };
-            // One at a time, queries take a hundredth of a second each. Two runs of a few queries
-            // show how steady timings are.
+            // One at a time, queries take a hundredth of a second each.
             let [few, queries] = [threads * 32, 2 * threads * FROM].map(many);
             let run = |queries, in_flight| {
                 let options = SearchOptions {
@@ -145,8 +140,7 @@ mod by_the_clock {
             };
             let mut seen = Vec::new();
             let hides = (0..3).any(|_| {
-                // Two equal runs differ by chance. The effect must be larger than this difference:
-                // four queries in flight wait together only as long as one query alone.
+                // Four queries in flight must save more time than the difference of two equal runs.
                 let [one, again] = [Some(1), Some(1)].map(|alone| run(&few, alone));
                 let chosen = run(&queries, None);
                 let noise = (one.seconds / again.seconds).max(again.seconds / one.seconds);

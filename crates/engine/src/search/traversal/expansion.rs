@@ -11,8 +11,7 @@ use super::*;
 use crate::search::leading::ByLeading;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Expands a candidate that should be on the page `view`. If the search does not rank whole
-    /// pages, the call ranks the node of the candidate at once.
+    /// Without whole-page search, ranks the candidate's node at once.
     pub(super) fn expand(&mut self, view: N::View<'_>, page: u64, key: u64) -> Result<(), Error> {
         let Some(slot) = view.slot_of(node_of(key)) else {
             return self.expand_pending(page, key);
@@ -29,17 +28,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_record(page, key, &record)
     }
 
-    /// If a candidate is excluded from the results, marks it as refused. The list size counts only
-    /// candidates that may be results (OdinANN §3.4.1), so one more candidate gets a place.
+    /// Gives one more candidate a place for an excluded one (OdinANN §3.4.1).
     pub(super) fn make_up_for(&mut self, id: u64, key: u64) {
         if !self.ranking.admission().admits(id, node_of(key)) {
             self.frontier.refuse(key);
         }
     }
 
-    /// Expands a candidate that is not on the page that was read for it. Either the record of the
-    /// candidate waits to be written to this page, or the record moved to another page after the
-    /// request.
+    /// Expands a candidate whose record waits for the page that was read, or has moved.
     #[cold]
     pub(super) fn expand_pending(&mut self, page: u64, key: u64) -> Result<(), Error> {
         let node = node_of(key);
@@ -60,22 +56,19 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             }
             return Ok(());
         }
-        // If pages are written in place, this page may have been read before the node was written
-        // to it.
+        // The page may have been read before the node was written to it.
         if u64::from(placement.page_of(node)) == page && !placement.is_even() {
             return Err(self.not_there(node, page));
         }
-        // The candidate may be a result, and this may be the only valid record of its id. So it is
-        // put back into the list. If the candidate was put back too often, it counts as expanded,
-        // because other nodes lead to its neighbours too.
+        // This may be the only valid record of the candidate's id. After too many tries, other
+        // nodes lead to its neighbours.
         if !self.put_back(key) {
             self.frontier.expanded(key);
         }
         Ok(())
     }
 
-    /// Puts a candidate back into the list, so that the search looks for it on its current page. If
-    /// the query has done this too often, does nothing and returns false.
+    /// The search then looks on the candidate's current page. Returns false after too many tries.
     pub(super) fn put_back(&mut self, key: u64) -> bool {
         let patient = self.patience > 0;
         if patient {
@@ -85,9 +78,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         patient
     }
 
-    /// If `page` was rewritten in place before this candidate was expanded, puts the candidate
-    /// back. The expansion may have missed changes of its list: they were pending, and were written
-    /// with the new page.
+    /// Puts a candidate back if `page` was rewritten, because its expansion may have missed
+    /// changes.
     pub(super) fn look_again(&mut self, page: &Page<'a>, key: u64, reader: &NodeReader<'a, N>) {
         if !reader.is_current(page) {
             self.put_back(key);
@@ -103,7 +95,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// The record of a candidate on a page that contains it.
     pub(super) fn record<'p>(&self, view: N::View<'p>, key: u64) -> Result<Record<'p>, Error>
     where
         N: 'p,
@@ -114,8 +105,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Expands a candidate from the cache, if the cache has its record from page `number`. Returns
-    /// whether the cache has it.
+    /// Expands a candidate if the cache has its record from page `number`.
     pub(super) fn expand_cached(&mut self, number: u64, key: u64) -> Result<bool, Error> {
         let Some(cache) = self.setting.cache else {
             return Ok(false);
@@ -136,8 +126,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(expanded)
     }
 
-    /// Puts the new neighbours of a candidate into the candidate list. If the candidate has left
-    /// the list, the call does nothing, because a best-first search would not have expanded it.
     pub(super) fn expand_record(
         &mut self,
         page: u64,
@@ -154,8 +142,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.expand_list(page, key, record.codes)
     }
 
-    /// Puts the new neighbours in `self.list` into the candidate list. `self.list` is the adjacency
-    /// list as it is stored on `page`.
     pub(super) fn expand_list(&mut self, page: u64, key: u64, codes: &[u8]) -> Result<(), Error> {
         let node = node_of(key);
         let mut amended = std::mem::take(&mut self.amended);
@@ -168,12 +154,10 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             } else if pending.amend_coded(page as u32, node, list, codes, &mut amended) {
                 codes = &amended;
             }
-            // After the page was read, pending changes of this list may have been written with the
-            // list to another page.
+            // Pending changes of this list may have been written with it to another page.
             moved = N::MOVES && u64::from(placement.page_of(node)) != page;
         }
-        // The loop does not branch on whether a neighbour is new, because a processor cannot
-        // predict this branch.
+        // The loop has no branch on new neighbours, because a processor cannot predict it.
         self.fresh.resize(self.list.len(), 0);
         let (mut new, mut largest) = (0, 0);
         for (place, &neighbour) in self.list.iter().enumerate() {
@@ -183,9 +167,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.fresh.truncate(new);
         if u64::from(largest) >= self.nodes && !self.is_new(largest) {
-            // If another process writes pages in place, a page may be newer than the checkpoint
-            // that was opened. The search traverses the newer nodes on such a page, but does not
-            // return them.
+            // Pages that another process writes in place may be newer than the checkpoint. Newer
+            // nodes are traversed, but not returned.
             if N::MOVES {
                 return Err(self.bad_link(node, largest));
             }
@@ -199,8 +182,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
         self.amended = amended;
         if self.low.is_some() {
-            // Neighbours enter the candidate list in `refine`, when all neighbours of this round
-            // are known.
+            // `refine` adds neighbours when all of this round are known.
             return Ok(());
         }
         for (&fresh, &score) in self.fresh.iter().zip(&self.scores) {
@@ -254,8 +236,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Uses all nodes of a page. The call puts new nodes into the candidate list, and nodes that
-    /// may be results into `unranked`. The caller then adds the page to `held`.
+    /// The caller then adds the page to `held`.
     pub(super) fn share(&mut self, view: N::View<'_>, page: u64) -> Result<(), Error> {
         let count = view.len();
         self.fresh.clear();
@@ -263,8 +244,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         for slot in 0..count {
             let node = view.node(slot)?;
             if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
-                // The remaining nodes of the page are newer than the checkpoint (see
-                // `expand_list`).
+                // The remaining nodes of the page are newer than the checkpoint.
                 break;
             }
             largest = largest.max(node);
@@ -290,8 +270,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             if self.visited.insert(node) {
                 Self::admit(&mut self.frontier, &self.ranking, key);
             }
-            // If the estimate of a node is within the bound of the candidate list, the node is
-            // always ranked.
+            // A node within the bound of the candidate list is always ranked.
             let ranks = N::VECTORS && slot < count;
             if ranks
                 && (worth.admits(node, score) || key <= self.frontier.bound())
@@ -303,8 +282,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Does the same as [`share`](Traversal::share), where the codes of the page's nodes are stored
-    /// in the records of other nodes. Exact distances then serve as estimates.
+    /// Exact distances serve as estimates, because codes are in the records of other nodes.
     pub(super) fn share_exactly(&mut self, view: N::View<'_>) -> Result<(), Error> {
         let Setting { pages, timer, .. } = self.setting;
         for slot in 0..self.fresh.len() {
@@ -324,21 +302,17 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Puts a candidate into the candidate list. If the admission rules the candidate out, the list
-    /// counts it as no result.
     #[inline]
     pub(super) fn admit(frontier: &mut Frontier, ranking: &Ranking<'_>, key: u64) {
         frontier.insert_unless(key, |node| ranking.admission().rules_out(node));
     }
 
-    /// Ranks a node by its exact distance, or by its leading part if vectors are stored in two
-    /// parts. Returns the distance, or `None` if the node is excluded from the results.
+    /// Ranks a node by its exact distance, or by its leading part. `None` if the node is excluded.
     pub(super) fn rank(&mut self, key: u64, record: &Record<'_>) -> Result<Option<f32>, Error> {
         let node = node_of(key);
         if !N::MOVES && u64::from(node) >= self.nodes && !self.is_new(node) {
             return Ok(None);
         }
-        // The vector of a node that is excluded from the results is not decoded.
         if self.ranks_nothing() || self.ranking.admission().rules_out(node) {
             return Ok(None);
         }
@@ -362,15 +336,12 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Whether the walk runs for an insert, and so need not rank by leading parts. An insert takes
-    /// its candidates from held pages.
+    /// Whether the walk runs for an insert, which takes its candidates from held pages.
     fn ranks_nothing(&self) -> bool {
         N::PARTS && self.setting.hold
     }
 
-    /// Ranks a node whose record waits for its page, by the vector as it was inserted. If vectors
-    /// are stored in two parts, it uses the leading part that the page will have. So all nodes are
-    /// ranked in the same way.
+    /// Ranks vectors in two parts by the leading part that the page will have, like other nodes.
     #[cold]
     fn rank_waiting(&mut self, key: u64, id: u64, vector: &[u8]) -> Result<Option<f32>, Error> {
         if !N::PARTS {
@@ -395,7 +366,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         ranked
     }
 
-    /// Estimates the distances of the nodes in `fresh` by the codes in memory.
     #[inline]
     pub(super) fn score_in_memory(&mut self) {
         let Some(code_parts) = self.setting.code_parts else {
@@ -430,8 +400,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// For the nodes in `fresh`, replaces the estimates in `scores`, which are by low codes, with
-    /// estimates by high codes.
     fn go_on(&mut self, code_parts: CodeParts<'_>) {
         let (table, fresh, timer) = (&self.table, &self.fresh, self.setting.timer);
         let (sums, scores) = (&mut self.sums, &mut self.scores[..fresh.len()]);
@@ -439,7 +407,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.distance_computations += fresh.len() as u64;
     }
 
-    /// Puts the nodes in `fresh` into the low list, by their low codes.
     fn meet(&mut self) {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return;
@@ -450,8 +417,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.counters.low_computations += fresh.len() as u64;
     }
 
-    /// If the search has a low list, starts the query from seeds that are found by low codes.
-    /// Returns whether the search has a low list.
+    /// Returns whether there is a low list.
     pub(super) fn begin_by_low_codes(&mut self) -> bool {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return false;
@@ -471,9 +437,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         true
     }
 
-    /// If the search uses codes of one precision and the number of seeds is above 0, starts the
-    /// query from seeds. If the index has low codes, the search finds the seeds by low codes.
-    /// Returns whether the query was started.
     pub(super) fn begin_at_seeds(&mut self) -> bool {
         let Some(seeding) = &mut self.seeding else {
             return false;
@@ -495,7 +458,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         true
     }
 
-    /// Puts the nodes in `fresh` into the candidate list, with the estimates in `scores`.
     fn admit_fresh(&mut self) {
         for (&node, &score) in self.fresh.iter().zip(&self.scores) {
             Self::admit(
@@ -506,8 +468,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Moves the nearest candidates of the low list to the candidate list, with estimates by high
-    /// codes. This is `ExpandHigh` of PRESS (DistVS §3.1).
+    /// `ExpandHigh` of PRESS (DistVS §3.1).
     pub(crate) fn refine(&mut self) {
         let (Some(low), Some(code_parts)) = (&mut self.low, self.setting.code_parts) else {
             return;
@@ -519,7 +480,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         self.admit_fresh();
     }
 
-    /// Estimates distances by codes. `fresh` has the positions of these codes in `codes`.
     #[inline]
     pub(super) fn score(&mut self, codes: &[u8]) {
         if self.scores.len() < self.fresh.len() {

@@ -12,10 +12,8 @@ use super::*;
 use crate::frontier::KeyIs;
 
 impl<'a, N: NodePages> Traversal<'a, N> {
-    /// Takes the nearest candidate that has not been requested, with `on_their_way` reads in
-    /// flight. If the search may stop early, the candidate must have promise. If the search has a
-    /// recall target, the candidate must be within the depth. A candidate that does not match the
-    /// filter must be among the nearest of such candidates ([`Frontier::take_unread_among`]).
+    /// Takes the nearest unrequested candidate that has promise, or is within the depth. Candidates
+    /// that do not match the filter are bounded too ([`Frontier::take_unread_among`]).
     #[inline]
     pub(crate) fn take(&mut self, on_their_way: usize) -> Option<u64> {
         if let Some(bounds) = self.ranking.promise.bounds(on_their_way) {
@@ -29,8 +27,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// If vectors are apart from lists, prefetches vectors with the part of `width` that reads of
-    /// pages leave free. If the search may stop early, vectors that have arrived are ranked.
+    /// Prefetches vectors apart from lists with the part of `width` that page reads leave free.
     pub(crate) fn prefetch(
         &mut self,
         width: usize,
@@ -54,9 +51,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Requests the vectors of the best candidates before the search requests lists. If vectors are
-    /// apart from lists, a search that may stop early needs exact distances soon. Returns the
-    /// number of vector reads in flight, by which the search reduces its reads of lists.
+    /// Requests vectors before lists, because early stop needs exact distances soon. Returns the
+    /// vector reads in flight, by which the search reduces its reads of lists.
     pub(crate) fn prefetch_first(
         &mut self,
         width: usize,
@@ -69,16 +65,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(self.reranker.as_ref().map_or(0, Reranker::in_flight))
     }
 
-    /// Learns from the seeds of the navigation graph, nearest first. The first `seeds` entries of
-    /// `scores` are their estimates.
+    /// The seeds are nearest first, and `scores` begins with their estimates.
     pub(super) fn learn_from_seeds(&mut self, seeds: usize, distances: &[f32]) {
-        // The ids of seeds are not known. So if any vector is excluded, a seed may be excluded too.
+        // The ids of seeds are not known, so an excluded vector may be a seed.
         let all = self.ranking.admission().is_of_all();
         let promise = &mut self.ranking.promise;
         let kth = self.k.checked_sub(1).and_then(|kth| distances.get(kth));
         promise.limit(kth.copied().filter(|_| all));
-        // If vectors are beside lists, the search learns the error of codes when it expands nodes.
-        // If codes are beside lists too, the keys of seeds are exact distances.
+        // Otherwise, expansion shows the error of codes, or keys are exact.
         if !N::VECTORS {
             for (estimate, distance) in self.scores[..seeds].iter().zip(distances) {
                 promise.learn(distance - estimate);
@@ -92,8 +86,6 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Ranks a candidate when it is expanded, in a search that ranks whole pages and may stop
-    /// early. A search that ranks whole pages and may not stop early ranks after the walk.
     pub(super) fn rank_early(&mut self, key: u64, record: &Record<'_>) -> Result<(), Error> {
         if !N::CODES {
             self.rank_on_the_path(key, record)?;
@@ -110,8 +102,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         Ok(())
     }
 
-    /// Learns from the exact distance of a candidate. Does nothing if the candidate is excluded
-    /// from the results, or if the search has learned from this candidate before.
+    /// Learns from a candidate's exact distance, once, unless it is excluded from the results.
     pub(super) fn note(&mut self, key: u64, distance: Option<f32>) {
         if !self.ranking.promise.is_on() {
             return;
@@ -121,14 +112,14 @@ impl<'a, N: NodePages> Traversal<'a, N> {
             return;
         };
         self.ranking.promise.met(distance);
-        // If the key is an exact distance, it says nothing about the error of codes.
+        // An exact key says nothing about the error of codes.
         if is == KeyIs::Estimated {
             self.ranking.promise.learn(distance - distance_of(key));
         }
     }
 
-    /// Records that a candidate was expanded. If it does not match the filter, its distance by code
-    /// shows how far the walk has come.
+    /// The distance by code of a node that does not match the filter shows how far the walk has
+    /// come.
     #[inline]
     pub(super) fn record_expansion(&mut self, key: u64) {
         self.counters.hops += 1;
@@ -145,9 +136,8 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Records the exact distance of a node on a whole page, if its code is stored in the records
-    /// of other nodes. If `fresh` is set, the node was new and entered the list with this distance.
-    /// Otherwise its key in the list is known only when the node is expanded.
+    /// Records the exact distance of a node on a whole page. With `fresh`, the node entered the
+    /// list with this distance. Otherwise its key is known on expansion.
     pub(super) fn note_shared(&mut self, node: u32, id: u64, distance: f32, fresh: bool) {
         if !fresh {
             self.distances.push((node, distance));
@@ -158,8 +148,7 @@ impl<'a, N: NodePages> Traversal<'a, N> {
         }
     }
 
-    /// Puts a candidate with a known exact distance into the candidate list. If `noted` is set,
-    /// [`Promise`](crate::search::promise::Promise) already has this distance.
+    /// If `noted` is set, [`Promise`](crate::search::promise::Promise) already has this distance.
     pub(super) fn admit_exactly(
         frontier: &mut Frontier,
         ranking: &Ranking<'_>,
