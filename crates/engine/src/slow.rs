@@ -38,8 +38,8 @@ pub(crate) struct Crashed {
 /// which happens `all` times if nothing fails. Returns the number of operations.
 ///
 /// Slow tests have a crash at each operation. The work runs again for each crash, and meets the
-/// failure itself. By default, the first, the last and every second operation have a crash, and the
-/// work runs again for every eighth operation. The other crashed machines are states that were
+/// failure itself. By default, the first, the last and every third operation have a crash, and the
+/// work runs again for every twelfth operation. The other crashed machines are states that were
 /// recorded during one run without failures.
 ///
 /// `shift` chooses the operations and their crash modes ([`crashes`]). A test of several cases
@@ -62,7 +62,7 @@ pub(crate) fn each_crash(
     assert_eq!(machines.len() as u64, operations);
     for (at, machine) in (0..).zip(machines) {
         let is_end = at == 0 || at + 1 == operations;
-        if !slow() && !is_end && (at + shift) % 2 == 1 {
+        if !slow() && !is_end && (at + shift) % 3 != 0 {
             continue;
         }
         // If the work before an acknowledgement ends with the operation that crashes, the
@@ -72,9 +72,9 @@ pub(crate) fn each_crash(
             at,
             acknowledged: done,
             volume: machine,
-            modes: crashes((at + shift) / 2),
+            modes: crashes((at + shift) / 3),
         };
-        if slow() || at % 8 == shift % 2 {
+        if slow() || (at + shift) % 12 == 0 {
             crashed.volume = before.fork();
             crashed.volume.fail_after(at, Failure::Crash);
             crashed.acknowledged = 0;

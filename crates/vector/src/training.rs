@@ -105,6 +105,15 @@ pub(crate) fn train_chunk(
     random.0 = random.next() ^ first as u64;
 
     let mut centroids = choose(routines, &chunk, &mut random);
+    if centroids.len() < CENTROIDS * width {
+        // Every point is a centroid, so no iteration would move one. Copies of the first centroid
+        // get no points, because ties go to the lowest number.
+        let first = centroids[..width].to_vec();
+        while centroids.len() < CENTROIDS * width {
+            centroids.extend_from_slice(&first);
+        }
+        return centroids;
+    }
     let mut transposed = AlignedFloats::zeros(centroids.len());
     let mut codes = vec![0u8; chunk.count];
     let mut previous = Vec::new();
@@ -150,9 +159,8 @@ fn scale(distances: &mut [f32], weights: &[f32]) {
 }
 
 /// K-means++: each next centroid is a point, drawn with a probability proportional to its weight
-/// times its squared distance from the nearest centroid so far. If every point is a centroid
-/// already, copies of the first one fill up the array. Such copies get no points, because ties go
-/// to the lowest number.
+/// times its squared distance from the nearest centroid so far. If the points have fewer than 256
+/// distinct values, the result has each value once.
 fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
     let Chunk {
         count,
@@ -203,12 +211,7 @@ fn choose(routines: &Routines, chunk: &Chunk, random: &mut Random) -> Vec<f32> {
                 chosen = next;
                 centroids.extend_from_slice(chunk.point(next));
             }
-            None => {
-                let first = centroids[..width].to_vec();
-                while centroids.len() < CENTROIDS * width {
-                    centroids.extend_from_slice(&first);
-                }
-            }
+            None => break,
         }
     }
     centroids

@@ -58,12 +58,15 @@ const STORED: [Stored; 9] = [
     LAYERED,
 ];
 
-/// Indexes of 3,000 real descriptors, one in every layout, all with the same graph.
+/// The descriptors of each index of [`small`].
+pub(super) const DESCRIPTORS: usize = 2_000;
+
+/// Indexes of real descriptors, one in every layout, all with the same graph.
 fn small() -> &'static Small {
     static SMALL: OnceLock<Small> = OnceLock::new();
     SMALL.get_or_init(|| {
         let folder = tempfile::tempdir().unwrap();
-        let base = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
+        let base = head(&fixture("photo-sift-20k.base.u8bin"), DESCRIPTORS);
         let queries = head(&fixture("photo-sift-20k.query.u8bin"), 100);
         let build_one = |(layout, compression, order): Stored| {
             let mut preset = Preset::STRATANN;
@@ -238,7 +241,7 @@ fn compression_changes_no_bit_of_an_answer() {
 
 #[test]
 fn distances_by_leading_parts_are_near_and_exact_ones_to_the_bit() {
-    let base = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
+    let base = head(&fixture("photo-sift-20k.base.u8bin"), DESCRIPTORS);
     let row = |rows: &Matrix, row: usize| rows.bytes()[row * 128..(row + 1) * 128].to_vec();
     let kernel = stratann_vector::Kernel::new(Metric::L2, base.element(), 128);
     let index = stored_under(LAYERED, Faults::none());

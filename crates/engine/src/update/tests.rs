@@ -689,7 +689,7 @@ fn full_disk(case: Case) {
     let whole = before.fork();
     run(case, &whole, folder.path());
     let operations = whole.operations() - start;
-    for at in (1..operations).step_by(step(9)) {
+    for at in (1..operations).step_by(step(13)) {
         let volume = before.fork();
         volume.fail_after(at, Failure::NoSpace);
         let Ok(live) = open(case, &volume, folder.path(), Durability::Always) else {

@@ -34,13 +34,13 @@ fn search(
 #[test]
 fn every_preset_finds_the_neighbours_of_real_descriptors() {
     let folder = tempfile::tempdir().unwrap();
-    let base = head(SIFT_BASE, 3_000);
+    let base = head(SIFT_BASE, 2_000);
     let queries = head(SIFT_QUERIES, 100);
     let truth = brute_force(&base, &queries, 10, Metric::L2, 2, &Silent).unwrap();
     for preset in Preset::ALL {
         let path = folder.path().join(preset.name);
         let report = build(&base, &path, &quick(preset), &Silent).unwrap();
-        assert_eq!(report.vectors, 3_000);
+        assert_eq!(report.vectors, 2_000);
         let options = SearchOptions {
             list: 40,
             threads: 2,
@@ -682,7 +682,7 @@ fn verify_finds_any_flipped_bit_of_any_file() {
     let folder = tempfile::tempdir().unwrap();
     let base = head(SIFT_BASE, 600);
     let flips = match std::env::var_os("STRATANN_SLOW") {
-        None => 16,
+        None => 10,
         Some(_) => 1000,
     };
     // In an uncompressed index any bytes decode, and only checksums find damage.

@@ -98,9 +98,9 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             let several = touched.values().filter(|blocks| blocks.len() > 1).count();
             assert!(several > 0, "{dim}: {touched:?}");
             let mut tried = 0;
-            // By default, every third block and the last block are damaged. These blocks include
+            // By default, every fifth block and the last block are damaged. These blocks include
             // the blocks that the test repairs.
-            for block in (0..blocks).filter(|block| slow() || block % 3 == 1 || block + 1 == blocks)
+            for block in (0..blocks).filter(|block| slow() || block % 5 == 1 || block + 1 == blocks)
             {
                 let what = format!("{dim}, {compression}: block {block} of {name}");
                 let lost = touched.iter().filter(|(_, here)| here.contains(&block));
@@ -116,7 +116,7 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
                     .filter(|(_, here)| here.contains(&block) && here[0] < block);
                 assert_eq!(problems.len(), 1 + before.count(), "{what}: {problems:#?}");
                 // A repair for every block would take too long.
-                if block % (if slow() { 5 } else { 15 }) == 1 || block + 1 == blocks {
+                if block % (if slow() { 5 } else { 25 }) == 1 || block + 1 == blocks {
                     let report = place.loses(&volume, &lost, &what);
                     assert_eq!(report.lost.len(), 1, "{what}: {report:#?}");
                     assert!(report.lost[0].what.starts_with("1 of "), "{report:#?}");

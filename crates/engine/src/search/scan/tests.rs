@@ -1,6 +1,7 @@
 //! Tests scans of nodes that move during the scan.
 
 use std::cell::{Cell, RefCell};
+use std::sync::OnceLock;
 
 use stratann_tier::{IoMode, Thread};
 
@@ -73,15 +74,16 @@ impl Source for Moving<'_> {
 
 /// The number of times that the scan met node 3, and of look-ups.
 fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
-    let index = Index::open(path(COUPLED), &OpenOptions::default()).unwrap();
+    static INDEX: OnceLock<Index> = OnceLock::new();
+    let index = INDEX.get_or_init(|| Index::open(path(COUPLED), &OpenOptions::default()).unwrap());
     let source = Moving {
-        index: &index,
+        index,
         standings: RefCell::new(standings),
         asked: Cell::new(0),
     };
     let thread = Thread::local(IoMode::Auto).unwrap();
     let scan = Scan {
-        index: &index,
+        index,
         thread: &thread,
         progress: &Silent,
         admission: Admission::default(),
@@ -89,7 +91,7 @@ fn met(standings: Vec<Standing>) -> (Result<usize, Error>, usize) {
     };
     let (mut met, mut outcome) = (0, Ok(()));
     let scanned = Box::pin(async {
-        let mut sought = Sought::of(&index);
+        let mut sought = Sought::of(index);
         let mut each = |_, _, _: &[u8], _: &[u8]| met += 1;
         let nodes = std::iter::once(3);
         outcome = scan.each_of(&source, nodes, &mut sought, &mut each).await;

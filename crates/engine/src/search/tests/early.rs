@@ -150,12 +150,12 @@ fn a_walk_that_has_ended_is_over_and_nobody_is_ranked_twice() {
 
 #[test]
 fn a_row_that_is_asked_for_is_found() {
-    let rows = head(&fixture("photo-sift-20k.base.u8bin"), 3_000);
-    let asked: Vec<u8> = (0..3_000)
+    let rows = head(&fixture("photo-sift-20k.base.u8bin"), DESCRIPTORS);
+    let asked: Vec<u8> = (0..DESCRIPTORS)
         .step_by(8)
         .flat_map(|row| rows.bytes()[row * 128..][..128].to_vec())
         .collect();
-    let asked = Matrix::new(asked, 375, 128, Element::U8).unwrap();
+    let asked = Matrix::new(asked, DESCRIPTORS / 8, 128, Element::U8).unwrap();
     for (number, stored) in STORED.into_iter().enumerate() {
         let index = stored_under(stored, Faults::none());
         for way in ways_of(number) {
@@ -182,7 +182,7 @@ fn a_list_with_room_for_all_is_gone_through_to_its_end() {
     for stored in if slow() { &STORED[..] } else { &few } {
         let (stored, index) = (*stored, stored_under(*stored, Faults::none()));
         let options = SearchOptions {
-            list: 3_000,
+            list: DESCRIPTORS,
             exact: true,
             ..early(options(Preset::DISKANN))
         };

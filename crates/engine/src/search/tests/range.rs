@@ -105,7 +105,7 @@ fn all_within_a_distance_come_page_by_page() {
         );
         assert_eq!(pages, 2);
         let second = Range {
-            most: 3_000,
+            most: DESCRIPTORS,
             ..range
         };
         assert!(search(&second).unwrap().complete);

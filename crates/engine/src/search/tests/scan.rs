@@ -233,7 +233,7 @@ fn a_scan_holds_a_few_pages_and_a_door_however_many_segments_there_are() {
         });
         let one = SearchOptions {
             in_flight: Some(1),
-            ..listed(3_000)
+            ..listed(DESCRIPTORS)
         };
         let found = index.search(&small().queries, &one).unwrap();
         assert_eq!(recall(&found), 1.0, "{stored:?}");
@@ -260,7 +260,7 @@ fn a_scan_looks_again_where_a_page_is_damaged_and_never_passes_over_an_error() {
             BEST => |name| name.ends_with("-0001"),
             _ => |_| true,
         };
-        let all = listed(3_000);
+        let all = listed(DESCRIPTORS);
         let once = hitting(
             vectors,
             stored,
@@ -313,7 +313,7 @@ fn other_tasks_of_a_thread_go_on_beside_a_scan() {
             let mut each = |_, _, _: &[u8], _: &[u8]| met += 1;
             let all = scan.each_vector(pages, &mut counters, &mut each).await;
             all.unwrap();
-            assert_eq!(met, 3_000);
+            assert_eq!(met, DESCRIPTORS);
             done.set(true);
         });
         let other = Box::pin(poll_fn(|cx| {

@@ -137,11 +137,14 @@ pub(super) fn each_of(
     let folder = tempfile::tempdir().unwrap();
     build_base(case, BASE, Arc::new(before.clone()), folder.path());
     let mut met = 0;
+    // The history without a failure has at most this number of operations of the kind.
+    let mut end = u64::MAX;
     let number = CASES.iter().position(|&other| other == case).unwrap();
     for &mishap in mishaps {
         let first = (met + number) % step;
-        for at in (first as u64..).step_by(step) {
+        for at in (first as u64..end).step_by(step) {
             if !once(case, &before, folder.path(), kind(at), mishap) {
+                end = at;
                 break;
             }
             met += 1;
@@ -152,27 +155,27 @@ pub(super) fn each_of(
 
 #[test]
 fn any_operation_may_fail_once_and_nothing_is_lost() {
-    let step = step(193);
+    let step = step(293);
     let mishaps = [Mishap::Undone, Mishap::NoRoom, Mishap::Done];
     let met = CASES.map(|case| each(case, What::Call, &mishaps, step));
-    assert!(met.iter().sum::<usize>() > 45, "{met:?}");
+    assert!(met.iter().sum::<usize>() > 30, "{met:?}");
 }
 
 #[test]
 fn any_sync_of_a_file_may_fail_and_discard_what_it_was_to_keep() {
-    let step = step(9);
+    let step = step(13);
     let kind = |at| What::Nth(Operation::Sync, at);
     let met = CASES.map(|case| each(case, kind, &[Mishap::Undone], step));
-    assert!(met.iter().sum::<usize>() > 34, "{met:?}");
+    assert!(met.iter().sum::<usize>() > 23, "{met:?}");
 }
 
 #[test]
 fn any_commit_may_fail_at_its_rename_and_behind_it() {
-    let few = step(7);
+    let few = step(11);
     let kind = |at| What::Nth(Operation::SyncNames, at);
     let mishaps = [Mishap::Undone, Mishap::Done];
     let met = CASES.map(|case| each(case, kind, &mishaps, few));
-    assert!(met.iter().sum::<usize>() > 34, "{met:?}");
+    assert!(met.iter().sum::<usize>() > 21, "{met:?}");
     let kind = |at| What::Nth(Operation::Rename, at);
     let few = step(5);
     let met = CASES.map(|case| each(case, kind, &mishaps, few));
