@@ -1,5 +1,5 @@
-//! Tests builds that crash, fail or are interrupted at any point. Such a build leaves the earlier
-//! index unchanged, or leaves no index that opens.
+//! Builds that crash, fail or are interrupted at any point leave the earlier index unchanged, or no
+//! index that opens.
 
 mod decode;
 mod ids;
@@ -25,10 +25,8 @@ use crate::stores::roles::tests::four_disks;
 use crate::verify::verify_in;
 use crate::{Compression, Layout, OpenOptions, SearchOptions, stored};
 
-/// The layout with the most files.
 const MOST_FILES: Layout = Layout::Decoupled;
 
-/// Rows whose distances are all different.
 fn rows(n: usize) -> Matrix {
     let bytes = (0..n * 64).map(|i| (i * i % 251) as u8).collect();
     Matrix::new(bytes, n, 64, Element::U8).unwrap()
@@ -81,16 +79,13 @@ fn build_rows(
     }
 }
 
-/// The number of files in a volume that has one index and nothing else. The number includes the
-/// manifest.
 fn files_in(volume: &SimVolume) -> usize {
     let files = stored::manifest(volume).unwrap().files.len() + 1;
     assert_eq!(volume.list().unwrap().len(), files, "{:?}", volume.list());
     files
 }
 
-/// The number of vectors of the index in a volume. The function checks that all vectors are
-/// unchanged. `None` if there is no index.
+/// The number of vectors of the index in a volume, all of which must be unchanged.
 fn vectors_in(volume: &SimVolume) -> Option<usize> {
     let index = match Index::open_in(
         Arc::new(volume.clone()),
@@ -109,8 +104,7 @@ fn vectors_in(volume: &SimVolume) -> Option<usize> {
         source.read(id as usize, &mut row).unwrap();
         assert_eq!(vector, &row);
     }
-    // The test searches for some of the vectors. Searches for all vectors would take most of the
-    // test's time.
+    // Searches for all vectors would take most of the test's time.
     let options = SearchOptions {
         k: 1,
         list: 30,
@@ -141,7 +135,6 @@ fn nor_does_a_crash_where_roles_are_on_disks_of_their_own() {
     }
 }
 
-/// Makes an index of 150 vectors record an interrupted insert.
 fn begin_insert(volume: &SimVolume) {
     let cut = BegunInsert {
         file: "array".into(),
@@ -155,7 +148,6 @@ fn begin_insert(volume: &SimVolume) {
     inserts::write(volume, &[cut]).unwrap();
 }
 
-/// The number of inserts that the index in a volume records.
 fn known(volume: &SimVolume) -> usize {
     let text = volume.read(MANIFEST).unwrap();
     let state = Manifest::decode(&text, MANIFEST).unwrap().state;
@@ -195,8 +187,7 @@ fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts(
     }
 }
 
-/// Builds an index in an empty volume. Then a second build, which replaces the index, crashes at
-/// each operation.
+/// A second build, which replaces an index, crashes at each operation.
 fn crash_everywhere(layout: Layout, before: SimVolume) {
     let folder = tempfile::tempdir().unwrap();
     let build = |volume: &SimVolume, n| build_rows(volume, n, layout, folder.path(), &Silent);
@@ -226,8 +217,6 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 }
                 Some(260) => {
                     assert_eq!(known(&image.fork()), 0, "{place}");
-                    // A later build without inserts may fail at any operation. The new index still
-                    // cannot resume the insert.
                     if new == 0 {
                         for later in (0..).step_by(step(7)) {
                             let next = image.fork();
@@ -246,15 +235,14 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 }
                 other => panic!("{place}: {other:?} vectors"),
             }
-            // All acknowledged rows are in the index.
             assert!(crashed.acknowledged == 0 || found == Some(260), "{place}");
             // The files that the crash left do not affect the next build.
             if seed == 0 && (slow() || at % 6 == 0) {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                // The index has a MANIFEST, a codebook, a navigation graph, and codes or entry
-                // points. Each of its two segments has a file of vectors and a file of chunks. If
-                // the order of nodes differs from the order of rows, there is also a file of ids.
+                // MANIFEST, codebook, navigation graph, and codes or entry points; for each of two
+                // segments, vectors and chunks; and if nodes have another order than rows, a file
+                // of ids.
                 let files = match layout {
                     Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,
@@ -276,8 +264,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
 fn a_crash_in_the_first_build_leaves_nothing_that_opens_half() {
     let folder = tempfile::tempdir().unwrap();
     let volumes = [(SimVolume::new as fn() -> SimVolume, 1), (four_disks, 4)];
-    // All layouts are tested on one disk. The layouts that have every role are also tested on
-    // several disks.
+    // The layouts that have every role are also tested on several disks.
     let most = [Layout::Decoupled, Layout::Inline];
     for (layout, (new, disks)) in Layout::ALL
         .into_iter()
@@ -314,12 +301,11 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
         let files = files_in(&before);
         let mut refused = 0;
         let step = step(5);
-        // The tested operations differ from layout to layout.
         for at in (layout as u64 % step as u64..).step_by(step) {
             let volume = before.fork();
             volume.fail_after(at, Failure::NoSpace);
             let error = match build(&volume, 220) {
-                // The remaining operations need no space, so the build succeeds.
+                // The remaining operations need no space.
                 Ok(_) => break,
                 Err(error) => error,
             };
@@ -338,7 +324,6 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
     }
 }
 
-/// Interrupts the build after this number of checks for an interruption.
 struct Impatient(AtomicU64);
 
 impl Progress for Impatient {
@@ -450,7 +435,6 @@ fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
     }
 }
 
-/// Tests a build without rows.
 #[test]
 fn a_crash_in_a_build_of_nothing_leaves_an_index_of_nothing_or_none() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! A view of the columns at one time. It has the segments, and the rows in memory, which are newer
-//! than the segments. For each node, the newest row counts.
+//! A view of the columns at one time: the segments, and the rows in memory, which are newer.
 
 use std::collections::HashMap;
 use std::ops::{Bound, RangeInclusive};
@@ -17,7 +16,7 @@ use super::{Found, PartReader, RowWindows, Segment, Windows, decoded};
 use crate::Error;
 use crate::filter::{Atom, Checked, NodeSet, Wanted};
 
-/// The columns at one time. Later changes do not affect a view.
+/// The columns at one time, which later changes do not affect.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     segments: Arc<Vec<Arc<Segment>>>,
@@ -25,7 +24,7 @@ pub(crate) struct View {
     remembered: Arc<Remembered>,
 }
 
-/// A function that gets a node, its id and its row.
+/// Gets a node, its id and its row.
 type EachNewest<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 
 impl View {
@@ -41,10 +40,6 @@ impl View {
         }
     }
 
-    /// The newest row of a node.
-    ///
-    /// # Errors
-    /// The row cannot be read, or is damaged.
     pub(crate) fn row_of(&self, node: u32, windows: &mut Windows) -> Result<Option<Found>, Error> {
         if let Some(found) = self.new.of_node(node) {
             return Ok(Some(found));
@@ -58,10 +53,6 @@ impl View {
         })
     }
 
-    /// The id of a node that has a row.
-    ///
-    /// # Errors
-    /// Fails as [`row_of`](View::row_of) does.
     pub(crate) fn id_of(&self, node: u32, windows: &mut Windows) -> Result<Option<u64>, Error> {
         match self.new.of_node(node) {
             Some(found) => Ok(Some(found.id)),
@@ -69,7 +60,6 @@ impl View {
         }
     }
 
-    /// Returns the result of `read` for the newest entry of a node in segments.
     fn in_segments<T>(
         &self,
         node: u32,
@@ -92,10 +82,7 @@ impl View {
         Ok(None)
     }
 
-    /// Returns the newest node of an id, or `None` if no node of the id has a row.
-    ///
-    /// # Errors
-    /// Fails as [`row_of`](View::row_of) does.
+    /// The newest node of an id. `None` if no node of the id has a row.
     pub(crate) fn node_of(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         if let Some(node) = self.new.node_of(id) {
             return Ok(Some(node));
@@ -109,11 +96,8 @@ impl View {
         Ok(None)
     }
 
-    /// Calls `each` with the nodes that have rows in segments and one of the ascending `ids`. It
-    /// also calls `each` with the nodes of all new rows, even if their ids are not in `ids`.
-    ///
-    /// # Errors
-    /// A file of rows cannot be read, or is damaged.
+    /// Calls `each` with the nodes that have rows in segments and one of the ascending `ids`, and
+    /// with the nodes of all new rows, even if their ids are not in `ids`.
     pub(crate) fn nodes_of(
         &self,
         ids: &[u64],
@@ -131,11 +115,8 @@ impl View {
         Ok(())
     }
 
-    /// Returns exactly the nodes below `nodes` whose newest row matches a filter. A node without a
-    /// row has no values.
-    ///
-    /// # Errors
-    /// An index part cannot be read or is damaged, or a row in memory does not decode.
+    /// Exactly the nodes below `nodes` whose newest row matches a filter. A node without a row has
+    /// no values.
     pub(crate) fn matching(&self, filter: &Checked, nodes: u32) -> Result<NodeSet, Error> {
         let mut found = filter.nodes(&self.stored(nodes), |atom| self.atom(atom))?;
         for (node, _, row) in self.new.iter().filter(|new| new.0 < nodes) {
@@ -146,7 +127,6 @@ impl View {
         Ok(found)
     }
 
-    /// The nodes below `nodes` without a row in memory.
     fn stored(&self, nodes: u32) -> NodeSet {
         let mut stored = NodeSet::below(nodes);
         for node in self.new.nodes() {
@@ -155,8 +135,7 @@ impl View {
         stored
     }
 
-    /// Returns the nodes whose newest row in segments matches an atom, which is one condition of a
-    /// filter. Nodes with new rows are left out.
+    /// The nodes without new rows whose newest row matches an atom: one condition of a filter.
     fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
         let asked = Asked::of(atom);
         let mut masked: RoaringBitmap = self.new.nodes().collect();
@@ -173,22 +152,16 @@ impl View {
     }
 }
 
-/// The look-up in an index part by which an atom is evaluated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
-    /// The value of the column has one of these keys. The column has strings, booleans or lists.
+    /// The value of a column of strings, booleans or lists has one of these keys.
     Keys(Vec<Vec<u8>>),
-    /// The value of the column is a number or a time whose key is in one of these ranges.
+    /// The value of a column of numbers or times has a key in one of these ranges.
     Ranges(Vec<RangeInclusive<u64>>),
-    /// The column has any value.
     Any,
 }
 
 impl Asked {
-    /// Returns the nodes of an index part whose values of a column match.
-    ///
-    /// # Errors
-    /// The part cannot be read, or is damaged.
     fn look(&self, part: &PartReader, column: &PartColumn) -> Result<RoaringBitmap, Error> {
         let mut found = RoaringBitmap::new();
         match self {
@@ -203,7 +176,6 @@ impl Asked {
         Ok(found)
     }
 
-    /// The approximate bytes of the keys and ranges.
     pub(super) fn memory_bytes(&self) -> u64 {
         let bytes = match self {
             Self::Keys(keys) => keys
@@ -224,7 +196,7 @@ impl Asked {
         };
         let number = |value: &Value| {
             let mut eight = [0; 8];
-            // The conversion succeeds, since every key of a number has this length.
+            // Every key of a number has this length.
             each_key(value, &mut |key| {
                 if let Ok(key) = key.try_into() {
                     eight = key;
@@ -261,8 +233,8 @@ impl Asked {
     }
 }
 
-/// Calls `each` with the newest row of each node, in node order. The rows are in `segments` (oldest
-/// first) and in the new rows. If an id has several nodes, only its last node counts.
+/// Calls `each` with the newest row of each node, in node order. `segments` are oldest first, and
+/// new rows are newer. If an id has several nodes, only its last node counts.
 pub(super) fn each_newest(
     segments: &[Arc<Segment>],
     new: Vec<Found>,
