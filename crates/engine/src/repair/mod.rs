@@ -111,8 +111,8 @@ pub struct Lost {
     pub file: String,
     /// The fault.
     pub what: String,
-    /// The most vectors that may be lost with the file. 0 if its content was recomputed, or if a
-    /// log is missing.
+    /// The most vectors that may be lost with the file; unknown for a missing log. With 0, the
+    /// content of the file was recomputed.
     pub vectors: u64,
 }
 
