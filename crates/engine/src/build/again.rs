@@ -8,10 +8,7 @@ use super::format::CHOSEN;
 use crate::stores::codes::low_codes_of;
 use crate::{Error, Index};
 
-/// The bytes of a vector's code. If vectors have two codes, it is the bytes of the high code.
-///
-/// # Errors
-/// The call fails if this version does not know the preset or the kind of low codes.
+/// The bytes of a vector's code, or of its high code if it has two.
 pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
     let stored = manifest.code_bytes as usize;
     let high = |low_codes: LowCodes| low_codes.high_bytes(stored);
@@ -19,11 +16,8 @@ pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
 }
 
 impl BuildOptions {
-    /// The options with which an index was built, for the index that replaces it. If the caller
-    /// sets no codebook, the build trains one for codes of the same length.
-    ///
-    /// # Errors
-    /// The call fails if this version does not know the preset, order, layout or compression.
+    /// The options with which an index was built, for the index that replaces it. Without a
+    /// codebook of the caller, the build trains one for codes of the same length.
     pub(crate) fn of_manifest(manifest: &Manifest) -> Result<Self, Error> {
         let facts = &manifest.build;
         let defaults = Self::default();
@@ -55,7 +49,7 @@ impl BuildOptions {
                     // The manifest of an earlier version does not record the share.
                     (Some(_), 0.0) => options.navigation,
                     // The last build may have had too few nodes for a navigation graph with this
-                    // share. A build of more nodes may have enough.
+                    // share.
                     (_, share) => share,
                 },
                 ..options
@@ -71,8 +65,7 @@ impl BuildOptions {
 
 impl Index {
     /// The options of the index's build, as far as the index records them. If the preset chooses
-    /// this layout by itself, the options leave the layout open, since a build of more vectors may
-    /// need another layout.
+    /// this layout by itself, it is left open, since a build of more vectors may need another.
     ///
     /// # Errors
     /// The call fails if this version does not know the preset, order, layout or compression.

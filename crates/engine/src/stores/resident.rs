@@ -1,47 +1,36 @@
-//! Pages that are kept in memory: all pages of a file, or as many of its hottest pages as the
-//! budget allows.
-//!
-//! These pages are read and verified once, when the index is opened. A search reads them in place.
+//! Pages that are kept in memory: all pages of a file, or its hottest pages. They are read and
+//! verified once, when the index is opened.
 
 use stratann_tier::{HugeBytes, Volume};
 
 use crate::Error;
 
-/// The entry of a page that is not in memory.
 const AWAY: u32 = u32::MAX;
-/// The approximate bytes that are read at a time.
 const PIECE: usize = 1 << 20;
 
-/// The pages of one file that are in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Resident {
-    /// For each page of the file, its position in `bytes`, counted in pages, or [`AWAY`]. The table
-    /// is empty if no page is resident, or if all pages are. In the second case, the position of a
-    /// page is its number.
+    /// For each page of the file, its position in `bytes`, counted in pages, or [`AWAY`]; empty if
+    /// no page is resident, or if all pages are in order.
     places: Vec<u32>,
     bytes: Option<HugeBytes>,
     page_bytes: usize,
 }
 
-/// A function that checks a page, given the page's number and bytes. It returns an error if the
-/// page is damaged.
+/// Checks a page, given the page's number and bytes.
 pub(crate) type Check<'a> = dyn Fn(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// A file of pages to load from.
 pub(crate) struct Source<'a> {
     pub(crate) volume: &'a dyn Volume,
-    /// The file's name in the volume.
     pub(crate) name: &'a str,
-    /// The number of pages.
     pub(crate) pages: u64,
     pub(crate) page_bytes: usize,
-    /// The offset of the first page in the file.
     pub(crate) start: u64,
 }
 
 impl Resident {
-    /// Loads the pages for which `wanted` returns true. The call asks `wanted` about each page, in
-    /// page order. `check` must accept each loaded page.
+    /// Loads the pages for which `wanted`, which is called in page order, returns true. `check`
+    /// must accept each loaded page.
     pub(crate) fn load(
         source: &Source<'_>,
         wanted: &mut dyn FnMut(u64) -> bool,
@@ -67,8 +56,7 @@ impl Resident {
                 page += 1;
                 continue;
             }
-            // Pages that follow each other in the file follow each other in memory, so one read
-            // loads several of them.
+            // Pages that follow each other in the file do so in memory, so one read loads several.
             let run = places[page..]
                 .iter()
                 .take(most)
@@ -93,7 +81,7 @@ impl Resident {
         })
     }
 
-    /// Returns the pages of a file that is in memory as a whole, in the order of page numbers.
+    /// The pages of a file that is in memory as a whole, in the order of page numbers.
     pub(crate) fn whole(bytes: HugeBytes, page_bytes: usize) -> Self {
         Self {
             places: Vec::new(),
@@ -102,7 +90,6 @@ impl Resident {
         }
     }
 
-    /// Returns a page if it is in memory.
     #[inline]
     pub(crate) fn get(&self, page: u64) -> Option<&[u8]> {
         let place = match self.places.is_empty() {
@@ -113,7 +100,6 @@ impl Resident {
         self.bytes.as_ref()?.get(at..at + self.page_bytes)
     }
 
-    /// Returns consecutive pages if all of them are in memory.
     #[inline]
     pub(crate) fn run(&self, page: u64, pages: u32) -> Option<&[u8]> {
         if pages == 1 {
@@ -126,8 +112,8 @@ impl Resident {
                 if places.contains(&AWAY) {
                     return None;
                 }
-                // Pages are in memory in the order of their numbers. So consecutive pages that are
-                // all in memory are next to each other.
+                // Pages are in memory in the order of their numbers, so consecutive ones are next
+                // to each other.
                 *places.first()? as usize
             }
         };

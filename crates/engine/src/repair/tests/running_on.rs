@@ -1,18 +1,16 @@
-//! Damages segments with vectors that continue from page to page. The vectors with bytes in a
-//! damaged block are lost.
+//! Damages segments with vectors that continue from page to page, which loses the vectors with
+//! bytes in a damaged block.
 
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::DirectOptions;
 
-/// Dimensions of vectors that need less than a page, more than one page, and more than two.
+/// Vectors that need less than a page, more than one page, and more than two.
 const WIDE: [usize; 3] = [1_280, 4_992, 9_984];
 const COUNT: usize = 30;
-/// The id of a vector of the build that a later vector replaced.
 const REPLACED: u64 = FIRST + 3;
 
-/// Returns vectors of `dim` elements, each made of several descriptors.
 fn wide(first: usize, rows: usize, dim: usize) -> Matrix {
     let a_row = dim / DIM;
     let all = photos(first, rows * a_row);
@@ -20,7 +18,6 @@ fn wide(first: usize, rows: usize, dim: usize) -> Matrix {
     Matrix::new(bytes, rows, dim, Element::U8).unwrap()
 }
 
-/// Returns an index of such vectors. If `grown` is set, the last vectors were inserted directly.
 fn place(dim: usize, compression: Compression, grown: bool) -> Place {
     let options = BuildOptions {
         compression: Some(compression),
@@ -43,7 +40,6 @@ fn place(dim: usize, compression: Compression, grown: bool) -> Place {
 }
 
 impl Place {
-    /// Adds vectors after the existing ones. They replace vectors with the same ids.
     fn put(&mut self, new: &Matrix, ids: &[u64]) {
         let write = WriteOptions {
             durability: Durability::Always,
@@ -62,7 +58,6 @@ impl Place {
         }
     }
 
-    /// The blocks of a segment that each vector touches, by id.
     fn touched(&self, n: u32) -> BTreeMap<u64, Vec<u64>> {
         let shared: Arc<dyn Volume> = Arc::new(self.volume.clone());
         let index = Index::open_in(shared, self.folder.path(), &OpenOptions::default()).unwrap();
@@ -98,8 +93,8 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             let several = touched.values().filter(|blocks| blocks.len() > 1).count();
             assert!(several > 0, "{dim}: {touched:?}");
             let mut tried = 0;
-            // By default, every third block and the last block are damaged. These blocks include
-            // the blocks that the test repairs.
+            // By default, every third block and the last block are damaged, among them those that
+            // the test repairs.
             for block in (0..blocks).filter(|block| slow() || block % 3 == 1 || block + 1 == blocks)
             {
                 let what = format!("{dim}, {compression}: block {block} of {name}");
@@ -124,10 +119,8 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
                 }
             }
             assert!(tried > 0);
-            // The next case damages the header, which has the parameters for reading pages.
             let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
             place.loses(&volume, &BTreeSet::new(), "header");
-            // In the next case, the file ends in the middle.
             let half = blocks / 2;
             let volume = place.damaged(&name, &|bytes| {
                 bytes.truncate((half as usize + 1) * BLOCK + 77);
@@ -153,7 +146,6 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
     let name = place.entry(FileKind::Vectors, Some(0)).name;
     let touched = place.touched(0);
     let page = touched.values().find(|pages| pages.len() > 1).unwrap()[1];
-    // The vectors that are partly on this page and partly on other pages are lost.
     let lost = touched
         .iter()
         .filter(|(_, pages)| pages.len() > 1 && pages.contains(&page));

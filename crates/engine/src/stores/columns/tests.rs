@@ -17,7 +17,6 @@ use crate::{
     BuildOptions, Index, Layout, OpenOptions, RepairOptions, build_with_rows, repair, verify,
 };
 
-/// A generator of pseudo-random numbers. The field is its state.
 struct Numbers(u64);
 
 impl Numbers {
@@ -30,8 +29,7 @@ impl Numbers {
     }
 }
 
-/// Returns a row with values of all types. Some values are missing, some are in many rows, and some
-/// are in only one row.
+/// A row with values of all types. Some values are missing, some are in many rows, and some in one.
 fn any_row(numbers: &mut Numbers) -> Row {
     let mut row = Row::default();
     let mut put = |name: &str, value| _ = row.attributes.insert(name.to_owned(), value);
@@ -93,10 +91,9 @@ const FILTERS: [&str; 20] = [
     "numbers contains -3 and not numbers contains 4",
 ];
 
-/// The model: for each node, its id and its row.
+/// For each node, its id and its row.
 type Model = BTreeMap<u32, (u64, Row)>;
 
-/// Asserts that the columns have the same rows as the model, for nodes below `nodes`.
 fn is_the_model(columns: &Columns, model: &Model, nodes: u32) {
     let mut windows = Windows::default();
     for node in 0..nodes + 3 {
@@ -143,7 +140,6 @@ fn segments_are_what_the_model_is_however_little_memory_they_are_made_in() {
             for _ in 0..count {
                 let node = match turn {
                     0 => made,
-                    // Some nodes are new, and some have a row already.
                     _ if numbers.next(2) > 0 && made < nodes => made,
                     _ => numbers.next(made.into()) as u32,
                 };
@@ -257,7 +253,6 @@ fn what_most_have_is_found_by_what_they_have_not() {
     let dead = |_, _| false;
     let written = columns.write_new(&volume, &checkpoint, Vec::new(), &dead, u64::MAX);
     columns.committed(written.unwrap().unwrap());
-    // The values are below 2^24.
     let look = |text: &str| {
         let filter = Filter::parse(text).unwrap().check(&columns.schema());
         let (found, looked) = Looked::of(|| columns.matching(&filter.unwrap(), nodes).unwrap());
@@ -356,7 +351,6 @@ fn a_row_that_came_to_nothing_leaves_what_its_id_had() {
 
 const ROWS: usize = 700;
 
-/// Builds an index with rows whose ids are not row numbers, and returns the rows.
 fn build(layout: Layout, path: &Path) -> Vec<Row> {
     let mut numbers = Numbers(9);
     let vectors = (0..ROWS * 8).map(|_| numbers.next(256) as u8).collect();
@@ -375,7 +369,6 @@ fn build(layout: Layout, path: &Path) -> Vec<Row> {
     rows
 }
 
-/// The attributes of an index's vectors, in order.
 fn read(path: &Path) -> Vec<Row> {
     let index = Index::open(path, &OpenOptions::default()).unwrap();
     let ids: Vec<u64> = (0..ROWS as u32).map(|row| id_of(row + 1)).collect();
@@ -426,7 +419,6 @@ fn an_index_has_the_rows_that_it_was_built_with_in_any_layout() {
     }
 }
 
-/// Damages a block of the first file of a kind, and returns the file's number of blocks.
 fn damage(path: &Path, kind: &str, block: u64) -> u64 {
     let mut entries = path.read_dir().unwrap().map(Result::unwrap);
     let is_it = |name: &str| name.starts_with(kind);
@@ -479,25 +471,21 @@ fn damage_is_found_in_every_block_and_costs_the_rows_that_are_there() {
         let found = read(&path);
         let lost = found.iter().zip(&rows).filter(|(found, row)| found != row);
         let lost: Vec<&Row> = lost.map(|(found, _)| found).collect();
-        // A lost row is empty. It never has wrong values.
         assert!(
             lost.iter().all(|row| row.is_empty()),
             "{kind}, block {block}"
         );
         lost.len()
     };
-    // If an index part or a header is damaged, it is rebuilt.
     let blocks = damage(&whole, "columns", u64::MAX);
     for block in [0, 1, blocks / 2, blocks - 1] {
         assert_eq!(repaired("columns", block), 0, "block {block}");
     }
     assert_eq!(repaired("rows", 0), 0);
-    // If the block of ids is damaged, it is rebuilt from the entries.
     let blocks = damage(&whole, "rows", u64::MAX);
     assert_eq!(repaired("rows", blocks - 1), 0);
     let lost = repaired("rows", 5);
     assert!((1..ROWS / 3).contains(&lost), "{lost} rows");
-    // If a block of entries is damaged, its rows are lost.
     let lost = repaired("rows", blocks - 4);
     assert!((1..=186).contains(&lost), "{lost} rows");
 }

@@ -1,13 +1,11 @@
 //! The number of lists that link to each node inserted after the build.
 //!
-//! A build ensures that every node can be reached. If a list is full, an insert makes it drop a
-//! neighbour, usually the farthest. An outlier is the farthest neighbour in every list that links
-//! to it, so all these lists might drop it. To prevent this, the last list that links to a node
-//! keeps the link.
+//! A full list drops a neighbour at an insert, usually the farthest. An outlier is the farthest
+//! neighbour in every list that links to it, so all these lists might drop it. To keep it
+//! reachable, the last list that links to a node keeps the link.
 //!
-//! For example, 9,000 rows of photo-sift were inserted into an index of 2,000 rows with lists of 16
-//! neighbours, by OdinANN's rules alone (§3.3). After these inserts, no list linked to three or
-//! four of the inserted rows.
+//! By OdinANN's rules alone (§3.3), no list linked to three or four of 9,000 rows of photo-sift
+//! that were inserted into an index of 2,000 rows with lists of 16 neighbours.
 
 use std::sync::atomic::Ordering;
 
@@ -18,19 +16,18 @@ use super::placement::Words;
 #[derive(Default)]
 pub(crate) struct ListCounts(Words);
 
-/// Returns the position of the word with a node's byte, and the shift of the byte in this word.
+/// The position of the word with a node's byte, and the shift of the byte in this word.
 fn place(node: u32) -> (u32, u32) {
     (node / 4, node % 4 * 8)
 }
 
 impl ListCounts {
-    /// The number of lists that link to a node, or 0 if this number is unknown.
+    /// The number of lists that link to a node; 0 if it is unknown.
     pub(crate) fn get(&self, node: u32) -> u8 {
         let (word, shift) = place(node);
         (self.0.get(word) >> shift) as u8
     }
 
-    /// Sets the number of lists that link to a node.
     pub(crate) fn set(&self, node: u32, count: u8) {
         let (word, shift) = place(node);
         let with = |word: u32| Some(word & !(0xff << shift) | u32::from(count) << shift);
@@ -40,7 +37,6 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, with);
     }
 
-    /// Counts one more list that links to a node.
     pub(crate) fn join(&self, node: u32) {
         let (word, shift) = place(node);
         let more = |word: u32| ((word >> shift) as u8 != u8::MAX).then(|| word + (1 << shift));
@@ -50,8 +46,8 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Counts a list that is about to drop its link to a node. Returns false if this list is the
-    /// last one that links to the node, so that it must keep the link.
+    /// Counts a list that is about to drop its link to a node. Returns false if it is the last one,
+    /// so that it must keep the link.
     pub(crate) fn leave(&self, node: u32) -> bool {
         match self.get(node) {
             0 | u8::MAX => return true,
@@ -67,7 +63,6 @@ impl ListCounts {
         left.is_ok()
     }
 
-    /// Bytes in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.0.memory_bytes()
     }

@@ -1,9 +1,8 @@
 //! Layered pages: a node's compressed list beside the leading part of its vector.
 //!
-//! The leading part is exact enough for ranking. A page has space for several times as many nodes
-//! as a page with whole vectors. The trailing part is in a segment. Both parts together give the
-//! exact vector. At its end, a search reads the trailing parts of only the few nodes whose rank is
-//! still in doubt.
+//! The leading part is exact enough for ranking, and takes so little space that a page has several
+//! times as many nodes. The trailing part is in a segment. A search reads it only for the few nodes
+//! whose rank is in doubt at the end.
 //!
 //! ```text
 //!   layered-…        slotted pages: | list, leading part, id | ..   in the order of nodes
@@ -33,7 +32,6 @@ use crate::stores::writing::{Choices, NodeWriter, PagePlan, Planned, Sizes, Writ
 use crate::stores::{Composable, Composition, NodePages, Placed, Record, RecordsMove, undecodable};
 use crate::{Error, stored};
 
-/// The layered layout.
 pub(super) static COMPOSITION: Composition = Composition {
     about: "Compressed lists beside the leading parts of vectors; the trailing parts are in segments",
     lists: FileKind::Layered,
@@ -69,18 +67,16 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
     }))
 }
 
-/// The pages of a layered index.
 pub(crate) struct LayeredPages {
     pub(crate) pages: SlottedPages,
     lists: ListModel,
-    /// The models of vectors. Each model is for `segment_vectors` consecutive nodes.
+    /// The models of vectors, each for `segment_vectors` consecutive nodes.
     vectors: Vec<NestedModel>,
     segment_vectors: u32,
 }
 
 impl LayeredPages {
-    /// The model of a node's vector. The vectors of nodes inserted after the build use the last
-    /// model of the build.
+    /// The model of a node's vector; the last one for nodes inserted after the build.
     #[inline]
     fn model(&self, node: u32) -> &NestedModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -188,7 +184,6 @@ impl Composable for LayeredPages {
     }
 }
 
-/// The format of the layout, which decides where each part of a node is stored.
 struct LayeredFormat {
     pages: SlottedShape,
     segments: SegmentFormat,
