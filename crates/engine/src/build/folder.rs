@@ -7,13 +7,13 @@ use stratann_tier::{Home, TierError, Volume};
 
 use crate::Error;
 
-/// A folder for the data that a build under a memory cap cannot keep in memory. The drop of this
-/// value removes the folder. If a crash leaves the folder, the next build removes it.
+/// A folder for the data that a build under a memory cap cannot keep in memory. The drop removes
+/// the folder, or the next build after a crash.
 pub(crate) struct ScratchFolder(PathBuf, Home);
 
 impl ScratchFolder {
-    /// Creates the folder in the directory of an index whose lock the caller has. If another
-    /// directory has the path of the index now, the call creates and removes no file.
+    /// Creates the folder in the directory of an index whose lock the caller has, unless another
+    /// directory has the path now.
     pub(crate) fn beside(volume: &dyn Volume, index: &Path) -> Result<Self, Error> {
         volume.check_held()?;
         volume.check_path(index)?;
@@ -24,7 +24,6 @@ impl ScratchFolder {
         Ok(folder)
     }
 
-    /// The path of the folder.
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }

@@ -14,21 +14,16 @@ use crate::codebook::Codebook;
 use crate::room::Room;
 use crate::threads;
 
-/// The resources that several indexes of one process can share.
 #[derive(Default)]
 pub(crate) struct Shared {
-    /// The search threads, each with its ring and its buffers.
     worker_pool: Mutex<Option<Arc<WorkerPool>>>,
-    /// Codebooks by content hash.
     codebooks: Mutex<HashMap<String, Codebook>>,
-    /// The memory of all queries in flight.
     pub(super) room: Room,
 }
 
 impl Shared {
-    /// Returns the codebook of an index. If a codebook with the same content is in memory, the
-    /// index shares it. Otherwise the file is read. No lock is held during the read, so that other
-    /// indexes need not wait.
+    /// The codebook of an index, shared if one with the same content is in memory. No lock is held
+    /// while it is read.
     pub(super) fn codebook(
         &self,
         volume: &dyn Volume,
@@ -47,18 +42,17 @@ impl Shared {
         let known = codebooks
             .entry(manifest.codebook.clone())
             .or_insert_with(|| codebook.clone());
-        // Another thread may have read the same codebook at the same time. Then both indexes use
-        // one of the two.
+        // Another thread may have read the same codebook at the same time.
         Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
     }
 
-    /// Removes a codebook from the shared codebooks. Indexes that use it keep it.
+    /// Removes a shared codebook. Indexes that use it keep it.
     pub(crate) fn forget_codebook(&self, hash: &str) {
         self.codebooks.lock().remove(hash);
     }
 
-    /// A pool of at least `threads` search threads. The threads continue after a batch. Each thread
-    /// keeps its ring and its buffers.
+    /// A pool of at least `threads` search threads, which keep their rings and buffers after a
+    /// batch.
     pub(crate) fn worker_pool(&self, threads: usize, io: IoMode) -> Result<Arc<WorkerPool>, Error> {
         let mut worker_pool = self.worker_pool.lock();
         let smaller = match &*worker_pool {
@@ -81,8 +75,8 @@ impl Shared {
             }
         };
         *worker_pool = Some(started.clone());
-        // The smaller pool is dropped without the lock, because dropping waits for its threads. One
-        // of them may be running a callback that needs this lock.
+        // The smaller pool is dropped without the lock, because the drop waits for threads, and one
+        // of them may run a callback that needs this lock.
         drop(worker_pool);
         drop(smaller);
         Ok(started)

@@ -1,5 +1,5 @@
-//! Checks segments of columns. Rows must decode, each id must lead to its row, and the index part
-//! must fit the rows.
+//! Checks segments of columns: rows must decode, each id must lead to its row, and the index part
+//! must fit.
 
 use stratann_layout::FileKind;
 

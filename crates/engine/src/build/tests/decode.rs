@@ -1,4 +1,4 @@
-//! Reads an index node by node, only with the layout crate and the codec crate, and encodes its
+//! Reads an index node by node with the layout crate and the codec crate alone, and encodes its
 //! vectors again.
 
 use stratann_codec::{ListModel, NestedModel, SegmentModel};
@@ -13,7 +13,6 @@ use crate::codebook::Codebook;
 use crate::stores::reading;
 use crate::{Layout, stored};
 
-/// All nodes of an index, in the order of their numbers.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Decoded {
     pub(super) ids: Vec<u64>,
@@ -21,8 +20,7 @@ pub(super) struct Decoded {
     pub(super) lists: Vec<Vec<u32>>,
 }
 
-/// Decodes all pages of the index in a volume, in any layout. The function panics if it finds a
-/// fault.
+/// Decodes all pages of the index in a volume, in any layout, and panics if it finds a fault.
 pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     let manifest = stored::manifest(volume).unwrap();
     let mut nodes = Decoded::default();
@@ -48,7 +46,6 @@ pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     nodes
 }
 
-/// The code of each vector, computed with the codebook of the index.
 fn codes_of(volume: &dyn Volume, manifest: &Manifest, vectors: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let codebook = Codebook::of_index(volume, manifest).unwrap();
     let encode = |vector: &Vec<u8>| {
@@ -101,8 +98,8 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Checks that each node has the codes of its neighbours, in the order of its list. Checks that
-/// each entry point has its own code.
+/// Checks that each node has the codes of its neighbours in the order of its list, and each entry
+/// point its own.
 fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let (shape, entry) = reading::inline(volume, manifest).unwrap();
     let (dim, degree) = (
@@ -151,7 +148,6 @@ fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     assert!(manifest.file("codes").is_none());
 }
 
-/// Reads each vector once, by number. Cluster indexes have no adjacency lists.
 fn clustered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let mut found = Vec::new();
     if manifest.layout == "addressed" {
@@ -285,8 +281,6 @@ fn decoupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Reads leading parts, which are beside lists, and trailing parts, which are in segments. The
-/// records of both parts have the ids.
 fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let directory = reading::directory(volume, manifest).unwrap();
     let lists = ListModel::from_bytes(&directory.list_model).unwrap();
@@ -328,8 +322,7 @@ fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Reads the shape of a file of slotted pages, and the node, id, list and vector of each record.
-/// Checks that the directory finds each record.
+/// Reads the node, id, list and vector of each slotted record, which the directory must find.
 fn each_record(
     volume: &dyn Volume,
     manifest: &Manifest,

@@ -1,6 +1,4 @@
-//! Damages indexes whose vectors are in two parts, after direct inserts. Leading parts are on pages
-//! of lists, and move with their records. A pending node is stored with its whole vector. Trailing
-//! parts are on pages of vectors.
+//! Damages indexes whose vectors are in two parts, after direct inserts.
 
 use stratann_layout::SlottedView;
 
@@ -11,7 +9,6 @@ use crate::stores::reading;
 const LAYOUT: Layout = Layout::Layered;
 
 impl Place {
-    /// Returns the nodes and ids of the live records on a page of lists.
     fn counting_on(&self, page: u32) -> Vec<(u32, u64)> {
         let (placement, pending) = self.tables();
         let (name, _) = self.page_file(LAYOUT);
@@ -113,7 +110,6 @@ fn what_waits_is_whole_whatever_becomes_of_pages_of_vectors() {
         let lost: Vec<&u64> = lost.collect();
         assert!(lost.is_empty(), "{page}: {lost:?}");
     }
-    // In the next case, the file is missing.
     let volume = place.volume.fork();
     volume.remove(&name).unwrap();
     let (_, found) = place.repaired(&volume, "no file");
