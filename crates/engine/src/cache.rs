@@ -2,33 +2,35 @@
 //! it without a lock.
 //!
 //! ```text
-//! node ─hash→ set   tags       k  k  k  k  k  k  k  k   the node in each of the eight ways
-//!                   sequences  s  s  s  s  s  s  s  s   a seqlock and CLOCK bit for each way
-//!                   hand             ^                  start of the search for a victim
-//!                   │
-//!             slots │ length:4 stamp:4 │ value … │ length:4 stamp:4 │ value … │ …    one for each way
+//!   node ─hash→ set   tags       k  k  k  k  k  k  k  k   the node in each of the eight ways
+//!                     sequences  s  s  s  s  s  s  s  s   a seqlock and CLOCK bit for each way
+//!                     hand             ^                  start of the search for a victim
+//!                                      │
+//!   slots │ length:4 stamp:4 │ value … │ length:4 stamp:4 │ value … │ …    one for each way
 //! ```
 //!
 //! This is the cache of hot compressed neighbour lists of DecoupleVS (§3.4), which evicts the least
 //! recently used entry of the whole cache. Here a key belongs to one set of eight *ways*, and CLOCK
 //! approximates that policy within the set. So hits never wait for each other.
 //!
-//! The cache may lose any value at any time: while a thread writes a way, a look-up of its key misses
-//! and an insert does nothing. A returned value is never torn, and it is the right value if **all
-//! values of one key and stamp are equal**.
+//! The cache may lose any value at any time: while a thread writes a way, a look-up of its key
+//! misses and an insert does nothing. A returned value is never torn, and it is the right value if
+//! **all values of one key and stamp are equal**.
 //!
 //! # Records that change
 //!
-//! The stamp is the number of the page from which a record was read. Direct inserts rewrite records:
+//! The stamp is the number of the page from which a record was read. Direct inserts rewrite
+//! records:
 //!
 //! - *on another page* (`stores/topology/placement.rs`). No search looks for the stamp of the old
-//!   page. Before the placement records that a node returns to a page of the same number, the writer
-//!   [removes](SlotCache::remove) the node from the cache. A page is reused only after all searches
-//!   that may have read it have ended, so no thread caches its older record afterwards.
-//! - *in the same place*, in the inline layout. Searches look among dirty pages before the cache. The
-//!   writer first makes the page dirty, and then removes its nodes from the cache. A search that has
-//!   cached a record then removes the record if its page is dirty. In each of the two threads a fence
-//!   separates the two steps, so one of the threads sees the other thread's first step.
+//!   page. Before the placement records that a node returns to a page of the same number, the
+//!   writer [removes](SlotCache::remove) the node from the cache. A page is reused only after all
+//!   searches that may have read it have ended, so no thread caches its older record afterwards.
+//! - *in the same place*, in the inline layout. Searches look among dirty pages before the cache.
+//!   The writer first makes the page dirty, and then removes its nodes from the cache. A search
+//!   that has cached a record then removes the record if its page is dirty. In each of the two
+//!   threads a fence separates the two steps, so one of the threads sees the other thread's first
+//!   step.
 //!
 //! # Why no read is torn
 //!
@@ -43,9 +45,9 @@
 //! W4  store S: odd → next even, Release         R4  t = load S, Relaxed;      s ≠ t: miss
 //! ```
 //!
-//! W1 reads the value of the previous writer's W4, or a later change of the CLOCK bit, which continues
-//! the release sequence. So W3 of each writer happens before W3 of the next writer. Let w be the
-//! writer whose W4 gave S the even value that R1 returned.
+//! W1 reads the value of the previous writer's W4, or a later change of the CLOCK bit, which
+//! continues the release sequence. So W3 of each writer happens before W3 of the next writer. Let w
+//! be the writer whose W4 gave S the even value that R1 returned.
 //!
 //! - *R2 returns nothing older than the words of w.* R1 acquires the value that W4 of w released,
 //!   so W3 of w happens before R2. Coherence then forbids R2 to return a value that w replaced.
@@ -54,8 +56,9 @@
 //!   reader is after this load, so W2 synchronises with R3. So W1 of v happens before R4, and R4
 //!   returns the odd value of v or a later value of S. This value is not s, so R4 reports a miss.
 //!
-//! So if s = t, the tag and all words are from w, unless S wraps between R1 and R4, after a multiple of
-//! 2³⁰ writes of this one way. The comparison ignores the CLOCK bit, which protects nothing.
+//! So if s = t, the tag and all words are from w, unless S wraps between R1 and R4, after a
+//! multiple of 2³⁰ writes of this one way. The comparison ignores the CLOCK bit, which protects
+//! nothing.
 
 use std::fmt;
 use std::sync::atomic::{

@@ -1,13 +1,13 @@
 //! A catalog: many indexes in one process, within one memory budget.
 //!
 //! ```text
-//! CATALOG/photos/MANIFEST …      each subdirectory with a MANIFEST is an index of that name
-//! CATALOG/texts/MANIFEST …
+//!   CATALOG/photos/MANIFEST …      each subdirectory with a MANIFEST is an index of that name
+//!   CATALOG/texts/MANIFEST …
 //!
-//! memory    the program and the queries in flight     once
-//!           codebooks                                 once for each content (AiSAQ §4.4)
-//!           codes, tables, cache, navigation graph    for each index that is open or in use
-//!           the same, and the memory of changes       for each index that is open for changes
+//!   memory    the program and the queries in flight     once
+//!             codebooks                                 once for each content (AiSAQ §4.4)
+//!             codes, tables, cache, navigation graph    for each index that is open or in use
+//!             the same, and the memory of changes       for each index that is open for changes
 //! ```
 //!
 //! Opening an `aisaq` index reads some kilobytes at any size of the index, if its codebook is in
@@ -313,8 +313,8 @@ impl Catalog {
             .is_ok_and(|path| matches!(Stamp::of(&path), Ok(Some(_))))
     }
 
-    /// The index of this name. If the index is closed or has changed on disk, the call opens it, and
-    /// may close other indexes to free memory. Callers that have the old handle keep it.
+    /// The index of this name. If the index is closed or has changed on disk, the call opens it,
+    /// and may close other indexes to free memory. Callers that have the old handle keep it.
     ///
     /// No lock is held while the files of the index are read, so other threads can search and open
     /// other indexes.

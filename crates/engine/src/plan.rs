@@ -1,17 +1,17 @@
 //! The memory planner: divides a memory budget when an index is opened.
 //!
 //! ```text
-//! required  the program, its threads and the queries in flight
-//!           codes (needed for every score), tables that find records, the requested cache
-//!           memory of an insert beside a search, if all is on storage and memory is bounded
-//! optional  navigation graph                     all or nothing
-//!           all lists and vectors, unpacked      all or nothing; then no pages
-//!           pages of lists (and their vectors)   the hottest first, up to all
-//!           pages of vectors alone               the hottest first, up to all
+//!   required  the program, its threads and the queries in flight
+//!             codes (needed for every score), tables that find records, the requested cache
+//!             memory of an insert beside a search, if all is on storage and memory is bounded
+//!   optional  navigation graph                     all or nothing
+//!             all lists and vectors, unpacked      all or nothing; then no pages
+//!             pages of lists (and their vectors)   the hottest first, up to all
+//!             pages of vectors alone               the hottest first, up to all
 //! ```
 //!
-//! Optional items are ordered by the reads that each byte saves a query, which the build measured on
-//! sample queries ([`crate::measure`]). A budget is never exceeded.
+//! Optional items are ordered by the reads that each byte saves a query, which the build measured
+//! on sample queries ([`crate::measure`]). A budget is never exceeded.
 
 use serde::Serialize;
 use stratann_layout::BLOCK;

@@ -89,8 +89,8 @@ pub struct Stats {
     pub direct: Option<DirectCounts>,
     /// The last health check of a sample ([`Index::health`]), if the index is open for changes.
     pub health: IndexHealth,
-    /// The gravest failure in the background, if the index is open for changes, and the reason for one
-    /// of four states:
+    /// The gravest failure in the background, if the index is open for changes, and the reason for
+    /// one of four states:
     ///
     /// - The handle takes no more changes.
     /// - A checkpoint may not be durable.
@@ -159,7 +159,8 @@ pub struct GraphAndVectors {
 /// | codes | one for each node; in inline R for each node | one for each node | one for each node |
 /// | ids | 8 bytes a vector | in `other` | in `other` |
 ///
-/// A file of ids, which exists if ids are not row numbers, adds 12 bytes for each vector to the ids.
+/// A file of ids, which exists if ids are not row numbers, adds 12 bytes for each vector to the
+/// ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bytes {
     /// The bytes of adjacency lists and of the navigation graph.

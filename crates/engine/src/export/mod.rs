@@ -95,8 +95,8 @@ impl Index {
     /// of `out` is the format: `.npy`, or one of `.fbin .hbin .u8bin .i8bin` that fits the element
     /// type. Ids, attributes and payloads are written to other files ([`ExportOptions`]).
     ///
-    /// The files get their names when all of them are complete, and an old file of vectors is removed
-    /// first. So an interrupted export never leaves vectors with the ids of other vectors.
+    /// The files get their names when all of them are complete, and an old file of vectors is
+    /// removed first. So an interrupted export never leaves vectors with the ids of other vectors.
     ///
     /// # Errors
     /// - The extension of a name does not fit the element type, or a file of this name exists.

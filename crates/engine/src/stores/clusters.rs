@@ -2,15 +2,16 @@
 //! (*extents*) and vectors. [`stratann_layout::clusters`] has the byte tables.
 //!
 //! ```text
-//!               a probe reads an extent with            and then
-//! replicated    vectors                                 nothing
-//! addressed     node numbers of members                 the vector of each number
-//! grouped       a group, and node numbers of strays     strays that are in no probed group
+//!                 a probe reads an extent with            and then
+//!   replicated    vectors                                 nothing
+//!   addressed     node numbers of members                 the vector of each number
+//!   grouped       a group, and node numbers of strays     strays that are in no probed group
 //! ```
 //!
-//! If the members of a cluster changed after the build, a later file has a new posting list for it; the
-//! last file counts. New vectors are in these posting lists (replicated) or in a file of single
-//! vectors. In a grouped index, a new posting list has no group, so its members are read one by one.
+//! If the members of a cluster changed after the build, a later file has a new posting list for it;
+//! the last file counts. New vectors are in these posting lists (replicated) or in a file of single
+//! vectors. In a grouped index, a new posting list has no group, so its members are read one by
+//! one.
 
 pub(crate) mod reader;
 mod scatter;
