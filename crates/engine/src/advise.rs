@@ -113,8 +113,8 @@ pub struct Candidate {
     pub degree: Option<usize>,
     /// The largest number of clusters that a vector may be in, in a cluster index.
     pub replicas: Option<usize>,
-    /// The smallest tried list size, or number of probes of a cluster index, with which the sample
-    /// met the recall target. If none met the target, the largest tried value.
+    /// The smallest tried list size with which the sample met the recall target, or the largest
+    /// tried one. In a cluster index, a number of probes.
     pub list: usize,
     /// The recall with this list size or number of probes.
     pub recall: f64,
@@ -145,8 +145,7 @@ const LISTS: [usize; 15] = [
 ];
 const PROBES: [usize; 15] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192];
 const QUERIES: usize = 500;
-/// Repetitions of the queries to measure CPU time. The first run loads tables into the processor's
-/// caches, and other work disturbs some runs.
+/// The first run loads tables into the processor's caches, and other work disturbs some runs.
 const TURNS: usize = 5;
 
 struct Trial {
@@ -159,8 +158,8 @@ struct Trial {
 
 const FOLDERS: u32 = 16;
 
-/// The baselines for an SSD, and the systems of the paper on second-tier memory in some index sizes
-/// (Figures 9 and 12). If memory is bounded, systems that keep almost nothing in memory are added.
+/// If memory is bounded, systems that keep almost nothing in memory are added to the baselines for
+/// an SSD and to the systems of the paper on second-tier memory (Figures 9 and 12).
 fn trials(memory: Option<u64>) -> Vec<Trial> {
     let graph = |preset, degree, growth| Trial {
         preset,
@@ -199,16 +198,15 @@ fn trials(memory: Option<u64>) -> Vec<Trial> {
     trials
 }
 
-/// Recommends candidates for the vectors of a source: those that fit the options come first, and
-/// then more queries a second.
+/// Recommends candidates for the vectors of a source. Candidates that fit the options come first,
+/// and then candidates with more queries a second.
 ///
-/// The queries are from `asked`, or if it is `None`, rows that are not indexed. The small indexes
-/// are built in `scratch`, an existing folder, and removed after the measurement.
+/// The queries are from `asked`. If it is `None`, they are rows of the source, which are not
+/// indexed. The small indexes are built in `scratch`, an existing folder.
 ///
 /// # Errors
-/// The call fails if options are out of range, if the source has too few rows or rows of another
-/// shape than the queries, if rows cannot be read or searched, if the disk is full, or after an
-/// interruption.
+/// The call fails if options are out of range, if the source has too few rows, if queries have
+/// another shape, if rows cannot be read, if the disk is full, or after an interruption.
 pub fn advise(
     source: &dyn VectorSource,
     asked: Option<&dyn VectorSource>,
@@ -250,7 +248,6 @@ pub fn advise(
     Ok(candidates)
 }
 
-/// Returns evenly spaced rows of the source to index, and the queries.
 fn sample(
     source: &dyn VectorSource,
     asked: Option<&dyn VectorSource>,
@@ -316,8 +313,7 @@ fn sample(
     Ok((matrix(base, source)?, matrix(queries, source)?))
 }
 
-/// Reads `taken` evenly spaced rows of a source. `asked` of them, evenly spread, are the second
-/// part.
+/// Reads `taken` evenly spaced rows of a source. The second part of the result has `asked` of them.
 fn spread(source: &dyn VectorSource, taken: usize, asked: usize) -> Result<[Vec<u8>; 2], Error> {
     let rows = source.rows();
     let mut parts = [Vec::new(), Vec::new()];
@@ -355,8 +351,8 @@ struct Taken {
 }
 
 impl Taken {
-    /// The cost at a recall between the recalls of `shorter` and `self`, by linear interpolation.
-    /// The list size is not interpolated, so that it meets the recall.
+    /// The cost at a recall between the recalls of `shorter` and `self`, interpolated linearly. The
+    /// list size is not interpolated, since it must meet the recall.
     fn at(&self, recall: f64, shorter: Option<&Taken>) -> Taken {
         let Some(shorter) =
             shorter.filter(|shorter| shorter.recall < recall && recall < self.recall)
@@ -428,7 +424,6 @@ impl Tried<'_> {
         Ok(last.at(self.options.recall, shorter.as_ref()))
     }
 
-    /// Searches with the list size or the number of probes `width`.
     fn with(&self, index: &Index, trial: &Trial, width: usize) -> Result<Taken, Error> {
         let options = SearchOptions {
             k: self.options.k,
@@ -454,8 +449,8 @@ impl Tried<'_> {
             recall,
             reads,
             bytes: counters.bytes_read as f64 / queries,
-            // A cluster search reads all posting lists in one round, and members of other groups in
-            // a second.
+            // A cluster search reads all posting lists in one round. Members of other groups need a
+            // second.
             rounds: match trial.replicas {
                 Some(_) => 1.0 + f64::from(u8::from(counters.stray_reads > 0)),
                 // While a pipelined search approaches its results, its width is 4.
@@ -502,15 +497,14 @@ impl Tried<'_> {
             .unwrap_or(bounds[0]);
         let scale = |bytes: u64| (bytes as f64 * rows as f64 / sampled as f64) as u64;
         let stats = index.stats();
-        // The size of a codebook does not depend on the number of rows, and differs in memory and
-        // on disk.
+        // The size of a codebook does not depend on the number of rows. It differs in memory and on
+        // disk.
         let plan = index.memory();
         let fixed = plan.codebook;
         let codebook = index.manifest().file(FileKind::Codebook.name());
         let codebook = codebook.map_or(0, |entry| entry.length);
         let size = scale(stats.bytes.total.saturating_sub(codebook)).saturating_add(codebook);
-        // If codes are in the records, only the codes of a fixed number of entry points are in
-        // memory.
+        // If codes are in the records, memory has the codes of a fixed number of entry points.
         let codes = match index.composition().has_codes_in_records() {
             true => plan.codes,
             false => scale(plan.codes),
@@ -541,8 +535,7 @@ impl Tried<'_> {
     }
 }
 
-/// The seconds that a device needs for `reads` reads of `bytes` bytes in total, averaged over their
-/// offsets.
+/// The seconds of `reads` reads of `bytes` bytes in total, averaged over their offsets.
 fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
     if reads <= 0.0 {
         return 0.0;
@@ -558,9 +551,7 @@ fn device_time(model: &DeviceModel, reads: f64, bytes: f64) -> f64 {
 }
 
 /// The CPU seconds of a request to the device, beyond a read of this machine's memory.
-///
-/// `bench/second-tier.toml` and `bench/second-tier-text.toml` measured them, with cluster indexes
-/// in the layout `addressed` in DRAM and on each model. The modelled tiers have the same values.
+/// `bench/second-tier.toml` and `bench/second-tier-text.toml` measured them.
 fn request_cpu(device: Option<DeviceKind>) -> f64 {
     match device {
         None => 0.0,
@@ -676,8 +667,7 @@ mod tests {
         assert_eq!(device_time(&DeviceKind::Ssd.model(), 0.0, 0.0), 0.0);
         for kind in DeviceKind::ALL {
             let model = kind.model();
-            // One large read needs the transfer time of the link, and small reads of as many bytes
-            // at least this time.
+            // Small reads of as many bytes need at least the transfer time of one large read.
             let large = device_time(&model, 1.0, 1e6);
             let link = 1e6 / (model.bandwidth as f64 * 1e6);
             assert!(large >= link && large < 1.05 * link, "{kind}: {large}");

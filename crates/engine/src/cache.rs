@@ -74,8 +74,8 @@ use crate::Error;
 const WAYS: usize = 8;
 /// All node numbers are below the tag of an empty way.
 const EMPTY: u32 = u32::MAX;
-/// Bytes of a word of a slot. In the first word, the low bits are the length and the high bits the
-/// stamp.
+/// Bytes of a word of a slot. The first word has the length in its low bits, and the stamp in its
+/// high bits.
 const WORD: usize = size_of::<u64>();
 const STAMP: u32 = u32::BITS;
 
@@ -117,7 +117,7 @@ fn hash(key: u32) -> u64 {
 }
 
 impl SlotCache {
-    /// Refuses a cache that is too large for memory, for which [`new`](Self::new) would abort.
+    /// Refuses a cache that is too large for memory. [`new`](Self::new) would end the process.
     pub(crate) fn check_room(capacity_entries: usize, slot_bytes: usize) -> Result<(), Error> {
         let words = capacity_entries.checked_mul(slot_words(slot_bytes));
         let bytes = words.and_then(|words| words.checked_mul(size_of::<u64>()));
@@ -156,7 +156,7 @@ impl SlotCache {
         SlotCache {
             hands: (0..sets.len()).map(|_| AtomicU8::new(0)).collect(),
             sets,
-            // Zeroed memory from the allocator, which `collect` reuses without a copy.
+            // The allocator gives zeroed memory, and `collect` reuses it without a copy.
             words: vec![0; capacity_entries.saturating_mul(slot_words)]
                 .into_iter()
                 .map(AtomicU64::new)
@@ -167,8 +167,7 @@ impl SlotCache {
         }
     }
 
-    /// The largest number of entries with a [`memory_bytes`](Self::memory_bytes) of at most
-    /// `bytes`.
+    /// The number of entries for which [`memory_bytes`](Self::memory_bytes) is at most `bytes`.
     pub(crate) fn entries_for(bytes: u64, slot_bytes: usize) -> usize {
         let slot = (slot_words(slot_bytes) as u64).saturating_mul(WORD as u64);
         let overhead = (size_of::<Set>() + size_of::<AtomicU8>()) as u64;
@@ -191,8 +190,8 @@ impl SlotCache {
         bytes as u64
     }
 
-    /// Copies the value of `key` under `stamp` into `out`, without a lock, and returns true. After
-    /// a miss the contents of `out` are arbitrary.
+    /// Copies the value of `key` under `stamp` into `out`, without a lock. After a miss (false),
+    /// `out` has arbitrary bytes.
     #[inline]
     pub(crate) fn get(&self, key: u32, stamp: u32, out: &mut Vec<u8>) -> bool {
         let at = self.set_of(key);
@@ -211,8 +210,8 @@ impl SlotCache {
         false
     }
 
-    /// Offers a value under a stamp. The call does nothing if the value is longer than a slot or
-    /// present, or if another thread is writing the way.
+    /// Offers a value under a stamp. A value that is too long or already present is ignored, and so
+    /// is any value while another thread writes the way.
     pub(crate) fn insert(&self, key: u32, stamp: u32, value: &[u8]) {
         let at = self.set_of(key);
         let Some((set, hand)) = self.sets.get(at).zip(self.hands.get(at)) else {
@@ -248,14 +247,13 @@ impl SlotCache {
             }
             set.tags[way].store(key, Relaxed);
         }
-        // W4. The CLOCK bit is cleared, so that a value used once does not outlast a value used
-        // again.
+        // W4. The cleared CLOCK bit means that a value must be used again to stay.
         let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
         set.sequences[way].store(next, Release);
     }
 
-    /// Removes all values of a key that were inserted before this call, whatever their stamps. The
-    /// call waits for threads that are writing them.
+    /// Removes all values of a key that were inserted before this call, under any stamp. The call
+    /// waits for threads that are writing them.
     pub(crate) fn remove(&self, key: u32) {
         let Some(set) = self.sets.get(self.set_of(key)) else {
             return;
@@ -266,8 +264,8 @@ impl SlotCache {
                     std::thread::yield_now();
                     continue;
                 };
-                // W2, W3 and W4 of the tag alone. If another key has the way by now, it loses its
-                // value, which does no harm.
+                // W2, W3 and W4 of the tag alone. Another key may have the way by now, and loses
+                // its value.
                 fence(Release);
                 set.tags[way].store(EMPTY, Relaxed);
                 let next = (sequence & !(WRITING | READ)).wrapping_add(STEP);
@@ -323,8 +321,7 @@ impl SlotCache {
             return false;
         }
         if after & READ == 0 {
-            // If the way has another value by now, that value survives one more round, which does
-            // no harm.
+            // The way may have another value by now. Then that value survives one more round.
             sequence.fetch_or(READ, Relaxed);
         }
         true
@@ -341,8 +338,8 @@ impl Set {
         ways
     }
 
-    /// Marks a way as being written (W1), and returns its earlier sequence. `None` if another
-    /// thread is writing the way.
+    /// Marks a way as being written (W1), and returns its earlier sequence. `None` if a thread
+    /// writes it.
     fn take(&self, way: usize) -> Option<u32> {
         let sequence = self.sequences[way].load(Relaxed);
         if sequence & WRITING != 0 {
@@ -353,8 +350,8 @@ impl Set {
             .ok()
     }
 
-    /// Chooses a way by CLOCK, and marks it as being written (W1). Returns the way and its earlier
-    /// sequence; `None` if other threads are writing it.
+    /// Chooses a way by CLOCK, and marks it as being written (W1). `None` if other threads write
+    /// it.
     fn take_victim(&self, hand: &AtomicU8) -> Option<(usize, u32)> {
         let from = usize::from(hand.load(Relaxed));
         // All CLOCK bits may be set in the first round.
@@ -409,8 +406,7 @@ mod tests {
     }
 
     proptest! {
-        // Each insertion of a key has another value, so that the test notices a value that should
-        // be gone.
+        // Each insertion of a key has another value, so that the test notices an old value.
         #[test]
         fn returns_what_was_inserted_last(
             capacity in 0usize..70,
@@ -708,8 +704,8 @@ mod tests {
         }
     }
 
-    /// Nanoseconds of a call of `look_up`, as the best of some runs. Each key depends on the result
-    /// of the previous call, as in the hops of a search.
+    /// Nanoseconds of a call, as the best of some runs. Each key depends on the result of the
+    /// previous call.
     fn time(threads: u32, keys: &[u32], look_up: impl Fn(u32, &mut Vec<u8>) -> u8 + Sync) -> f64 {
         const ROUNDS: u32 = 400_000;
         let run = |_| {

@@ -39,8 +39,8 @@ use crate::plan::{self, Needs, PageFile};
 use crate::progress::{Progress, Silent};
 use crate::{Error, ErrorKind, Index, OpenOptions, stored};
 
-/// The largest number of indexes that a catalog has open. An index has at least its folder and one
-/// file open; a catalog opens fewer indexes if the process may open few files.
+/// The largest number of indexes that a catalog has open. Each has at least its folder and one file
+/// open. If the process may open few files, the catalog opens fewer indexes.
 pub const MOST_OPEN: usize = 512;
 
 const ATTEMPTS: usize = 3;
@@ -56,8 +56,9 @@ pub struct CatalogOptions {
     /// The options with which each index is opened. Its `memory` and `watch_recall` must be `None`.
     /// Each open index has a `cache` of its own.
     pub open: OpenOptions,
-    /// The time that a call waits if the indexes in use fill the memory budget; the default is 10
-    /// seconds. Opening an index for searches waits only while others are open for changes.
+    /// The time that a call waits for memory if the indexes in use fill the budget; the default is
+    /// 10 seconds. A call that opens an index for searches waits only while others are open for
+    /// changes.
     pub patience: Duration,
 }
 
@@ -122,7 +123,7 @@ pub struct IndexFacts {
     pub format_version: u32,
 }
 
-/// The version of an index on disk: the identity of its manifest file and the bytes of its logs.
+/// The version of an index on disk: the identity of its manifest file, and the bytes of its logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     device: u64,
@@ -178,8 +179,8 @@ fn unseen(path: &Path, error: std::io::Error) -> Error {
     TierError::io("open", path.display().to_string(), 0, 0, error).into()
 }
 
-/// The right of one thread to open an index. If the thread did not open the index, the drop of this
-/// value frees the memory reserved for it.
+/// The right of one thread to open an index. If the open fails, a drop frees the memory reserved
+/// for it.
 struct Opening<'a> {
     catalog: &'a Catalog,
     name: &'a str,
@@ -254,8 +255,7 @@ impl Catalog {
                 "Open the index without a catalog to measure its recall",
             ));
         }
-        // The page size is known only when an index is opened. With larger pages, a search has
-        // fewer queries in flight.
+        // The page size is known only when an index is opened.
         let page = PageFile {
             page_bytes: BLOCK,
             ..PageFile::default()
@@ -328,8 +328,8 @@ impl Catalog {
         self.index_observed(name, &Silent)
     }
 
-    /// Opens like [`index`](Catalog::index), but a wait for memory checks `progress` every few
-    /// milliseconds for an interruption.
+    /// Does the same as [`index`](Catalog::index). A wait for memory checks `progress` for an
+    /// interruption.
     ///
     /// # Errors
     /// The call fails for the reasons of [`index`](Catalog::index), and with
@@ -349,7 +349,7 @@ impl Catalog {
             self.budget.leave_files();
             match self.budget.assemble(name, &path, progress) {
                 Ok(index) => return Ok(self.settle(opening, index, stamp)),
-                // A build that replaces the index may have removed files of the manifest that was
+                // A build may have replaced the index, and removed files of the manifest that was
                 // read.
                 Err(_) if attempt < ATTEMPTS && Stamp::of(&path)? != Some(stamp) => {}
                 Err(error)
@@ -377,7 +377,7 @@ impl Catalog {
         self.budget.ledger.lock().open_count()
     }
 
-    /// The bytes in use: of the program, the queries in flight, codebooks, and the most that open
+    /// The bytes of the program, the queries in flight, the codebooks, and the most that open
     /// indexes may use.
     ///
     /// The number exceeds the budget only while a caller has both an index and the index that
@@ -396,7 +396,8 @@ impl Catalog {
         self.budget.ledger.lock().codebook_count()
     }
 
-    /// The backend by which the search threads read pages. The call starts threads if none exist.
+    /// The backend by which the search threads read pages. If no threads exist, the call starts
+    /// them.
     ///
     /// # Errors
     /// The call fails if a thread cannot be started.
@@ -444,8 +445,8 @@ impl Catalog {
         Err(self.place.absent(name, path))
     }
 
-    /// The index, if it is open and unchanged on disk; otherwise the right to open it. While
-    /// another thread has this right, the call waits.
+    /// The index, if it is open and unchanged on disk. Otherwise the right to open it, for which
+    /// the call waits.
     fn begin<'a>(&'a self, name: &'a str, stamp: Stamp) -> Begin<'a> {
         let mut ledger = self.budget.ledger.lock();
         if ledger.is_opening(name) {
@@ -458,7 +459,7 @@ impl Catalog {
         let replaced = ledger.retire(name);
         ledger.begin(name);
         drop(ledger);
-        // The lock is released before the drop of `replaced` closes files.
+        // The lock is released first, since the drop of `replaced` closes files.
         drop(replaced);
         Begin::Mine(Opening {
             catalog: self,

@@ -420,7 +420,7 @@ impl Error {
         }
     }
 
-    /// Returns the same error for an argument that is a part of `whole`.
+    /// The same error for an argument that is a part of `whole`.
     pub(crate) fn within(self, whole: &str) -> Self {
         match self {
             Self::Argument {
@@ -467,8 +467,8 @@ impl Error {
     }
 }
 
-/// The remedy after an insert of a part of its rows. `given` has the ids of the first and the last
-/// row, if the index chose the ids.
+/// The remedy after an insert of a part of its rows. `given` has the first and the last id that the
+/// index chose.
 fn others(given: Option<(u64, u64)>, total: usize) -> String {
     match given {
         Some((first, last)) => format!(

@@ -75,7 +75,7 @@ pub(crate) struct Frontier {
     entries: Vec<Entry>,
     /// L, the number of candidates that count, without refused ones.
     size: usize,
-    /// The number of candidates before `end` that are not refused, at most `size`.
+    /// The number of candidates before `end` that are not refused. It is at most `size`.
     live: usize,
     /// The start of the reserve. Candidates before it count.
     end: usize,
@@ -84,11 +84,10 @@ pub(crate) struct Frontier {
     refused: usize,
     most: usize,
     cursor: usize,
-    /// The first position of an insertion after the last [`take_touched`](Frontier::take_touched).
     touched: usize,
 }
 
-/// Maps a distance to an integer that sorts like it, also if it is negative.
+/// Maps a distance to an integer that sorts like the distance, even a negative one.
 fn ordered_bits(distance: f32) -> u32 {
     let bits = distance.to_bits();
     bits ^ (((bits as i32 >> 31) as u32) | 0x8000_0000)
@@ -116,8 +115,8 @@ pub(crate) fn node_of(key: u64) -> u32 {
 }
 
 impl Frontier {
-    /// Empties the list, and sets L to `size`. If candidates may be refused, the list keeps `size`
-    /// times `shares` candidates that are not refused, and at most `most` in all.
+    /// Sets L to `size`. If candidates may be refused, the list keeps `size * shares` others, and
+    /// at most `most` in all.
     pub(crate) fn clear(&mut self, size: usize, shares: usize, most: usize) {
         self.keys.clear();
         self.entries.clear();
@@ -137,7 +136,6 @@ impl Frontier {
         self.keys.capacity() * size_of::<u64>() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// The bound below which the key of a new candidate must be to count among the L.
     pub(crate) fn bound(&self) -> u64 {
         match self.end.checked_sub(1) {
             Some(last) if self.live == self.size || self.end == self.most => self.keys[last],
@@ -165,8 +163,8 @@ impl Frontier {
         }
     }
 
-    /// Inserts a candidate, and refuses it if `refused` says so for its node. `refused` is called
-    /// only if the list would keep the candidate.
+    /// `refused` decides whether the candidate's node may be a result. It is called only if the
+    /// list would keep the candidate.
     #[inline]
     pub(crate) fn insert_unless(&mut self, key: u64, refused: impl FnOnce(u32) -> bool) {
         if key < self.last() {
@@ -174,7 +172,7 @@ impl Frontier {
         }
     }
 
-    /// Inserts a key with an exact distance, which the search has already noted if `noted`.
+    /// If `noted`, the search has already noted the exact distance of the key.
     pub(crate) fn insert_exact_unless(
         &mut self,
         key: u64,
@@ -261,12 +259,10 @@ impl Frontier {
         std::mem::replace(&mut self.touched, usize::MAX)
     }
 
-    /// Whether the list dropped candidates that would count, because refused candidates filled it.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.live < self.size && self.keys.len() >= self.most
     }
 
-    /// The number of candidates before the end, including refused ones.
     pub(crate) fn len(&self) -> usize {
         self.end
     }
@@ -275,8 +271,8 @@ impl Frontier {
         self.live
     }
 
-    /// The position after the next `count` candidates from `place` on that are not refused, at most
-    /// the end.
+    /// The position after the next `count` candidates from `place` on. Refused candidates do not
+    /// count.
     #[inline]
     pub(crate) fn behind(&self, place: usize, count: usize) -> usize {
         if self.refused == 0 || count == 0 {
@@ -333,8 +329,7 @@ impl Frontier {
         None
     }
 
-    /// Takes the nearest unread candidate within `bounds`. A later call with wider bounds may take
-    /// others.
+    /// Takes only candidates within `bounds`. A later call with wider bounds may take the others.
     pub(crate) fn take_unread_within(&mut self, bounds: &Bounds) -> Option<u64> {
         let farthest = bounds.estimated.max(bounds.exact);
         // The cursor may not pass an unread candidate.
@@ -354,8 +349,8 @@ impl Frontier {
         None
     }
 
-    /// Notes that the search has used the exact distance of a candidate. Returns the kind of its
-    /// key, if the candidate is in the list and was not noted before.
+    /// Notes that the search has used the exact distance of a candidate. The result is the kind of
+    /// its key, or `None` if it was noted before.
     pub(crate) fn note(&mut self, key: u64) -> Option<KeyIs> {
         let at = self.position(key)?;
         let entry = &mut self.entries[at];
@@ -443,8 +438,8 @@ mod tests {
             prop_assert_eq!(&taken, &expected);
         }
 
-        // Candidates are refused at various times. The final list always has the nearest live
-        // candidates, and all deleted ones before the last of them.
+        // The final list has the nearest live candidates, and all deleted ones before the last of
+        // them.
         #[test]
         fn the_deleted_take_no_place(
             distances in prop::collection::vec((-1e3f32..1e3, any::<bool>(), any::<bool>()), 1..200),

@@ -102,7 +102,8 @@ pub struct Index {
     /// The open file of the build's external ids. A merge by another process may remove its name.
     ids_file: Option<Arc<dyn VolumeReader>>,
     ids: OnceLock<IdTable>,
-    /// Hashes of the ids of the build's nodes, and of later nodes, for look-ups without an id file.
+    /// Hashes of the ids of the build's nodes, and of later nodes. Look-ups use them without an id
+    /// file.
     id_hashes: [IdHashes; 2],
     overlay: Option<Overlay>,
     logged: u64,
@@ -135,7 +136,7 @@ impl Index {
         Self::open_observed(path, options, &Silent)
     }
 
-    /// Opens the index like [`open`](Index::open). `progress` may interrupt an index that unpacks.
+    /// Opens the index like [`open`](Index::open). While it is unpacked, `progress` may interrupt.
     ///
     /// # Errors
     /// The call fails for the reasons of [`open`](Index::open), and with [`Error::Interrupted`].
@@ -178,7 +179,6 @@ impl Index {
                 Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error),
                 Err(error) => error,
             };
-            // A merge may have removed the files of the checkpoint that this attempt opened.
             let now = home.read(MANIFEST).ok();
             if now.is_none() || now == manifest && !is_of_a_log_that_went(&error) {
                 return Err(error);
@@ -191,7 +191,7 @@ impl Index {
     }
 
     pub(crate) fn with_log(mut self) -> Result<Self, Error> {
-        // The length is read before the replay, so a change between both steps makes the index
+        // The length is read before the replay. If a change is logged in between, the index is
         // outdated.
         self.logged = self.log_bytes();
         let overlay = replay(&*self.volume, &self)?.overlay;
@@ -217,9 +217,8 @@ impl Index {
         Self::assemble(volume, path, manifest, options, Arc::default(), &Silent)
     }
 
-    /// Opens the index with memory for inserts in the budget. `lent` is the lease of the index that
-    /// the opened index replaces, if indexes share a budget. `progress` may interrupt the wait for
-    /// memory.
+    /// Opens the index, with memory for inserts in the budget. If indexes share a budget, `lent` is
+    /// the lease of the replaced index. `progress` may interrupt the wait for memory.
     pub(crate) fn open_for_changes(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -231,8 +230,7 @@ impl Index {
         Self::open_next(volume, path, manifest, options, (lent, progress))
     }
 
-    /// Opens the files of a manifest that is not committed yet. The budget in `options` is the
-    /// first lease; the call also leases the further memory that the index needs.
+    /// Opens the files of an uncommitted manifest. The budget in `options` is the first lease.
     pub(crate) fn open_next(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -241,7 +239,7 @@ impl Index {
         (lent, progress): (Option<&Lent>, &dyn Progress),
     ) -> Result<Self, Error> {
         let measured = manifest.measured.clone();
-        // Pages that are rewritten in place are in memory in two versions.
+        // If pages are rewritten in place, the old and the new version are in memory.
         let composition = stored::layout(&*volume, &manifest)?.composition();
         let doubled = composition.takes_inserts() && !composition.records_move();
         let preset: Preset = manifest.preset.parse()?;
@@ -301,8 +299,7 @@ impl Index {
         Self::assemble_within(volume, path, manifest, options, (shared, progress), divide)
     }
 
-    /// Opens the files of a manifest. The call uses `divide`, which divides the memory budget,
-    /// after it reads the tables and before it reads the codes.
+    /// `divide` divides the memory budget, after the tables are read and before the codes are read.
     pub(crate) fn assemble_within(
         volume: Arc<dyn Volume>,
         path: &Path,
@@ -330,8 +327,7 @@ impl Index {
             CacheSize::Bytes(bytes) => SlotCache::entries_for(bytes, slot_bytes),
             CacheSize::Entries(entries) => entries,
         }
-        // Later inserted records compete for the same entries, so the records of the build bound
-        // them.
+        // The cache has at most one entry for each record of the build.
         .min(manifest.vectors as usize);
         SlotCache::check_room(entries, slot_bytes)?;
         let cache = (entries > 0).then(|| Arc::new(SlotCache::new(entries, slot_bytes)));
@@ -339,7 +335,7 @@ impl Index {
         let code_bytes = Codes::memory_bytes(&*volume, &manifest, kind.composition())?;
         let navigates = options.memory.is_none() || options.navigation.unwrap_or(preset.navigation);
         let navigation = kind.navigation_entry(&manifest).filter(|_| navigates);
-        // Pages of a file that a place has in memory are not loaded a second time.
+        // If a place has a file in memory, its pages are not loaded a second time.
         let (no_lists, no_vectors) = options.places.all_in_memory();
         let left = |file: PageFile, none: bool| PageFile {
             pages: if none { 0 } else { file.pages },
@@ -482,8 +478,7 @@ impl Index {
         kept_room(&*self.volume).unwrap_or(0)
     }
 
-    /// The number of vectors that a search can find: the vectors of the checkpoint and of the log,
-    /// without deleted vectors.
+    /// The number of vectors that a search can find, in the checkpoint and in the log.
     pub fn live(&self) -> usize {
         self.overlay()
             .map_or(self.len(), |overlay| overlay.live(self.nodes()))
@@ -530,8 +525,7 @@ impl Index {
         self.manifest.has_row_numbers()
     }
 
-    /// The table from external ids to the nodes of the build. `None` if the file of ids is missing
-    /// or damaged.
+    /// `None` if the file of ids is missing or damaged. Look-ups then read the ids in the records.
     pub(crate) fn id_table(&self) -> Result<Option<&IdTable>, Error> {
         if let Some(table) = self.ids.get() {
             return Ok(Some(table));
@@ -588,7 +582,8 @@ impl Index {
         &self.path
     }
 
-    /// The backend by which the search threads read pages. The call starts threads if none exist.
+    /// The backend by which the search threads read pages. If no threads exist, the call starts
+    /// them.
     ///
     /// # Errors
     /// The call fails if no thread can be started.
@@ -627,8 +622,8 @@ impl Index {
         &self.options
     }
 
-    /// The device number and the inode number of the directory, by which two handles of one index
-    /// are recognised. `None` if the index is in no directory.
+    /// The device number and the inode number of the directory, which are equal for handles of one
+    /// index. `None` if the index is in no directory.
     pub fn folder(&self) -> Option<(u64, u64)> {
         self.volume.identity()
     }
@@ -649,7 +644,7 @@ impl Index {
         &self.kind
     }
 
-    /// Pins the pages that a query may read: no change overwrites them until the pin is dropped.
+    /// No change overwrites the pages that a query may read until the pin is dropped.
     pub(crate) fn pin(&self) -> Option<Pin<'_>> {
         self.kind.pin()
     }
@@ -700,15 +695,15 @@ impl Index {
         &self.memory_plan
     }
 
-    /// Reserves memory for as many of the `wanted` queries, with candidate lists of size `list`, as
-    /// the budget can hold now. The reservation waits while other searches have all memory.
+    /// Reserves memory for as many of the `wanted` queries as the budget can hold now. If other
+    /// searches have all memory, the reservation waits.
     pub(crate) fn room(&self, list: usize, candidates: usize, wanted: Wanted) -> Queued {
         let size = (list, self.largest_page(), candidates);
         self.shared.room.queue(&self.memory_plan, size, wanted)
     }
 
-    /// Reserves `bytes` and the memory for reads of nodes, within the memory of queries in flight.
-    /// `None` if this memory is too small for both.
+    /// Reserves `bytes` and the memory for reads of nodes. `None` if both never fit into the memory
+    /// of queries.
     pub(crate) fn room_beside_reading(&self, bytes: u64) -> Option<Queued> {
         let reading = self
             .memory_plan
@@ -724,13 +719,11 @@ impl Index {
         lists.read_bytes().max(vectors.read_bytes())
     }
 
-    /// The number of candidates that a query may keep beyond its candidate list, up to `wanted`.
     pub(crate) fn candidates(&self, list: usize, wanted: usize) -> usize {
         self.memory_plan
             .candidates(list, self.largest_page(), wanted)
     }
 
-    /// The number of queries in flight that the memory budget allows, up to `wanted`.
     pub(crate) fn most_at_once(&self, list: usize, wanted: usize) -> usize {
         match self.memory_plan.for_queries(list, self.largest_page(), 0) {
             Some((all, each)) => wanted.min((all / each.max(1)) as usize),
@@ -738,7 +731,7 @@ impl Index {
         }
     }
 
-    /// Checks the dimension and the element type of vectors that errors name `called`.
+    /// Checks the dimension and the element type of vectors. Errors name the vectors `called`.
     pub(crate) fn check_shape_of(
         &self,
         vectors: &dyn VectorSource,
@@ -809,8 +802,8 @@ impl Index {
         self.shared.worker_pool(threads, self.options.io)
     }
 
-    /// A pool for a batch that can use `threads`, with up to `most` threads for later or concurrent
-    /// batches. If the system refuses so many threads, the pool has `threads`.
+    /// A pool with up to `most` threads, for later batches too. If the system refuses so many, it
+    /// has `threads`.
     pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<WorkerPool>, Error> {
         let beside = most.min(crate::threads::processors());
         match self.worker_pool(threads.max(beside)) {
@@ -822,8 +815,8 @@ impl Index {
     }
 }
 
-/// Whether a log has disappeared. A writer that closes the index removes an empty log, and the next
-/// writer begins another log under the same name.
+/// A writer that closes the index removes an empty log, and the next writer begins another log
+/// under the same name.
 fn is_of_a_log_that_went(error: &Error) -> bool {
     let Error::Tier(TierError::Missing { place, .. }) = error else {
         return false;

@@ -29,12 +29,11 @@ use self::fresh::{FreshGraph, FreshMoment};
 use self::ranges::IdRanges;
 use crate::Error;
 
-/// The changes since an index's checkpoint, which clones share.
+/// The changes since an index's checkpoint. Clones share the changes.
 #[derive(Clone)]
 pub(crate) struct Overlay {
     /// The graphs of vectors that no checkpoint has; two graphs during a merge.
     pub(crate) fresh: Vec<Arc<FreshGraph>>,
-    /// The ids on storage that were deleted or replaced.
     pub(crate) deleted: Arc<Tombstones>,
     /// The ids of live vectors that were inserted directly since the build.
     pub(crate) inserted: Arc<RwLock<IdRanges>>,
@@ -43,7 +42,6 @@ pub(crate) struct Overlay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     dead: u32,
-    /// The read timestamp of each graph, in the order of the graphs.
     fresh: [FreshMoment; 2],
 }
 
@@ -89,11 +87,11 @@ impl Overlay {
         }
     }
 
-    /// The current read timestamp. While an id is replaced, a search at this timestamp sees the old
-    /// vector, the new vector, or both.
+    /// While an id is replaced, a search at the current timestamp sees the old vector, the new
+    /// vector, or both.
     pub(crate) fn now(&self) -> Moment {
-        // A replacement adds the new vector to a graph before the tombstone of the old one. The
-        // timestamps are read in the reverse order, so that a search does not miss both vectors.
+        // A replacement first adds the new vector, and then the tombstone of the old one. The
+        // timestamps are read in reverse order, so a search sees at least one vector.
         let dead = self.deleted.moment();
         let mut fresh = [FreshMoment::default(); 2];
         for (moment, graph) in fresh.iter_mut().zip(&self.fresh) {
@@ -102,7 +100,6 @@ impl Overlay {
         Moment { dead, fresh }
     }
 
-    /// The number of live vectors that are in memory and in the log, but not on storage.
     pub(crate) fn logged(&self) -> u64 {
         self.fresh.iter().map(|graph| graph.len() as u64).sum()
     }
@@ -112,8 +109,8 @@ impl Overlay {
         fresh.sum::<u64>() + self.deleted.memory_bytes()
     }
 
-    /// The bytes charged to a memory budget: at least the bytes in memory and the charges of the
-    /// vectors at their inserts.
+    /// The bytes charged to a memory budget: the bytes in memory, or the charges at the inserts if
+    /// these are more.
     pub(crate) fn charged_bytes(&self) -> u64 {
         let fresh = self.fresh.iter();
         let charged = fresh.map(|graph| graph.charged_bytes().max(graph.memory_bytes() as u64));
@@ -128,53 +125,48 @@ impl Overlay {
         self.deleted.len() == 0 && self.fresh.iter().all(|graph| graph.slots() == 0)
     }
 
-    /// The number of vectors that a search can find, if `stored` nodes are on storage.
     pub(crate) fn live(&self, stored: usize) -> usize {
         (stored + self.logged() as usize).saturating_sub(self.deleted.len())
     }
 }
 
-/// The bytes of a dead id in a hash table that is two thirds full, with sixteen bytes and a control
-/// byte for an entry.
+/// An entry of a hash table has sixteen bytes and a control byte. The table is two thirds full.
 const STONE: u64 = 26;
-/// The bytes that a memory budget is charged for a dead id, with sixteen bytes for a checkpoint's
-/// list and twenty bytes in the table of met nodes.
+/// A dead id also takes sixteen bytes in a checkpoint's list, and twenty in the table of met nodes.
 pub(crate) const TOMBSTONE: u64 = STONE + 16 + 20;
 
-/// Shards with a lock each, since all search threads look up every ranked vector.
+/// Each shard has a lock, since all search threads look up every ranked vector.
 const SHARDS: usize = 64;
 
-/// If an id is replaced more often than this during a search, the search may miss the vector that
-/// was live at its read timestamp.
+/// If an id is replaced more often during a search, the search may miss the vector that was live at
+/// its timestamp.
 const OVERTAKEN: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Stone {
     bound: u32,
-    /// The timestamp from which these records are dead: the number of dead records, including the
-    /// one of this tombstone.
+    /// The timestamp from which these records are dead: the number of dead records at that time.
     since: u32,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     stones: HashMap<u64, Stone>,
-    /// The earlier tombstones of ids that were replaced more than once, the oldest first, for
-    /// searches with earlier timestamps.
+    /// The earlier tombstones of ids that were replaced more than once, for searches with earlier
+    /// timestamps.
     earlier: HashMap<u64, Vec<Stone>>,
 }
 
-/// The ids with dead records, each with a bound: its records on nodes below the bound are dead.
-/// With direct inserts, a later record may be live. Look-ups are far more frequent than changes,
-/// and the set is usually empty.
+/// The ids with dead records, each with a bound. Records on nodes below the bound are dead.
+/// Look-ups are far more frequent than changes, and the set is usually empty.
 #[derive(Debug)]
 pub(crate) struct Tombstones {
     /// The number of dead records. It only grows, so it is also the read timestamp.
     dead: AtomicUsize,
     shards: [RwLock<Shard>; SHARDS],
-    /// The dead nodes that searches have met, with the timestamp from which each is dead. Ids are
-    /// stored with vectors, so the first search reads a record to find out that its node is dead. A
-    /// table from ids to nodes would need memory for each vector.
+    /// The dead nodes that searches have met, each with the timestamp from which it is dead. Ids
+    /// are stored with vectors, so the first search must read the record. A table from ids to nodes
+    /// would need memory for each vector.
     met: [RwLock<HashMap<u32, u32>>; SHARDS],
     /// The timestamp up to which all dead nodes with rows are in `met`.
     rows_met: Mutex<Option<u32>>,
@@ -191,13 +183,12 @@ impl Dead<'_> {
         self.at == 0 || self.len() == 0
     }
 
-    /// The number of dead records at present, not at the read timestamp.
     pub(crate) fn len(&self) -> usize {
         self.tombstones.len()
     }
 
-    /// Whether the record of an id on a node is dead at the read timestamp. The call adds a dead
-    /// node to `met`.
+    /// Whether the record of an id on a node is dead at the read timestamp. If so, the node is
+    /// added to `met`.
     #[inline]
     pub(crate) fn meets(&self, id: u64, node: u32) -> bool {
         if self.is_empty() {
@@ -234,14 +225,13 @@ impl Dead<'_> {
         u64::from(self.at.saturating_sub(met))
     }
 
-    /// Adds all dead nodes that have rows to `met`. `look` receives the ascending ids with records
-    /// that died since the last call, and a function. `look` must call this function with each node
-    /// of these ids that has a row, and may call it with others.
+    /// Adds all dead nodes that have rows to `met`. `look` receives the ids with records that died
+    /// since the last call, in ascending order. It must call its function with each node of these
+    /// ids that has a row.
     pub(crate) fn meet_rows(
         &self,
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // When a waiting caller gets the lock, usually all nodes are already in the table.
         let mut met = self.tombstones.rows_met.lock();
         let is_new = |since: u32| since <= self.at && met.is_none_or(|met| since > met);
         let mut ids = Vec::new();
@@ -271,8 +261,7 @@ impl Dead<'_> {
         nodes
     }
 
-    /// Whether a node is in `met` and dead at the read timestamp. A dead node never becomes live
-    /// again.
+    /// Whether a node is in `met` and dead at the read timestamp.
     #[inline]
     pub(crate) fn knows(&self, node: u32) -> bool {
         !self.is_empty()
@@ -307,16 +296,15 @@ impl Tombstones {
         self.insert_below(id, ALL_NODES)
     }
 
-    /// Marks the records of an id on nodes below `bound` as dead. Returns `false` if the id has
-    /// this bound or a higher one.
+    /// Marks the records of an id on nodes below `bound` as dead. `false` if the id has this bound
+    /// or a higher one.
     pub(crate) fn insert_below(&self, id: u64, bound: u32) -> bool {
         let mut shard = self.shard(id).write();
         let before = shard.stones.get(&id).copied();
         if before.is_some_and(|before| before.bound >= bound) {
             return false;
         }
-        // The count changes before the unlock, so a search that starts after a delete has returned
-        // sees the delete.
+        // The count changes before the unlock, so that a search after a delete sees the delete.
         let dead = self.dead.fetch_add(1, Ordering::Release) + 1;
         let since = u32::try_from(dead).unwrap_or(u32::MAX);
         shard.stones.insert(id, Stone { bound, since });
@@ -333,8 +321,7 @@ impl Tombstones {
         true
     }
 
-    /// Marks the record on a node as dead at all timestamps, because its insert was given up. The
-    /// id may have a live record on another node.
+    /// The record's insert was given up. The id may have a live record on another node.
     pub(crate) fn mark_dead(&self, node: u32) {
         self.dead.fetch_add(1, Ordering::Release);
         let since = 0;
@@ -368,7 +355,6 @@ impl Tombstones {
         self.len() > 0 && self.since(id, node, u32::MAX).is_some()
     }
 
-    /// The timestamp from which a record is dead. `None` if it is live at the timestamp `at`.
     fn since(&self, id: u64, node: u32, at: u32) -> Option<u32> {
         let shard = self.shard(id).read();
         let last = shard.stones.get(&id)?;
@@ -410,8 +396,7 @@ impl Tombstones {
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // Ten bytes for each met node, and 50 bytes for the list of each id that was replaced more
-        // than once.
+        // Ten bytes for each met node, and 50 bytes for each id that was replaced more than once.
         let met: usize = self.met.iter().map(|shard| shard.read().capacity()).sum();
         let shards = self.shards.iter();
         let lists: usize = shards.map(|shard| shard.read().earlier.capacity()).sum();
@@ -462,8 +447,7 @@ mod tests {
         }
         let before = set.moment();
         assert!(at(1).meets(5, 3) && !at(1).meets(7, 3) && at(2).meets(7, 3));
-        // For a search with an earlier timestamp, a node that died later is live, even if a later
-        // search has met it.
+        // For an earlier timestamp, a node that died later is live, even if a search has met it.
         assert!(at(2).knows(3) && at(1).knows(3) && !at(0).knows(3));
         for bound in 11..20 {
             set.insert_below(7, bound);
@@ -471,8 +455,7 @@ mod tests {
         assert!(at(before).meets(7, 9) && !at(before).meets(7, 10));
         assert!(at(before + 1).meets(7, 10) && !at(before + 1).meets(7, 11));
         assert!(!at(before).knows(10) && at(before + 1).knows(10));
-        // After more than `OVERTAKEN` replacements, a search no longer finds the vector that was
-        // live at its timestamp.
+        // After more than `OVERTAKEN` replacements, a search may miss the vector of its timestamp.
         for bound in 20..200 {
             set.insert_below(7, bound);
         }

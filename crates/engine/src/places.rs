@@ -30,14 +30,12 @@
 //! (`tier/src/copies/folder.rs`). Copies of earlier checkpoints are removed when no process uses
 //! them.
 //!
-//! The random number of an index folder's copy on another machine is the same, so both machines
-//! share copies on a memory server. An existing copy is compared with the original by its hash
-//! (`tier/src/remote/volume.rs`), and a new copy byte by byte. An index that is opened for changes
-//! has copies of its own, which are written after the originals.
+//! An index folder that is copied to another machine has the same random number, so both machines
+//! share copies on a memory server. A copy is compared with the original, an existing one by its
+//! hash (`tier/src/remote/volume.rs`). An index that is opened for changes has copies of its own.
 //!
 //! **Roles.** Searches read pages with lists (`topology`) and pages with vectors only (`vectors`)
-//! from storage. A place for another role is refused, since searches do not read codes and ids from
-//! storage, and the log belongs to the manifest.
+//! from storage. A place for another role is refused.
 
 mod listed;
 mod names;
@@ -103,8 +101,7 @@ pub(crate) enum Purpose {
 
 const MODEL: &str = "-model";
 const TIERS: &str = "ssd, ssd:/folder, mapped:/folder, dram, remote:host:port/name, remote-tls:host:port/name, remote:shm:/path/name, remote:ucx:host:port/name, ssd-model, rdma-model, cxl-model or nvm-model";
-/// The largest number of bytes in the name of an index on a server. The name of a file has this
-/// name, a hash and the file's name.
+/// A file on the server has this name, a hash and the name of the file.
 const MOST_NAME: usize = 64;
 
 impl Placed {
@@ -295,8 +292,8 @@ impl Remote {
         })
     }
 
-    /// A client of the server, with the secret and the certificates of the environment. Without a
-    /// secret, a server on this machine may get this user's own secret.
+    /// A client with the secret and the certificates of the environment. If no secret is set, a
+    /// server on this machine may get this user's own secret.
     fn client(&self) -> Result<Client, Error> {
         let host = self.address.rsplit_once(':').map_or("", |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -312,8 +309,7 @@ impl PlaceTier {
         matches!(self, PlaceTier::Memory | PlaceTier::Modelled(_))
     }
 
-    /// Mapped copies count towards a memory budget, because the system counts their pages as memory
-    /// of the process.
+    /// Mapped copies count, since the system counts their pages as memory of the process.
     fn counts_as_memory(&self) -> bool {
         self.takes_memory() || matches!(self, PlaceTier::Folder(_, ReadBy::Mapping))
     }
@@ -371,7 +367,6 @@ impl Places {
         self.refuse(place, reason, format!("Give a place for {role} instead"))
     }
 
-    /// Refuses a place that searches of this index would never read from.
     fn check(&self, manifest: &Manifest) -> Result<(), Error> {
         for place in &self.0 {
             if files_of(place.role, manifest).next().is_none() {
@@ -381,8 +376,8 @@ impl Places {
         Ok(())
     }
 
-    /// The bytes of the copies in this process's memory, including mapped copies. A file may be
-    /// longer than its entry in the manifest says, because direct inserts append to it.
+    /// Direct inserts may have appended to a file, so it may be longer than its entry in the
+    /// manifest.
     pub(crate) fn memory_bytes(&self, home: &dyn Volume, manifest: &Manifest) -> u64 {
         let in_memory = self.0.iter().filter(|place| place.tier.counts_as_memory());
         in_memory
@@ -391,8 +386,7 @@ impl Places {
             .fold(0, u64::saturating_add)
     }
 
-    /// Refuses places in memory for a catalog, which would copy the index before it reserves
-    /// memory.
+    /// A catalog would copy the index before it reserves memory.
     pub(crate) fn check_for_catalog(&self) -> Result<(), Error> {
         match self.0.iter().find(|place| place.tier.takes_memory()) {
             None => Ok(()),
@@ -420,7 +414,7 @@ impl Places {
         }
     }
 
-    /// A name of the index's present checkpoint alone. `None` if there are no places.
+    /// A name that only the present checkpoint of the index has. `None` without places.
     pub(crate) fn state(&self, home: &dyn Volume, path: &Path) -> Result<Option<String>, Error> {
         match self.is_empty() {
             true => Ok(None),
@@ -428,8 +422,7 @@ impl Places {
         }
     }
 
-    /// Whether places copy all lists to this process's memory, and all vectors that are stored
-    /// apart.
+    /// Whether places copy all lists, and all vectors that are stored apart, to memory.
     pub(crate) fn all_in_memory(&self) -> (bool, bool) {
         let has = |role| {
             let mut places = self.0.iter();
@@ -438,12 +431,8 @@ impl Places {
         (has(Placed::Topology), has(Placed::Vectors))
     }
 
-    /// A volume over the index in `home` that reads each role from its tier. A missing copy is made
-    /// when its file is opened.
-    ///
-    /// # Errors
-    /// The call fails if `home` has no index or no files for the role of a place, if the copies do
-    /// not fit into the memory `budget`, or if other users can access a folder of copies.
+    /// A volume that reads each role of the index from its tier. A missing copy is made when its
+    /// file is opened. The call fails if other users can access a folder of copies.
     pub(crate) fn over(
         &self,
         home: &Arc<dyn Volume>,
@@ -495,8 +484,7 @@ impl Places {
         )))
     }
 
-    /// Checks the places before a build. Copies in memory are refused, because they would disappear
-    /// at the end of the build.
+    /// Copies in memory are refused, because they would disappear at the end of the build.
     pub(crate) fn check_for_build(&self) -> Result<(), Error> {
         for place in &self.0 {
             match &place.tier {
@@ -526,7 +514,7 @@ impl Places {
         Ok(())
     }
 
-    /// Refuses places whose copies are in memory, which only a search would read.
+    /// Copies in memory are refused, because only a search would read them.
     pub(crate) fn check_for_verify(&self) -> Result<(), Error> {
         match self.0.iter().find(|place| place.tier.takes_memory()) {
             None => Ok(()),

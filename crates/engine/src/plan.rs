@@ -21,32 +21,29 @@ use crate::Error;
 use crate::codebook::Codebook;
 use crate::spec::THREAD_BYTES;
 
-/// The program and its shared libraries (6 MB), the stacks and rings of two threads, and some
-/// thousands of queries with their results.
+/// The program and its libraries (6 MB), stacks and rings of two threads, and thousands of queries.
 pub(crate) const PROGRAM: u64 = 8 << 20;
-/// The most queries in flight that a budget plans for, and the divisor that gives the queries'
-/// share of the remaining memory.
+/// The most queries in flight that a budget plans for, and the divisor for their share of memory.
 const MOST_QUERIES: u64 = 16;
 const QUERY_SHARE: u64 = 4;
 /// The memory that inserts get before searches get pages, if inserts need so much.
 const INSERTING: u64 = 1 << 20;
 /// The memory wanted for rows that wait for a checkpoint, if vectors are written to storage at
-/// once. `LEAST_ROWS` of it, enough for the longest row, is reserved before pages of searches.
+/// once. `LEAST_ROWS` is enough for the longest row, and is reserved before pages of searches.
 pub(crate) const WAITING_ROWS: u64 = 8 << 20;
 const LEAST_ROWS: u64 = 1 << 20;
 /// The most memory, beyond the minimum, that is leased for changes of the smallest index.
 const LENT: u64 = 4 << 20;
-/// A checkpoint sorts rows in the memory for rows divided by this.
+/// A checkpoint sorts rows in this part of the memory for rows.
 const SORTING: u64 = 4;
 /// Bytes of a candidate: its key and its state, twice, since lists grow by doubling.
 const CANDIDATE: u64 = 20;
-/// The candidates beyond k that a search in the layered layout keeps. Only a few of them are in
-/// doubt.
+/// The candidates beyond k that a search in the layered layout keeps.
 pub(crate) const BEYOND: usize = 32;
 /// The bytes of such a candidate, without its leading part.
 pub(crate) const CANDIDATE_BYTES: usize = 64;
-/// The default bytes for sorting a segment. Under a budget, they are the budget divided by
-/// `SORT_SHARE`, but at least `LEAST_SORT` and at most `SORT`.
+/// The default bytes for sorting a segment. A budget gives the share `SORT_SHARE`, from
+/// `LEAST_SORT` to `SORT`.
 const SORT: u64 = 64 << 20;
 const SORT_SHARE: u64 = 16;
 const LEAST_SORT: u64 = 1 << 20;
@@ -56,7 +53,7 @@ const USUAL_LIST: usize = 100;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageFile {
     pub(crate) pages: u64,
-    /// Empty pages, which are never in memory but have entries in the table that finds pages.
+    /// Pages that are never in memory. The table that finds pages has entries for them.
     pub(crate) empty: u64,
     pub(crate) page_bytes: usize,
     /// The approximate bytes of a read that covers several pages; 0 if reads cover one.
@@ -84,7 +81,6 @@ impl PageFile {
     }
 }
 
-/// The data that an index could put into memory, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Needs {
     /// Codes of all nodes, or of the entry points if nodes contain their neighbours' codes.
@@ -95,8 +91,7 @@ pub(crate) struct Needs {
     pub(crate) navigation: u64,
     /// Memory of the log's contents.
     pub(crate) changes: u64,
-    /// The vectors deleted since the last merge, according to the checkpoint. The need is met as
-    /// far as memory is available.
+    /// The vectors deleted since the last merge. The need is met as far as memory is available.
     pub(crate) deleted: u64,
     /// Memory that the caller holds beside the index: queries, results, threads beyond two.
     pub(crate) beside: u64,
@@ -113,8 +108,8 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// The needs of an index of `files` bytes that is opened for changes with a part of a shared
-    /// budget: no hot pages, and threads of its own.
+    /// The needs of an index that is opened for changes with a part of a shared budget. It has no
+    /// hot pages, and its own threads.
     pub(crate) fn lent(mut self, navigates: bool, files: u64) -> Self {
         self.files = files;
         (self.graph.pages, self.vectors.pages) = (0, 0);
@@ -126,8 +121,8 @@ impl Needs {
     }
 
     /// The least and the most bytes that such an index gets beside the program. The least is enough
-    /// for a few changes at a time. More memory serves pages and new rows, so the most depends on
-    /// the size of the index.
+    /// for a few changes at a time. The most depends on the size of the index, since more memory
+    /// serves pages and new rows.
     pub(crate) fn lendable(&self) -> (u64, u64) {
         let query = self.query();
         let changes = (self.inserting.min(INSERTING) + LEAST_ROWS) / 3 * 4;
@@ -189,8 +184,7 @@ pub struct MemoryPlan {
     pub tables: u64,
     /// The cache of hot records.
     pub cache: u64,
-    /// Copies of whole files that are read from memory
-    /// ([`OpenOptions::places`](crate::OpenOptions::places)).
+    /// Copies of files in memory ([`OpenOptions::places`](crate::OpenOptions::places)).
     pub places: u64,
     /// Memory of inserts beside searches, up to about half of the available memory, or 2 MiB if
     /// that is more.
@@ -225,7 +219,6 @@ pub struct MemoryPlan {
 }
 
 impl MemoryPlan {
-    /// Bytes that opening the index loads beside its tables, and bytes of queries in flight.
     pub(crate) fn to_load(&self) -> u64 {
         let pages = self.graph_pages + self.vector_pages + self.unpacked;
         self.codes + self.codebook + self.navigation + pages + self.queries
@@ -235,8 +228,7 @@ impl MemoryPlan {
         self.inserting + self.changes + self.unused
     }
 
-    /// The most memory for rows that wait for a checkpoint, if vectors are written to storage at
-    /// once.
+    /// The most memory for rows that wait for a checkpoint, beside the memory of inserts.
     pub(crate) fn for_rows(&self) -> u64 {
         self.rows - self.rows / SORTING + self.changes - self.deleted + self.unused
     }
@@ -248,13 +240,13 @@ impl MemoryPlan {
         }
     }
 
-    /// The most memory of the log's changes at the next opening: all that searches can do without.
+    /// The most memory of the log's changes at the next opening: all memory that searches can do
+    /// without.
     pub(crate) fn for_log(&self) -> u64 {
         self.for_waiting() - self.deleted + self.navigation + self.graph_pages + self.vector_pages
     }
 
-    /// The bytes for all queries in flight, and of one query with candidate lists of size `list`,
-    /// pages of `page_bytes`, and `candidates` more candidates. `None` without a budget.
+    /// The bytes for all queries in flight, and the bytes of one query. `None` without a budget.
     pub(crate) fn for_queries(
         &self,
         list: usize,
@@ -287,22 +279,21 @@ pub(crate) fn query_bytes(list: usize, page_bytes: usize) -> u64 {
     (crate::visited::Visited::bytes(list) + held_pages(list) * page_bytes) as u64
 }
 
-/// Bytes of `candidates` beyond the list, which a query keeps if vectors are deleted.
+/// If vectors are deleted, a query keeps `candidates` beyond the list.
 fn candidate_bytes(candidates: usize) -> u64 {
     (candidates as u64).saturating_mul(CANDIDATE)
 }
 
-/// Bytes that a query keeps at `candidate` bytes for each candidate. Results are at most `list`.
+/// Bytes that a query keeps, at `candidate` bytes for each candidate. The results fit into the
+/// list.
 fn kept_bytes(list: usize, candidate: u64) -> u64 {
     (list.saturating_add(BEYOND) as u64).saturating_mul(candidate)
 }
 
-/// The approximate number of pages that a query with a candidate list of size `list` keeps at most.
 pub(crate) const fn held_pages(list: usize) -> usize {
     list / 2 + 24
 }
 
-/// The least memory for searches with `codes` bytes of codes, without tables.
 pub(crate) fn least(dim: usize, codes: u64) -> u64 {
     PROGRAM + query_bytes(USUAL_LIST, BLOCK) + Codebook::memory_bytes(dim) + codes
 }
@@ -430,8 +421,8 @@ fn must_have(budget: u64, needs: &Needs, query: u64) -> Result<u64, Error> {
     })
 }
 
-/// The optional uses of the available memory `left`, in descending order of the reads that each
-/// byte saves.
+/// The optional uses of the memory `left`. The use with the most saved reads for each byte comes
+/// first.
 fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
     let mut slices = Vec::new();
     // If all lists are in memory, the navigation graph saves no reads.
@@ -467,7 +458,8 @@ fn slices(needs: &Needs, value: &Value, left: u64) -> Vec<Slice> {
             saved: piece.hits * reads,
         }));
     }
-    // Slices of one file stay in their order, since each saves less a byte than the one before.
+    // The order of slices of one file stays, since each slice saves less for each byte than the one
+    // before.
     slices.retain(|slice| slice.bytes > 0.0);
     slices.sort_by(|a, b| (b.saved / b.bytes).total_cmp(&(a.saved / a.bytes)));
     slices
@@ -491,7 +483,6 @@ impl PageFile {
 }
 
 fn pages_in(bytes: u64, file: PageFile) -> u64 {
-    // Slices were rounded down to bytes.
     if file.pages == 0 || bytes + 16 >= cost(file.pages, file) {
         return file.pages;
     }
@@ -576,7 +567,8 @@ fn pieces(hot: &[HotShare]) -> impl Iterator<Item = HotShare> + '_ {
     })
 }
 
-/// The share of reads that the hottest `share` of pages serve, interpolated.
+/// The share of reads that the hottest `share` of pages serve, interpolated between measured
+/// shares.
 fn hits(hot: &[HotShare], share: f64) -> f64 {
     let (mut left, mut found) = (share, 0.0);
     for piece in pieces(hot) {
@@ -600,7 +592,6 @@ pub(crate) mod refusal {
         static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
     }
 
-    /// Refuses one budget of the calling thread, after `times` checks that succeed.
     pub(crate) fn after(times: Option<u64>) {
         LEFT.set(times);
     }
@@ -609,7 +600,6 @@ pub(crate) mod refusal {
         LEFT.get()
     }
 
-    /// Injects the error of a budget that is too small.
     pub(crate) fn check() -> Result<(), Error> {
         match LEFT.get() {
             None => Ok(()),

@@ -56,8 +56,8 @@ pub struct Stats {
     pub navigation_nodes: u64,
     /// Facts about the clusters of a cluster index.
     pub clusters: Option<ClusterStats>,
-    /// The bytes of all files, divided by the raw bytes of live vectors (0 without vectors): the
-    /// index amplification of the paper on second-tier memory, plus 1.
+    /// The bytes of all files, divided by the raw bytes of live vectors: the index amplification of
+    /// the paper on second-tier memory, plus 1. 0 without vectors.
     pub amplification: f64,
     /// The bytes on disk of each component.
     pub bytes: Bytes,
@@ -81,8 +81,8 @@ pub struct Stats {
     pub logged: u64,
     /// The bytes of the log's files, which are not in [`Stats::bytes`].
     pub log_bytes: u64,
-    /// The bytes of storage that are reserved for deletes on a full disk, beside all other bytes. 0
-    /// if the file system cannot reserve blocks.
+    /// The bytes that are reserved for deletes on a full disk, beside all other bytes. 0 if the
+    /// file system cannot reserve blocks.
     pub room_bytes: u64,
     /// The cost of direct inserts since the index was opened for changes. `None` without direct
     /// inserts.
@@ -99,8 +99,7 @@ pub struct Stats {
     ///
     /// Acknowledged changes stay in the log, and searches find them.
     pub trouble: Option<String>,
-    /// The queries with which recall was measured, for searches with a target recall. `None` if
-    /// recall was not measured.
+    /// The queries with which recall was measured. `None` if recall was not measured.
     pub calibrated: Option<Calibrated>,
     /// The recall of served queries, under a [watch](crate::OpenOptions::watch_recall).
     pub live_recall: Option<LiveRecall>,
@@ -138,8 +137,8 @@ pub struct Codecs {
     pub vector_codec: String,
 }
 
-/// The bytes of pages of lists and vectors, and of the tables needed to read them (the directory
-/// and the chunks of segments).
+/// The bytes of pages of lists and vectors, and of the tables needed to read them: the directory
+/// and the chunks of segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct GraphAndVectors {
     /// The bytes on disk.
@@ -175,7 +174,7 @@ pub struct Bytes {
     /// The bytes of the attributes of vectors: of the rows, and of the column index.
     pub columns: u64,
     /// All other bytes: headers, checksums, padding, counts of reads, and pages that direct inserts
-    /// appended. With records of different lengths, also these lengths, the ids, the directory and
+    /// appended. If records have different lengths: also their lengths, the ids, the directory and
     /// garbage.
     pub other: u64,
     /// The sum of all components, which is the number of bytes of the files.
@@ -203,7 +202,6 @@ impl Index {
             IndexKind::Graph(facts) => Some(facts),
             IndexKind::Cluster(_) => None,
         };
-        // Pages that direct inserts added count neither as lists nor as vectors.
         let placement = manifest.placement.filter(|_| graph.is_some());
         let grown = placement.map_or(0, |placement| {
             let (built, _) = self.graph().files();
@@ -214,8 +212,7 @@ impl Index {
         let mut coupled_bytes =
             bytes.total - graph_and_vectors.bytes + graph_and_vectors.coupled_bytes;
         if composition.has_codes_in_records() {
-            // The coupled layout stores each code once. Its file of codes includes the entry
-            // points' codes.
+            // The coupled layout stores each code once, so the file of entry points is superfluous.
             coupled_bytes += stream::file_length(Codes::of_nodes(manifest));
             coupled_bytes -= bytes_of(manifest, FileKind::Entries);
         }
@@ -300,8 +297,7 @@ impl Index {
 }
 
 /// The components of a cluster index. `came` is the number of vectors in clusters written after the
-/// build; the clusters that they replaced count until a merge. Structures that lead to vectors
-/// count as the graph.
+/// build. Until a merge, the clusters that they replaced count too.
 fn clustered(manifest: &Manifest, id_bytes: usize, came: u64) -> (Bytes, GraphAndVectors) {
     let total = bytes_where(manifest, |_| true);
     let replicated = manifest.layout == FileKind::Replicated.name();
@@ -346,7 +342,6 @@ fn bytes(manifest: &Manifest, composition: &Composition) -> Bytes {
     let vectors = vector_bytes(manifest) + bytes_of(manifest, FileKind::Chunks);
     let codes = bytes_where(manifest, |kind| kind.role() == Role::Codes)
         + code_bytes_in_records(manifest, composition);
-    // In encoded records, ids are stored with the vectors.
     let in_records = match composition.is_encoded() {
         true => 0,
         false => 8 * manifest.vectors,
@@ -408,8 +403,7 @@ fn saved(bytes: u64, all: u64) -> f64 {
     1.0 - bytes as f64 / all.max(1) as f64
 }
 
-/// The bytes of all lists; in the coupled layout, one word for the degree and one for each of R
-/// links.
+/// In the coupled layout, a list has one word for the degree and one for each of R links.
 fn list_bytes(manifest: &Manifest) -> u64 {
     match manifest.list_bytes {
         0 => 4 * manifest.vectors * (1 + u64::from(manifest.graph().degree)),
@@ -417,7 +411,7 @@ fn list_bytes(manifest: &Manifest) -> u64 {
     }
 }
 
-/// The bytes of all vectors. Without this number in the manifest, vectors are uncompressed.
+/// If the manifest does not have the bytes of all vectors, they are uncompressed.
 fn vector_bytes(manifest: &Manifest) -> u64 {
     match manifest.vector_bytes {
         0 => raw_bytes(manifest),

@@ -24,10 +24,9 @@
 //!
 //! `sharing.rs` and `sweep.rs` are in [`stores::writing`](crate::stores::writing).
 //!
-//! The manifest is written last and replaced atomically, so an interrupted or crashed build leaves
-//! no index that opens, and an index that it replaces stays intact. A failed build removes its
-//! files, except savepoints ([`savepoint`](crate::savepoint)). The next build removes the files of
-//! a crash.
+//! The manifest is written last and replaced atomically. So an interrupted build leaves no index
+//! that opens, and an index that it was to replace stays intact. A failed build removes its files,
+//! except savepoints ([`savepoint`](crate::savepoint)). After a crash, the next build removes them.
 
 mod absent;
 mod again;
@@ -199,7 +198,6 @@ fn with_rows<T>(
     make(&placeholder, &options.of_placeholder()?, true)
 }
 
-/// Builds an index of at least one row, which may be a placeholder.
 fn build_some(
     source: &dyn VectorSource,
     rows: Option<Rows<'_>>,
@@ -234,8 +232,8 @@ fn build_some(
         let unused = matches!(volume.exists(MANIFEST), Ok(false)) && savepoint::are_none(&*volume);
         if built.is_err() && unused {
             savepoint::remove_all(&*volume);
-            // The lock file is removed before the unlock. A process that has opened the file to
-            // lock it then finds that the file is no longer the lock of the directory.
+            // The lock file is removed before the unlock. A process that waits for the lock then
+            // finds that the file is no longer the lock of the directory.
             let _ = volume.remove(LOCK_FILE);
         }
         drop(lock);
@@ -292,8 +290,7 @@ pub fn check_build(
     check_replaceable(&directory.name(), &directory.list()?, options.overwrite)
 }
 
-/// Refuses the one invalid id. An index of an earlier version may have it, and can still be merged
-/// and repaired.
+/// Refuses the one invalid id. An index of an earlier version may have this id.
 fn check_ids(ids: &[u64]) -> Result<(), Error> {
     match ids.iter().position(|&id| id == u64::MAX) {
         Some(row) => Err(Error::call(
@@ -306,8 +303,7 @@ fn check_ids(ids: &[u64]) -> Result<(), Error> {
     }
 }
 
-/// Builds in a volume that the caller has locked. Scratch files are written to `scratch`, and need
-/// not survive a crash.
+/// Scratch files are written to `scratch`, and need not survive a crash.
 fn build_in(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -388,7 +384,7 @@ fn build_in(
     drop(build);
     match &built {
         // If a crash may restore the previous index, a later build may need the savepoints. A merge
-        // keeps savepoints, since they belong to a build that will replace the index.
+        // keeps the savepoints of a build that will replace the index.
         Ok((_, committed)) if committed.trouble.is_none() && !merges => {
             savepoint::remove_all(&**volume);
         }
@@ -423,7 +419,6 @@ impl Made {
     }
 }
 
-/// The parts of an index that stay if the index is rebuilt from its own rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried<'a> {
     /// The position in the log from which the records are not among the rows.
@@ -431,8 +426,7 @@ pub(crate) struct Carried<'a> {
     /// The largest id that the index has ever had, plus 1.
     pub(crate) next_id: u64,
     pub(crate) known: Option<&'a dyn graph::Known>,
-    /// Unchanged segments of vectors, which have the first rows. If there are any, the rows keep
-    /// their order.
+    /// Unchanged segments of vectors. Their rows come first, and the rows keep their order.
     pub(crate) kept: &'a [KeptSegment],
     pub(crate) rows: Option<&'a dyn CarriedRows>,
     pub(crate) given_codebook: bool,
@@ -444,7 +438,6 @@ impl Carried<'_> {
         Self {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
-                // The first record in that log may have any sequence number.
                 sequence: 0,
             },
             next_id: 0,
@@ -505,13 +498,12 @@ struct Next<'a> {
     placeholder: bool,
 }
 
-/// A callback that gets the manifest before its commit, when all other files are written, and may
-/// refuse it. The callback prepares everything that the index needs after the commit, since no
-/// later step may fail.
+/// Gets the manifest when all other files are written, and may refuse it. It prepares all that the
+/// index needs after the commit, since no later step may fail.
 pub(crate) type Ready<'a> = &'a mut dyn FnMut(&Manifest) -> Result<(), Error>;
 
-/// Builds the next checkpoint of an index whose lock the caller has, with scratch files in
-/// `scratch`. After the commit, no step fails and no interruption is checked.
+/// Builds the next checkpoint of an index whose lock the caller has. After the commit, no step
+/// fails, and no interruption is checked.
 pub(crate) fn rebuild(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -530,7 +522,6 @@ pub(crate) fn rebuild(
     build_in(volume, scratch, source, options, planned, next, progress)
 }
 
-/// Builds a checkpoint like [`rebuild`], without live vectors.
 pub(crate) fn rebuild_empty(
     volume: &Arc<dyn Volume>,
     scratch: &Path,
@@ -681,8 +672,7 @@ impl Build<'_> {
                 segment_bytes: options.segment_bytes,
                 navigation: options.navigation,
                 low_codes: match codebook.low_codes() {
-                    // An unnamed kind of low codes is nested, since nested codes were once the only
-                    // kind.
+                    // Nested codes were once the only kind of low codes.
                     None | Some(LowCodes::Nested) => String::new(),
                     Some(low_codes) => low_codes.to_string(),
                 },
@@ -710,8 +700,8 @@ impl Build<'_> {
         }
         let committing = Instant::now();
         let committed = self.writing.checkpoint.commit(&manifest)?;
-        // After the commit, no step may fail, and no interruption is checked. If a crash restores
-        // the previous index, its recorded inserts are restored too.
+        // After the commit, no step may fail. A crash that restores the previous index restores its
+        // recorded inserts too.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }

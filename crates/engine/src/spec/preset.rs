@@ -90,12 +90,12 @@ named! {
         /// link has the bits of the largest node number. In other layouts, lists are Elias–Fano
         /// codes.
         Raw = "raw", "Vectors uncompressed; lists uncompressed in the layouts coupled and inline, with links of a few bits in csr, else Elias-Fano codes",
-        /// The compression of DecoupleVS §3.2: Elias–Fano lists, and vectors that are XORed with
-        /// the base vector of their chunk if this helps, and Huffman-coded with a table for each
-        /// segment.
+        /// The compression of DecoupleVS §3.2. Lists are Elias–Fano codes. Vectors are
+        /// Huffman-coded with a table for each segment, after an XOR with the base vector of their
+        /// chunk if this helps.
         Paper = "paper", "Lists as Elias-Fano codes; vectors Huffman-coded, after XOR with a base vector where that helps (DecoupleVS)",
-        /// Each list has the codec that makes it shortest, and each segment of vectors the codec
-        /// that makes a sample of it shortest.
+        /// Each list has the codec that makes it shortest. Each segment of vectors has the codec
+        /// that is shortest on a sample.
         Best = "best", "For each list and each segment of vectors, the codec that makes it shortest",
     }
 }
@@ -106,12 +106,12 @@ named! {
         /// The vector waits in a graph in memory until a caller merges this graph into the index
         /// (FreshDiskANN; DecoupleVS §3.5).
         Merge = "merge", "New vectors wait in memory until a merge (FreshDiskANN)",
-        /// The vector and each list that gets a link to it are written at once, in place (the
-        /// baseline of OdinANN's Figure 9). The only direct insert if codes are in the pages; it
-        /// then needs no codes and no placement table in memory.
+        /// The vector is written at once, and so are the lists that get a link to it, in place (the
+        /// baseline of OdinANN's Figure 9). If codes are in the pages, this is the only direct
+        /// insert.
         InPlace = "in-place", "New vectors are written at once, and each changed page is rewritten in place",
-        /// The vector is written at once, together with all records that change, to pages with free
-        /// slots (OdinANN §3.2).
+        /// The vector is written at once. The insert writes all changed records together, to pages
+        /// with free slots (OdinANN §3.2).
         Relocate = "relocate", "New vectors are written at once, and changed records are written together to free slots (OdinANN)",
         /// The vector is written at once. Changes of lists wait in memory, and are later written
         /// together to the pages of these lists.
@@ -128,14 +128,14 @@ named! {
 pub struct Rerank {
     /// The number of candidates in a batch (B).
     pub batch: usize,
-    /// The least share of a batch that must enter the results, or else re-ranking ends. With 0, it
-    /// never ends early.
+    /// The least share of a batch that must enter the results. If the share is smaller, re-ranking
+    /// ends.
     pub benefit: f64,
-    /// Whether the errors of codes end re-ranking, instead of `benefit`. After the first K + B
-    /// candidates, the search reads all candidates that may still be results at once.
+    /// Whether the errors of codes end re-ranking, and not `benefit`. After the first K + B
+    /// candidates, the search reads all candidates that may still be results.
     pub estimate: bool,
-    /// The share of the candidate list, but at least k candidates, that is ranked by exact vectors
-    /// at once after the traversal, if it is not 0 (DistVS §3.1).
+    /// If not 0, this share of the candidate list is ranked by exact vectors after the traversal,
+    /// all at once. At least k candidates are ranked (DistVS §3.1).
     pub ratio: f64,
 }
 
@@ -174,11 +174,11 @@ pub struct Preset {
     pub whole_page: bool,
     /// The rule that ends re-ranking, if vectors are stored apart from lists.
     pub rerank: Rerank,
-    /// The way to insert vectors, if layout and metric allow direct inserts. Otherwise new vectors
-    /// wait for a merge.
+    /// The way to insert vectors. If layout or metric do not allow direct inserts, vectors wait for
+    /// a merge.
     pub update: Update,
-    /// The kind of low codes, which [`Strategy::Press`] needs. `None` if vectors have codes of one
-    /// precision. With low codes, new vectors wait for a merge.
+    /// The kind of low codes. `None` if vectors have codes of one precision. With low codes, new
+    /// vectors wait for a merge.
     #[serde(serialize_with = "named_or_none")]
     pub low_codes: Option<LowCodes>,
 }
@@ -196,12 +196,12 @@ fn named_or_none<S: Serializer>(
 pub struct Press {
     /// The greatest length of the low list (D_low), as a multiple of the high list (D_high).
     pub low: f64,
-    /// The refinement ratio: in each round, high codes score this share of the length of the low
-    /// list, of its nearest remaining candidates.
+    /// The refinement ratio. In each round, high codes score the nearest remaining candidates of
+    /// the low list, at this share of its length.
     pub ratio: f64,
-    /// The number of nodes, spread over the collection, that low codes score first. A search
-    /// without a navigation graph begins near the nearest one. With 0, it begins at the graph's
-    /// entry node.
+    /// The number of nodes, spread over the collection, that low codes score first. Without a
+    /// navigation graph, a search begins near the nearest of them. With 0, it begins at the entry
+    /// node.
     pub seeds: usize,
 }
 
@@ -214,8 +214,7 @@ impl Press {
         seeds: 0,
     };
     /// The parameters with the least work of all that were tried on photo-sift and package-text,
-    /// with a beam width of 8 (`docs/results/search.md`). A longer low list and a smaller share
-    /// mean that high codes score fewer candidates.
+    /// with a beam width of 8 (`docs/results/search.md`).
     pub const TUNED: Press = Press {
         low: 3.0,
         ratio: 0.2,
@@ -303,8 +302,8 @@ impl Preset {
         update: Update::Relocate,
         ..Self::PIPEANN
     };
-    /// The graph index for second-tier memory (§5 of the paper by Cheng et al.): DiskANN's graph,
-    /// in rows without padding that a search reads one by one. Queries take turns while they wait
+    /// The graph index for second-tier memory (§5 of the paper by Cheng et al.). It is DiskANN's
+    /// graph, in rows without padding that are read one by one. Queries take turns while they wait
     /// for the memory.
     pub const TIERED_GRAPH: Preset = Preset {
         name: "tiered-graph",

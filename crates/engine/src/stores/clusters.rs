@@ -55,7 +55,6 @@ pub(crate) const ADDRESSED: Composition = composition(
     FileKind::Postings,
 );
 
-/// The composition of [`Layout::Grouped`](crate::Layout::Grouped).
 pub(crate) const GROUPED: Composition = composition(
     "Clusters: each vector is stored once, in the group of one of its clusters; one read returns a whole group",
     FileKind::Grouped,
@@ -64,9 +63,9 @@ pub(crate) const GROUPED: Composition = composition(
 
 /// The most bytes in one read of several single vectors.
 const MOST_BYTES: usize = 64 << 10;
-/// One read covers two vectors if the gap between them has at most this many bytes. An SSD takes as
-/// much time for a request as for the transfer of so many bytes. RDMA takes two thirds of it, and
-/// CXL and NVM almost none, but each request also costs CPU time.
+/// If the gap between two vectors has at most this many bytes, one read covers both. A request to
+/// an SSD takes as much time as the transfer of these bytes. Requests to RDMA, CXL and NVM take
+/// less, but cost CPU time too.
 const GAP: u64 = 1 << 10;
 
 /// A file that is read in units of bytes, and not of pages.
@@ -100,7 +99,8 @@ pub(crate) enum Vectors {
     Addressed,
 }
 
-/// The groups of a build. A group is a range of node numbers, whose vectors end a posting list.
+/// The groups of a build. A group is a range of node numbers; its vectors are at the end of a
+/// posting list.
 pub(crate) struct Groups {
     /// The first number of each group, and then the number after the last group.
     firsts: Vec<u32>,
@@ -142,8 +142,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The longest prefix of `places` that is worth one read. `places` are in the order of node
-    /// numbers.
+    /// The longest prefix of `places` that is worth one read. Node numbers ascend in `places`.
     pub(crate) fn of(places: &[MemberAt]) -> Option<Run> {
         let begin = places.first()?;
         let (mut vectors, mut end) = (1, begin.offset + begin.bytes as u64);
@@ -183,8 +182,7 @@ pub(crate) struct ClusterStores {
     nodes: u32,
     clusters_built: u32,
     amended: Option<AmendedFile>,
-    /// A sample of clusters, with the positions of their posting lists after the build. It is empty
-    /// if vectors are not in groups.
+    /// The positions of the posting lists of some clusters after the build. Empty without groups.
     built_sample: Vec<(u32, ExtentAt)>,
 }
 
@@ -244,8 +242,7 @@ impl ClusterStores {
         extents: FileKind,
         amended: AmendedFile,
     ) -> Result<(), Error> {
-        // In other layouts, the vectors of the build stay at their offsets, and no table records
-        // free node numbers.
+        // In other layouts, no table records the free node numbers of dissolved clusters.
         if self.kind != ExtentKind::Replicated && amended.clusters < self.clusters_built {
             return Err(Error::Damaged {
                 file: stored::file_of(volume, manifest, FileKind::Amended, None)?,
@@ -266,7 +263,6 @@ impl ClusterStores {
             self.files.push(ByteFile::open(volume, entry)?);
             self.shapes.push(shape);
             for (extent, offset) in segment.extents.iter().zip(segment.offsets(self.kind)) {
-                // A rebalance may have dissolved the cluster after this file was written.
                 if let Some(place) = later.get_mut(extent.cluster as usize) {
                     *place = Some(Packed {
                         offset,
@@ -333,12 +329,12 @@ impl ClusterStores {
         self.places.len() as u32
     }
 
-    /// The number of node numbers in use, including those with dead vectors.
+    /// The number of node numbers in use, including the numbers of dead vectors.
     pub(crate) fn nodes(&self) -> u64 {
         self.nodes.into()
     }
 
-    /// The number of vectors in posting lists after the build; each copy of a vector counts.
+    /// The number of vectors in posting lists after the build. Each copy of a vector counts.
     pub(crate) fn records_since(&self) -> u64 {
         let segments = self.amended.iter().flat_map(|amended| &amended.extents);
         let extents = segments.flat_map(|segment| &segment.extents);
@@ -353,7 +349,6 @@ impl ClusterStores {
         self.shapes[0].id_bytes
     }
 
-    /// The number of files of the build, which are the first files.
     pub(crate) fn files_built(&self) -> usize {
         match self.vectors {
             Vectors::Replicated | Vectors::Grouped(_) => 1,
@@ -384,7 +379,7 @@ impl ClusterStores {
         self.heads.memory_bytes() + (places + groups + amended) as u64
     }
 
-    /// The share of old posting lists of rewritten clusters in all files of clusters and vectors.
+    /// The share of garbage: old posting lists of clusters that were rewritten in later files.
     pub(crate) fn garbage(&self) -> f64 {
         let all: u64 = self.files.iter().map(|file| file.tier.len()).sum();
         let alignment = self.kind.alignment();
@@ -398,7 +393,7 @@ impl ClusterStores {
             .map(|members| self.files[members.file].tier.len())
             .sum::<u64>();
         if let Vectors::Grouped(_) = &self.vectors {
-            // The vectors of a group are in use, even if the posting list of its cluster was
+            // The vectors of a group stay in use after the posting list of its cluster was
             // rewritten.
             let bytes = Members::new(self.shapes[0]).bytes() as u64;
             let changed = (0..self.clusters_built)
@@ -446,7 +441,7 @@ impl ClusterStores {
         self.view_at(cluster, self.place(cluster), bytes, check)
     }
 
-    /// The posting list at `at`, which may be an earlier one of the cluster.
+    /// `at` may be an earlier posting list of the cluster.
     fn view_at<'b>(
         &'b self,
         cluster: u32,
@@ -478,7 +473,6 @@ impl ClusterStores {
         Ok(view)
     }
 
-    /// Calls `each` with the number, the id and the vector in some slots of a posting list.
     pub(crate) fn each_in(
         &self,
         cluster: u32,
@@ -497,7 +491,6 @@ impl ClusterStores {
                     each(node, id, vector);
                 }
             }
-            // `view` has checked that only posting lists of the build have a group.
             Vectors::Grouped(groups) => {
                 for slot in slots {
                     let node = groups.numbers(cluster).start + slot;
@@ -539,7 +532,7 @@ impl ClusterStores {
         }
     }
 
-    /// The base number: the numbers of a cluster's members are coded as differences from it.
+    /// The numbers of a cluster's members are coded as differences from this number.
     pub(crate) fn beside(&self, cluster: u32) -> u32 {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => {
@@ -549,7 +542,7 @@ impl ClusterStores {
         }
     }
 
-    /// The numbers in the group that a cluster had after the build; empty without a group.
+    /// The group that a cluster had after the build; empty without a group.
     pub(crate) fn group(&self, cluster: u32) -> Range<u32> {
         match &self.vectors {
             Vectors::Grouped(groups) if cluster < self.clusters_built => groups.numbers(cluster),
@@ -558,7 +551,7 @@ impl ClusterStores {
     }
 
     /// The position of a vector that can be read without its posting list. The vector of the next
-    /// node follows directly, unless it is in another group or file.
+    /// node follows, unless it is in another group or file.
     pub(crate) fn member_place(&self, node: u32) -> Option<MemberAt> {
         match &self.vectors {
             Vectors::Grouped(groups) if node < self.built => {
@@ -568,8 +561,8 @@ impl ClusterStores {
         }
     }
 
-    /// Puts the positions of ascending `nodes` into `out`, up to the first vector that cannot be
-    /// read without its posting list.
+    /// Puts the positions of the ascending `nodes` into `out`, up to the first vector that needs
+    /// its posting list.
     pub(crate) fn member_places(&self, nodes: &[u32], out: &mut Vec<MemberAt>) {
         out.clear();
         let mut group = 0;
@@ -689,7 +682,7 @@ impl Groups {
         self.firsts[cluster as usize]..self.firsts[cluster as usize + 1]
     }
 
-    /// The group of a vector of the build, at or after group `from`.
+    /// The group of a vector of the build. The search begins with group `from`.
     fn of_number(&self, node: u32, from: u32) -> u32 {
         let behind = &self.firsts[from as usize + 1..];
         from + behind.partition_point(|&first| first <= node) as u32
@@ -700,8 +693,8 @@ pub(crate) fn extent_kind(kind: FileKind) -> ExtentKind {
     ExtentKind::of(kind).unwrap_or(ExtentKind::Postings)
 }
 
-/// The mean number of a cluster's members that are stored outside its posting list. `members`
-/// counts a vector once for each of its clusters.
+/// The mean number of members outside the posting list of a cluster. `members` counts a vector once
+/// for each cluster.
 fn others(kind: ExtentKind, members: u64, shape: ClusterShape) -> f64 {
     let with_their_cluster = match kind {
         ExtentKind::Replicated => members,

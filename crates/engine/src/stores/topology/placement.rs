@@ -8,11 +8,10 @@
 //!   pins        running searches     a free page is not reused until older searches have ended
 //! ```
 //!
-//! **A page never changes.** A changed record is written to a free page: no node is on it, no
-//! search reads it, and no checkpoint names it. So a search needs no lock, since the page that the
-//! table names keeps the node's record until the search ends. If the record is replaced meanwhile,
-//! the search may see the older version (OdinANN §3.3: a consistent snapshot of each record, not of
-//! the graph).
+//! **A page never changes.** A changed record is written to a free page, which no search reads and
+//! no checkpoint names. So a search needs no lock: the page that the table names for a node keeps
+//! its record until the search ends. If the record is replaced meanwhile, the search may see the
+//! older version (OdinANN §3.3: a consistent snapshot of each record, not of the graph).
 //!
 //! The layout [`inline`](super::inline) rewrites pages in place, and has no table, which would need
 //! memory for each node. A rewritten page stays dirty until all searches that began before the
@@ -30,16 +29,15 @@ use super::counts::ListCounts;
 use super::pending::{Change, NewRecord, Pending};
 use crate::cache::SlotCache;
 
-/// The bits for a word in its leaf, and for a leaf in its branch. The remaining bits of a `u32` are
-/// the branch in the root.
+/// The bits of a word's number in its leaf, and of a leaf's number in its branch.
 const LEAF_BITS: u32 = 12;
 const BRANCH_BITS: u32 = 10;
 
 type Leaf = Box<[AtomicU32]>;
 type Branch = Box<[OnceLock<Leaf>]>;
 
-/// An array with a word for every `u32`, at first 0, which any threads may read and write. Memory
-/// is allocated only for leaves (16 KiB) with written words.
+/// An array with a word for every `u32`, at first 0, for any number of threads. Memory is allocated
+/// only for leaves (16 KiB) with written words.
 pub(crate) struct Words {
     root: Box<[OnceLock<Branch>]>,
 }
@@ -56,8 +54,6 @@ impl Default for Words {
     }
 }
 
-/// The positions of a word's branch in the root, of its leaf in the branch, and of the word in the
-/// leaf.
 #[inline]
 fn places(at: u32) -> (usize, usize, usize) {
     let leaf = at >> LEAF_BITS;
@@ -86,8 +82,7 @@ impl Words {
         &branch[leaf].get_or_init(zeros)[word]
     }
 
-    /// Writes a word. A thread that reads the new value also sees all earlier writes of this
-    /// thread.
+    /// A thread that reads the new value also sees all earlier writes of this thread.
     #[inline]
     pub(crate) fn set(&self, at: u32, word: u32) {
         self.word(at).store(word, Ordering::Release);
@@ -108,13 +103,11 @@ pub(crate) type PageBytes = Arc<[u8]>;
 /// The number of parts of the map of dirty pages, each with its own lock.
 const SHARDS: usize = 16;
 
-/// The dirty pages: pages that are built, but not on storage yet.
 #[derive(Default)]
 pub(crate) struct Unwritten {
     /// A bit for each page, so that a search takes a lock only for a dirty page.
     bits: Words,
-    /// Whether pages with equal numbers modulo [`FEW_BITS`] share a bit, so that the bits do not
-    /// grow with the file.
+    /// Whether pages share bits: pages with equal numbers modulo [`FEW_BITS`] have one bit.
     few: bool,
     shards: [RwLock<HashMap<u32, PageBytes>>; SHARDS],
 }
@@ -151,8 +144,8 @@ impl Unwritten {
 
     /// Adds a dirty page, before any node is placed on this page.
     pub(crate) fn insert(&self, page: u32, bytes: PageBytes) {
-        // The bit and the entry change together under the lock, so the removal of an old version
-        // cannot clear the bit of a newer version.
+        // The bit and the entry change together under the lock. So the removal of an old version
+        // does not clear the bit of a newer one.
         let mut shard = self.shard(page).write();
         shard.insert(page, bytes);
         let bit = self.bit(page);
@@ -209,16 +202,14 @@ impl Pins {
         Pin { pins: self, since }
     }
 
-    /// Ends the current epoch and returns it. A search that begins later does not use pages that
-    /// were released in the ended epoch.
+    /// Ends the current epoch and returns it. A later search does not use pages that were released
+    /// in it.
     pub(crate) fn advance(&self) -> u64 {
-        // Because of the lock, each search that read the old epoch is registered when this call
-        // returns.
+        // Because of the lock, each search that read the old epoch is registered now.
         let _begun = self.begun.lock();
         self.now.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// The epoch of the oldest running search, or the current epoch if no search runs.
     pub(crate) fn oldest(&self) -> u64 {
         let begun = self.begun.lock();
         let oldest = begun.first_key_value().map(|(&since, _)| since);
@@ -241,20 +232,19 @@ impl Drop for Pin<'_> {
 /// The page number of a node that moves, or whose insert has not given it a page yet.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// The table's entry for a node that moves after its insert has finished, so it may be a result.
+/// The table's entry for a node that moves after its insert has finished.
 const ON_ITS_WAY: u32 = u32::MAX - 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     On(u64),
     Moves,
-    /// The node has no page: its insert is not finished or was given up, and was not acknowledged.
+    /// The insert of the node is not finished or was given up. It was not acknowledged.
     NotYet,
 }
 
 const YIELDS: u32 = 1_000;
-/// After the yields the thread sleeps up to this often, 100 ms in all. A node without a page after
-/// that was given up.
+/// The number of sleeps, 100 ms in all. If the node has no page then, its insert was given up.
 const NAPS: u32 = 500;
 /// The number of sleeps if the node was on a page before, 10 s in all.
 const NAPS_OF_MOVED: u32 = 50_000;
@@ -263,8 +253,8 @@ const NAP: Duration = Duration::from_micros(200);
 #[derive(Default)]
 pub(crate) struct Placement {
     nodes: AtomicU32,
-    /// The number of nodes on a page, if the page of a node follows from its number; 0 with a
-    /// table.
+    /// The number of nodes on a page, if the page follows from the node's number. 0 if a table has
+    /// the pages.
     a_page: u32,
     page_of: Words,
     pages: AtomicU32,
@@ -277,7 +267,6 @@ pub(crate) struct Placement {
 }
 
 impl Placement {
-    /// The placement of nodes `0..n` on the given pages, in a file of `pages` pages.
     pub(crate) fn new(page_of: impl Iterator<Item = u32>, pages: u32) -> Self {
         let placement = Self::default();
         let mut nodes = 0;
@@ -290,7 +279,6 @@ impl Placement {
         placement
     }
 
-    /// The placement of `nodes` nodes, `a_page` on each page in order.
     pub(crate) fn even(nodes: u32, a_page: u32) -> Self {
         Self {
             nodes: AtomicU32::new(nodes),
@@ -338,8 +326,7 @@ impl Placement {
         self.nodes.load(Ordering::Acquire)
     }
 
-    /// Adds the next node, on a page. All other data of the node, especially its code, must be
-    /// stored before.
+    /// Adds the next node. All other data of the node, especially its code, must be stored before.
     pub(crate) fn push(&self, node: u32, page: u32) {
         if self.a_page == 0 {
             self.page_of.set(node, page);
@@ -366,9 +353,8 @@ impl Placement {
         }
     }
 
-    /// Waits until a node that moves is on its next page. A move needs no read, so the wait is
-    /// short, unless the moving thread is preempted. Returns [`NOWHERE`] if the node does not get a
-    /// page in time.
+    /// Waits until a node that moves is on its next page, or returns [`NOWHERE`]. A move needs no
+    /// read, so the wait is short.
     #[cold]
     pub(crate) fn page_soon(&self, node: u32) -> u32 {
         for turn in 0..YIELDS + NAPS_OF_MOVED {
@@ -386,11 +372,11 @@ impl Placement {
         NOWHERE
     }
 
-    /// The record of a node is on `page` from now on, a page in
-    /// [`unwritten`](Placement::unwritten), or briefly [`NOWHERE`] during a move.
+    /// The record of a node is on `page` from now on. The page is
+    /// [`unwritten`](Placement::unwritten), or [`NOWHERE`] during a move.
     pub(crate) fn relocate(&self, node: u32, page: u32) {
-        // The node leaves the cache before its new page is stored. If it was on that page before,
-        // the cache may have its record from then.
+        // The node leaves the cache first, since the cache may have an old record of the node from
+        // this page.
         if let Some(cache) = self.cache.get() {
             cache.remove(node);
         }
@@ -399,7 +385,6 @@ impl Placement {
             .set(node, if leaves { ON_ITS_WAY } else { page });
     }
 
-    /// Replaces a page by a rewritten version, in layouts with pages rewritten in place.
     pub(crate) fn replace(&self, page: u32, bytes: PageBytes) {
         self.unwritten.insert(page, bytes);
         if let Some(cache) = self.cache.get() {
@@ -410,8 +395,8 @@ impl Placement {
         }
     }
 
-    /// A search calls this after it has cached a record. If the page was rewritten in place since
-    /// it was read, this call or the rewriting thread removes the record from the cache.
+    /// Called after a search has cached a record. If the page was rewritten since, the record is
+    /// removed from the cache, by this call or by the thread that rewrote the page.
     pub(crate) fn was_cached(&self, cache: &SlotCache, node: u32, page: u32) {
         if self.is_even() {
             fence(Ordering::SeqCst);
@@ -502,8 +487,7 @@ mod tests {
                     for round in 0..20_000u32 {
                         let bytes = PageBytes::from(round.to_le_bytes());
                         unwritten.insert(page, bytes.clone());
-                        // A thread may add the next version as soon as the page is not dirty any
-                        // more.
+                        // When the page is not dirty any more, a thread may add the next version.
                         unwritten.remove(page, &bytes);
                         let next = PageBytes::from([1]);
                         unwritten.insert(page, next.clone());
