@@ -7,12 +7,12 @@
 //!                      see [`Shared`](crate::index::Shared)
 //! ```
 //!
-//! The header of the file has the dimension, the bytes of a code, and if codes have [two
-//! precisions](Codebook::low_codes), a third number: 1 for nested codes, 2 for separate codes. The
-//! bytes then count both codes, and the centroids of low codes come first.
+//! The header of the file has the dimension and the bytes of a code. If codes have [two
+//! precisions](Codebook::low_codes), a third number is 1 for nested codes and 2 for separate codes,
+//! and the bytes count both codes. The centroids of low codes come first.
 //!
-//! Collections of one vector space may share a codebook: a caller trains it on a sample of any of
-//! them ([`Codebook::train`]), and gives it to each build
+//! Collections of one vector space may share a codebook. A caller trains it on a sample
+//! ([`Codebook::train`]), and gives it to each build
 //! ([`BuildOptions::codebook`](crate::BuildOptions::codebook)).
 
 pub(crate) mod crowds;
@@ -35,13 +35,13 @@ use crate::progress::{Progress, Stage};
 use crate::{Error, bounds, stored};
 
 const TRAINING_ROWS: usize = 100_000;
-/// A sample of rows of more dimensions has about `TRAINING_NUMBERS` elements in total, but at least
-/// 40 rows for each centroid.
+/// If rows have more dimensions, a sample has about `TRAINING_NUMBERS` elements, but at least 40
+/// rows for each centroid.
 const WIDE: usize = 128;
 const TRAINING_NUMBERS: usize = 4 << 20;
 const TRAINING_ROWS_WIDE: usize = 40 * CENTROIDS;
-/// The largest number of iterations of Lloyd's algorithm. For wide rows, which take the longest, it
-/// ends when an iteration reduces the squared error by less than the share `LEAST_GAIN`.
+/// The largest number of iterations of Lloyd's algorithm. For wide rows, it ends when an iteration
+/// reduces the error by less than the share `LEAST_GAIN`.
 const ITERATIONS: usize = 12;
 const LEAST_GAIN: f64 = 0.005;
 const ORDERS: [(u32, LowCodes); 2] = [(1, LowCodes::Nested), (2, LowCodes::Separate)];
@@ -90,8 +90,8 @@ pub struct TrainOptions {
     pub threads: usize,
     /// The seed of every random choice.
     pub seed: u64,
-    /// The kind of low codes, if codes have two precisions as in the preset
-    /// [`distvs`](crate::Preset::DISTVS). `code_bytes` then counts the high codes.
+    /// The kind of low codes, if codes have two precisions ([`distvs`](crate::Preset::DISTVS)).
+    /// `code_bytes` then counts the high codes.
     pub low_codes: Option<LowCodes>,
 }
 
@@ -119,8 +119,8 @@ pub(crate) fn training_rows(dim: usize) -> usize {
 }
 
 impl Codebook {
-    /// Trains a codebook on an evenly spaced sample of up to 100,000 rows; of fewer rows, but at
-    /// least 10,240, if rows have many dimensions.
+    /// Trains a codebook on an evenly spaced sample of up to 100,000 rows. If rows have many
+    /// dimensions, the sample is smaller, but has at least 10,240 rows.
     ///
     /// # Errors
     /// The call fails if there are no rows, or if the code bytes are not from 1 to the number of
@@ -171,8 +171,8 @@ impl Codebook {
         )
     }
 
-    /// Trains a codebook on rows of floats. With codes of two precisions, `code_bytes` counts both
-    /// codes. The quantisation errors of rows in dense clusters ([`crowds`]) have a larger weight.
+    /// If codes have two precisions, `code_bytes` counts both. The quantisation errors of rows in
+    /// dense clusters ([`crowds`]) have a larger weight.
     pub(crate) fn of_sample(
         mut floats: Vec<f32>,
         dim: usize,
@@ -204,8 +204,7 @@ impl Codebook {
         Ok(Self { quantizer, hash })
     }
 
-    /// The kind of low codes, if codes are of two precisions
-    /// ([`stratann_vector::PairedQuantizer`]).
+    /// The kind of low codes, if codes have two precisions ([`stratann_vector::PairedQuantizer`]).
     pub fn low_codes(&self) -> Option<LowCodes> {
         self.paired().map(PairedQuantizer::low_codes)
     }
@@ -217,7 +216,6 @@ impl Codebook {
         }
     }
 
-    /// Encodes `n` vectors of `dim` floats into `n * code_bytes` bytes.
     pub(crate) fn encode(&self, vectors: &[f32], codes: &mut [u8], threads: usize) {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.encode(vectors, codes, threads),
@@ -225,8 +223,7 @@ impl Codebook {
         }
     }
 
-    /// The squared distance of each vector from the vector that its code, or both its codes
-    /// together, represent.
+    /// The squared distance of each vector from the vector that its codes represent.
     pub(crate) fn squared_errors(&self, vectors: &[f32], threads: usize) -> Vec<f64> {
         let (dim, code_bytes) = (self.dim(), self.code_bytes());
         let count = vectors.len() / dim;
@@ -247,9 +244,8 @@ impl Codebook {
         pairs.map(error).collect()
     }
 
-    /// Fills a query's table of partial distances. For nested codes, distances also need a
-    /// correction ([`PairedQuantizer::correction`]). For separate codes, the table is for the high
-    /// codes.
+    /// Fills a query's table of partial distances. Nested codes also need a correction
+    /// ([`PairedQuantizer::correction`]). For separate codes, the table is for the high codes.
     pub(crate) fn table(&self, metric: Metric, query: &[f32], table: &mut DistanceTable) {
         match &self.quantizer {
             Quantizer::Plain(plain) => plain.table(metric, query, table),
@@ -257,7 +253,7 @@ impl Codebook {
         }
     }
 
-    /// Reads a codebook from a file that [`write`](Codebook::write) wrote, or from an index's file.
+    /// Reads a codebook that [`write`](Codebook::write) wrote, or the codebook of an index.
     ///
     /// # Errors
     /// The call fails if the file is missing, damaged, of a later format, or not a codebook.
@@ -326,8 +322,8 @@ impl Codebook {
             FileKind::Codebook,
             None,
             |reader, piece| {
-                // Below format version 3, the header has no dimension and no code bytes, and the
-                // manifest no hash.
+                // Below format version 3, the header does not have these numbers, and the manifest
+                // has no hash.
                 if !manifest.codebook.is_empty() {
                     low_codes = shape_of(reader, &entry).map(|(_, _, low_codes)| low_codes);
                 }
@@ -371,7 +367,6 @@ impl Codebook {
         Ok(Self { quantizer, hash })
     }
 
-    /// Makes a codebook from centroids in the form in which a file stores them.
     pub(crate) fn of_content(
         centroids: &[u8],
         dim: usize,
@@ -420,7 +415,7 @@ impl Codebook {
         &self.hash
     }
 
-    /// Whether the content has this [`hash`](Codebook::hash), which may be from a MANIFEST.
+    /// The [`hash`](Codebook::hash) of a codebook of an index is from the MANIFEST.
     pub(crate) fn is_what_it_says(&self) -> bool {
         let found = blake3::hash(&self.quantizer.centroid_bytes()).to_hex();
         found.as_str() == self.hash

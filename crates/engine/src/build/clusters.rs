@@ -5,9 +5,8 @@
 //!        ──> posting lists ──> table, heads, ids ──> MANIFEST
 //! ```
 //!
-//! The files depend on rows, options and seed, but not on the number of threads. Rows without
-//! random access are first copied to a scratch file. In memory, a row has its number, its clusters
-//! and their distances.
+//! The files depend on rows, options and seed, but not on the number of threads. If rows have no
+//! random access, they are first copied to a scratch file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -44,22 +43,21 @@ use crate::{Compression, Error, Layout, Order, Preset, bounds};
 /// The bytes beside a stored vector: its number, its external id and a checksum.
 const MEMBER: u64 = 16;
 
-/// Vectors in a cluster, if searches read whole clusters from an SSD. With their replicas, small
-/// vectors fill a block or two.
+/// Vectors in a cluster that a search reads as a whole. With their replicas, small vectors fill a
+/// block or two.
 const SIZE_REPLICATED: usize = 12;
-/// Vectors in a cluster without replicas. Clusters are larger, because the heads and their links
-/// take memory.
+/// Vectors in a cluster without replicas. Larger clusters mean fewer heads in memory.
 const SIZE_ONCE: usize = 32;
-/// The default largest number of clusters of a vector (SPANN §4.1).
+/// The default of the largest number of clusters of a vector (SPANN §4.1).
 const REPLICAS: usize = 8;
 const MOST_REPLICAS: usize = 64;
-/// A vector joins each cluster whose head's squared distance exceeds that for the nearest head by
-/// at most this multiple of it (10 in SPANN §4.1).
+/// A vector joins each cluster whose head is not much farther than the nearest head. This multiple
+/// of the nearest head's squared distance bounds the difference of the squared distances (10 in
+/// SPANN §4.1).
 const CLOSURE: f32 = 10.0;
 /// The number of clusters that each query of the log is assumed to probe.
 const LOGGED_PROBES: usize = 32;
-/// The approximate number of lists that the model is trained on, and the number of its Huffman
-/// tables.
+/// The approximate number of lists for training, and the number of Huffman tables.
 const TRAINING_LISTS: usize = 10_000;
 const TABLES: usize = 4;
 const CHUNK: usize = 4096;
@@ -144,7 +142,6 @@ impl ClusterPlan {
                 let remedy = "Leave it out, or choose the layout grouped";
                 return Err(Error::call("query log", path.display(), reason, remedy));
             }
-            // The file is checked before the work begins.
             let log = VectorFile::open(path)?;
             check_log(&log, source, path)?;
         }
@@ -174,8 +171,7 @@ impl ClusterPlan {
         heads * (source.row_bytes() as u64 + 4 * 32 + 32)
     }
 
-    /// An upper bound of the bytes of the index on storage, with every vector in as many clusters
-    /// as allowed.
+    /// An upper bound of the bytes on storage: every vector is in as many clusters as allowed.
     pub(super) fn most_bytes(&self, source: &dyn VectorSource) -> u64 {
         let (rows, row) = (source.rows() as u64, source.row_bytes() as u64);
         let heads = 2 * rows / self.size as u64 + 1;
@@ -189,7 +185,6 @@ impl ClusterPlan {
         members + ids + heads * (row + 4 * 64 + BLOCK as u64 / 2)
     }
 
-    /// The approximate least bytes of memory with which the build works.
     pub(super) fn memory(&self, source: &dyn VectorSource) -> u64 {
         let rows = source.rows();
         let heads = (2 * rows / self.size + 1) as u64;
@@ -268,9 +263,7 @@ struct Clustered {
     heads: NavigationFile,
     /// For each row, the cluster in whose group the row is stored; empty without groups.
     groups: Vec<u32>,
-    /// The row of each vector, by the number of the vector.
     order: Vec<u32>,
-    /// The number of the vector of each row.
     number_of: Vec<u32>,
     /// The mean distance from a row to its nearest head, under the metric.
     radius: f32,
@@ -377,8 +370,8 @@ impl ClusterBuild<'_> {
         }
         let committing = Instant::now();
         let committed = self.checkpoint.commit(&manifest)?;
-        // After the commit, no step may fail, and no interruption is checked. If a crash restores
-        // the previous index, its recorded inserts are restored too.
+        // After the commit, no step may fail. A crash that restores the previous index restores its
+        // recorded inserts too.
         if takes_place && committed.trouble.is_none() {
             inserts::forget_replaced(&**self.volume);
         }
@@ -407,8 +400,7 @@ impl ClusterBuild<'_> {
         Ok((report, committed))
     }
 
-    /// Measures the recall of searches within the memory cap, unless the collection is small or the
-    /// cap leaves no memory.
+    /// Small collections are not measured, nor those for which the cap leaves no memory.
     fn measure(&self, manifest: &mut Manifest) -> Result<(), Error> {
         let options = self.options;
         let small = (manifest.vectors as usize) < recall::LEAST_ROWS;
@@ -721,7 +713,7 @@ fn visits(
     cluster::visits(&navigation, &kernel, &queries, LOGGED_PROBES, progress)
 }
 
-/// The row of each vector by its number, and the number of each row. With groups, vectors are
+/// The row of each vector, and the number of the vector of each row. With groups, vectors are
 /// numbered group by group.
 fn numbers(groups: &[u32], rows: usize) -> (Vec<u32>, Vec<u32>) {
     let mut order: Vec<u32> = (0..rows as u32).collect();
@@ -765,9 +757,9 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Finds the ascending numbers of a cluster's own and other members. Own members are stored in
-    /// the cluster if there are groups, and have it as nearest cluster in `replicated`. `Postings`
-    /// has none.
+    /// Finds the ascending numbers of a cluster's own members and of its other members. With
+    /// groups, own members are stored in the cluster. In `replicated`, the cluster is their
+    /// nearest. With `Postings`, no member is own.
     fn of_cluster(&self, cluster: u32, own: &mut Vec<u32>, others: &mut Vec<u32>) {
         own.clear();
         others.clear();

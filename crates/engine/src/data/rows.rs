@@ -40,8 +40,8 @@ pub trait RowSource: Send + Sync {
     /// The call fails if the row cannot be read, does not exist, or has a wrong form.
     fn row(&self, at: usize) -> Result<Row, DataError>;
 
-    /// The columns that a row names without a value, which an update of attributes removes; empty
-    /// if the source cannot distinguish them from columns that the row does not name.
+    /// The columns that a row names without a value. An update of attributes removes their values.
+    /// Empty if the source cannot distinguish such columns from others.
     ///
     /// # Errors
     /// The call fails for the reasons of [`row`](RowSource::row).
@@ -98,15 +98,14 @@ pub struct JsonColumns {
     pub times: BTreeSet<String>,
     /// The key of the payload. Its value may have any JSON type, and is not an attribute.
     pub payload: Option<String>,
-    /// The key of the id of the row's vector, which is no attribute. If it is set, every line must
-    /// have it.
+    /// The key of the vector's id, which is no attribute. If it is set, every line must have it.
     pub id: Option<String>,
     /// The keys that are ignored.
     pub without: BTreeSet<String>,
 }
 
-/// The rows of a file of JSON lines. A line is read when its row is requested; its offset is in
-/// memory with 8 bytes.
+/// The rows of a file of JSON lines, with the offset of each line in memory. A line is read when
+/// its row is requested.
 #[derive(Debug)]
 pub struct JsonRows {
     name: String,
@@ -121,15 +120,14 @@ pub struct JsonRows {
     keys: BTreeSet<String>,
 }
 
-/// The largest number of recorded keys, beside those that the [`JsonColumns`] name.
 const MOST_KEYS: usize = 4_096;
 
 impl JsonRows {
     /// Opens a file, and reads each line once.
     ///
     /// # Errors
-    /// The call fails with the number of the line if a line is not a row, or if the file cannot be
-    /// read.
+    /// The call fails if the file cannot be read, or if a line is not a row. The error names the
+    /// line.
     pub fn open(path: impl AsRef<Path>, columns: &JsonColumns) -> Result<Self, DataError> {
         let name = path.as_ref().display().to_string();
         let file = File::open(path);
@@ -203,8 +201,8 @@ impl JsonRows {
         &self.ids
     }
 
-    /// The keys of the file, also with values that are `null` or ignored, but without the key of
-    /// the id. Of thousands of keys, some are left out, but none that the [`JsonColumns`] name.
+    /// The keys of the file, without the key of the id. If a file has thousands of keys, some are
+    /// missing, but none that the [`JsonColumns`] name.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(String::as_str)
     }
@@ -389,7 +387,7 @@ fn value_of(json: Json, is_time: bool, is_float: bool) -> Result<Option<Value>, 
     }))
 }
 
-/// Converts a value to JSON: a time to an integer of microseconds since 1970, an infinite number to
+/// Converts a value to JSON. A time becomes microseconds since 1970, and an infinite number
 /// `1e999`.
 ///
 /// # Errors

@@ -35,14 +35,14 @@ pub trait VectorSource: Sync {
         None
     }
 
-    /// Whether single rows can be read in any order. Without random access, a build keeps the rows
-    /// in memory instead of reading them twice.
+    /// Whether rows can be read in any order. Otherwise a build keeps the rows in memory, to read
+    /// them once.
     fn has_random_access(&self) -> bool {
         self.in_memory().is_some()
     }
 
-    /// Fills `out` with the rows whose numbers are in `rows`, in this order. One read covers
-    /// consecutive numbers, so a caller that needs no order should sort `rows`.
+    /// Fills `out` with the rows in `rows`, in this order. One read covers consecutive numbers, so
+    /// a caller may sort `rows` first.
     fn gather(&self, rows: &[u32], out: &mut [u8]) -> Result<(), DataError> {
         let row_bytes = self.row_bytes();
         if out.len() != rows.len() * row_bytes {
@@ -109,12 +109,12 @@ fn size_error(name: &str, found: usize, rows: usize, dim: usize, element: Elemen
     }
 }
 
-/// Checks rows, given their source, the metric, the number of the first row, and their bytes.
+/// Checks rows. The number is that for the first row, and the bytes are whole rows.
 pub(crate) type Check = fn(&dyn VectorSource, Metric, usize, &[u8]) -> Result<(), DataError>;
 
-/// Returns an error with row and column if a row has no finite distance to others: it has NaN,
-/// infinity, or an element beyond [`Metric::largest_magnitude`], or under [`Metric::Cosine`] no
-/// direction. `bytes` are whole rows of `source`, from row `first` on.
+/// Returns an error with row and column if a row has no finite distance to others. It has NaN,
+/// infinity, or an element beyond [`Metric::largest_magnitude`], or no direction under
+/// [`Metric::Cosine`]. `bytes` are whole rows, from row `first` on.
 pub fn check_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -125,8 +125,7 @@ pub fn check_rows(
     check_within(source, metric, largest, first, bytes)
 }
 
-/// Checks rows like [`check_rows`], but accepts elements that are too large, which an earlier
-/// version may have accepted. Merges and repairs keep such rows.
+/// Also accepts elements that are too large, since an earlier version may have accepted them.
 pub(crate) fn check_stored_rows(
     source: &dyn VectorSource,
     metric: Metric,
@@ -196,8 +195,8 @@ pub struct MatrixRef<'a> {
 }
 
 impl<'a> MatrixRef<'a> {
-    /// Creates a matrix of `rows` x `dim` elements, row after row. The call fails if there are no
-    /// rows or no elements, or if `bytes` has another length.
+    /// Creates a matrix of `rows` x `dim` elements, row after row. The call fails if it has no
+    /// elements, or if `bytes` has another length.
     pub fn new(
         bytes: &'a [u8],
         rows: usize,
@@ -280,8 +279,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// Creates a matrix of `rows` x `dim` elements, row after row. The call fails as
-    /// [`MatrixRef::new`] does.
+    /// Creates a matrix of `rows` x `dim` elements. The call fails as [`MatrixRef::new`] does.
     pub fn new(
         bytes: Vec<u8>,
         rows: usize,
@@ -367,7 +365,6 @@ impl VectorSource for Matrix {
     }
 }
 
-/// Allocates `row_bytes` bytes for each row of a source, or fails.
 pub(crate) fn room_for(source: &dyn VectorSource, row_bytes: usize) -> Result<Vec<u8>, DataError> {
     let mut room = Vec::new();
     let bytes = source.rows().checked_mul(row_bytes);
@@ -411,12 +408,12 @@ const EXTENSIONS: &str = ".fbin .u8bin .i8bin .hbin .fvecs .bvecs .npy";
 
 impl VectorFile {
     /// Opens a file. The extension, in lower or upper case, names the format: `.fbin .u8bin .i8bin
-    /// .hbin .fvecs .bvecs .npy`. After `.crop_nb_N`, a big-ann matrix has N rows, whatever its
-    /// header says.
+    /// .hbin .fvecs .bvecs .npy`. If `.crop_nb_N` follows, a big-ann matrix has N rows, whatever
+    /// its header says.
     ///
-    /// A numpy array may have elements of `float64`, big-endian elements, or the order of Fortran;
-    /// reads convert them, `float64` to the nearest `float32`. If a finite element is too large for
-    /// `float32`, the read fails with [`DataError::TooWide`].
+    /// A numpy array may have elements of `float64`, big-endian elements, or the order of Fortran.
+    /// Reads convert the elements. If a finite element is too large for `float32`, the read fails
+    /// with [`DataError::TooWide`].
     ///
     /// The call fails if the length of the file does not follow from its header, or if the file has
     /// no rows or no elements.
@@ -424,8 +421,8 @@ impl VectorFile {
         Self::opened(path.as_ref(), false)
     }
 
-    /// Opens a file like [`open`](Self::open) that may have no rows, but not `.fvecs` or `.bvecs`,
-    /// whose dimension is in the rows.
+    /// Opens a file that may have no rows. `.fvecs` and `.bvecs` files must have rows, which have
+    /// the dimension.
     pub fn open_even_empty(path: impl AsRef<Path>) -> Result<VectorFile, DataError> {
         Self::opened(path.as_ref(), true)
     }
@@ -530,7 +527,7 @@ pub(super) fn read_at(
     })
 }
 
-/// The extension in lower case, without the dot; of a cropped file, the one before `.crop_nb_N`.
+/// The extension in lower case, without the dot. A cropped file has it before `.crop_nb_N`.
 pub(crate) fn extension(path: &Path) -> String {
     let last = |path: &Path| {
         path.extension()
@@ -543,8 +540,7 @@ pub(crate) fn extension(path: &Path) -> String {
     }
 }
 
-/// The number of rows in the name of a cropped file, such as `base.1B.u8bin.crop_nb_10000000` by
-/// the tools of big-ann-benchmarks.
+/// The number N of rows in the name of a cropped file, such as `base.1B.u8bin.crop_nb_N`.
 pub(super) fn cropped(path: &Path) -> Option<u32> {
     let last = path.extension()?.to_str()?.to_ascii_lowercase();
     let digits = last.strip_prefix("crop_nb_")?;

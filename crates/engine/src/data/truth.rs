@@ -25,8 +25,8 @@ use std::path::Path;
 const PIECE: usize = 64 << 10;
 const EXTENSIONS: &str = ".bin .bin64 .ibin .ivecs .npy";
 
-/// The relative difference up to which distances count as equal, since they may have been summed in
-/// another order.
+/// The relative difference up to which distances count as equal. The truth may be summed in another
+/// order.
 const TOLERANCE: f32 = 1e-6;
 
 /// The nearest rows of each query, in order of distance.
@@ -36,7 +36,7 @@ pub struct GroundTruth {
     pub queries: usize,
     /// The number of neighbours of each query.
     pub k: usize,
-    /// The `queries * k` ids, after an exact search row numbers. 2^64-1 means that there is no
+    /// The `queries * k` ids: row numbers after an exact search. 2^64-1 means that there is no
     /// neighbour.
     pub ids: Vec<u64>,
     /// The `queries * k` distances. A smaller distance is nearer.
@@ -44,8 +44,7 @@ pub struct GroundTruth {
 }
 
 impl GroundTruth {
-    /// Converts the results of a search to ground truth. The call fails if a query has not k ids
-    /// and k distances.
+    /// Converts the results of a search. The call fails if a query has not k ids and k distances.
     pub fn from_results(
         k: usize,
         ids: &[u64],
@@ -82,8 +81,7 @@ impl GroundTruth {
         Self::read_nearest(path, usize::MAX)
     }
 
-    /// Reads a file like [`read`](GroundTruth::read), but only the nearest `most` neighbours of
-    /// each query, which suffice for recall@most.
+    /// Reads only the nearest `most` neighbours of each query, which suffice for recall@most.
     pub fn read_nearest(path: impl AsRef<Path>, most: usize) -> Result<GroundTruth, DataError> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -119,7 +117,6 @@ impl GroundTruth {
                 format!("its header says {queries} queries of {k} {what}{without}")
             },
         )?;
-        // The length of the file was checked, so it has this number of bytes.
         let table = Table {
             file: &file,
             name: &name,
@@ -165,8 +162,8 @@ impl GroundTruth {
         }
     }
 
-    /// Writes the file under a temporary name until it is complete. Only `.bin` and `.bin64` files
-    /// get the distances.
+    /// Writes the file, which gets its name when it is complete. Only `.bin` and `.bin64` files get
+    /// the distances.
     ///
     /// # Errors
     /// The call fails if an id is too large for the format. Ids of `.bin`, `.ibin` and `.ivecs`
@@ -195,7 +192,7 @@ impl GroundTruth {
             number("k", self.k)?,
         );
         Self::check_ids(path, &self.ids)?;
-        // The low 32 bits are the whole checked id, or the 32-bit padding of the 64-bit padding.
+        // The ids were checked, so the low 32 bits are the whole id, or the 32-bit padding.
         let low = |&id: &u64| id as u32;
         let mut output = Output::create(path)?;
         if extension == "ivecs" {
@@ -243,13 +240,12 @@ impl GroundTruth {
 
     /// Recall@k: the share of the `queries * k` true neighbours that a search found, from 0 to 1.
     ///
-    /// `found_ids` has `queries * k` ids, and `found_distances` their exact distances under the
-    /// same metric. A found id counts once, if it is among the true k ids or, if the truth has
-    /// distances, if its distance is at most the k-th true distance.
+    /// `found_ids` has `queries * k` ids, and `found_distances` their exact distances. A found id
+    /// counts once, if it is among the true k ids. If the truth has distances, an id also counts if
+    /// its distance is at most the k-th true distance.
     ///
     /// The found id 2^64-1 means that there is no result. If the truth has fewer than k neighbours
-    /// for a query (a missing one has an infinite distance or the id 2^64-1), the search needs no
-    /// more results than these.
+    /// for a query, the search needs no more results.
     ///
     /// The call fails if `k` is larger than the k of the truth, or if the number of queries
     /// differs.
@@ -328,7 +324,6 @@ impl GroundTruth {
                 limit,
             ) {
                 (Some(place), ..) if place < there => true,
-                // Both distances are from the truth, so the tolerance is not necessary.
                 (Some(place), Some(distances), Some(limit)) => distances[place] <= limit,
                 (None, _, Some(limit)) => found_distances[at] <= limit,
                 _ => false,
@@ -369,7 +364,7 @@ fn padded(id: u64) -> u64 {
 /// The 32-bit padding: there is no neighbour.
 const NONE: u64 = u32::MAX as u64;
 
-/// A table of numbers with one row for each query, of which the first `k` are read.
+/// A table with one row for each query. Only the first `k` numbers of a row are read.
 struct Table<'a> {
     file: &'a File,
     name: &'a str,
@@ -512,8 +507,8 @@ fn read_ivecs(file: &File, length: u64, most: usize, name: &str) -> Result<Groun
     })
 }
 
-/// Returns an error for a negative id in a format of signed integers, unless it is at the end of a
-/// row of `k` ids, where it means that there are no more neighbours.
+/// Negative ids are errors, except at the end of a row of `k` ids, where they mean that there are
+/// no more neighbours.
 fn check_signs(
     ids: &[u64],
     k: usize,
@@ -705,7 +700,6 @@ mod tests {
         let two = GroundTruth::read_nearest(&path, 2).unwrap();
         assert_eq!((two.k, &two.ids[..]), (2, &[5, 6, 1, 2][..]));
         assert_eq!(two.distances.as_deref(), Some(&[0.0, 1.0, 10.0, 20.0][..]));
-        // In a format of 64 bits, the largest number of 32 bits is an ordinary id.
         let large = GroundTruth {
             ids: vec![5, 6, 7, NONE, 1, 2, u64::MAX, u64::MAX],
             ..sample()
@@ -762,8 +756,8 @@ mod tests {
             recall(&[5, 6, 99, 98, 1, 2, 3, 99], &[99.0; 8], 4),
             5.0 / 8.0
         );
-        // Row 8 has the distance of the third neighbour, row 7. Row 99 has it too, but is not in
-        // the truth.
+        // Rows 7 and 8 have the distance of the third neighbour. Row 99 has it too, but the truth
+        // does not have row 99.
         assert_eq!(recall(&[5, 6, 8, 1, 2, 3], &far[..6], 3), 1.0);
         assert_eq!(
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.0, 1.0, 2.0, 3.0], 3),
@@ -773,8 +767,7 @@ mod tests {
             recall(&[5, 6, 99, 1, 2, 3], &[0.0, 1.0, 2.1, 1.0, 2.0, 3.0], 3),
             5.0 / 6.0
         );
-        // The truth has the found id after its k-th place, so its distance counts, not the found
-        // one.
+        // The truth has the found id after its k-th place. So the distance in the truth counts.
         assert_eq!(recall(&[5, 6, 7, 1, 2, 4], &[0.0; 6], 3), 5.0 / 6.0);
         assert_eq!(recall(&[5, 5, 5, 5, 1, 1, 1, 1], &[0.0; 8], 4), 2.0 / 8.0);
         assert_eq!(recall(&[u64::MAX; 8], &[f32::INFINITY; 8], 4), 0.0);

@@ -43,19 +43,18 @@ const PIECE: usize = 4 << 20;
 /// Bytes of vectors in memory at a time under a memory budget.
 const SMALL_PIECE: usize = 1 << 19;
 
-/// The largest number of attempts. One fails if an id is replaced so often that its version at the
-/// read timestamp is forgotten.
+/// An attempt fails if an id is replaced so often that its version at the read timestamp is
+/// forgotten.
 const TRIES: usize = 3;
 
 /// The files of an export beside the file of vectors, and whether they may be replaced.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
-    /// The file of ids: with the name `.npy` an array of uint64 with one dimension, otherwise one
-    /// decimal number on each line. With `None`, it is beside the vectors: `X.ids.npy` for `X.npy`,
-    /// and `X.ids` for other names.
+    /// The file of ids. A `.npy` file is an array of uint64; another file has one decimal number on
+    /// each line. With `None`, it is `X.ids.npy` beside the vectors `X.npy`, or `X.ids`.
     pub ids: Option<PathBuf>,
     /// The file of attributes and payloads, with one JSON object on each line. With `None`, it is
-    /// `X.jsonl` beside the vectors, if the index has attributes.
+    /// `X.jsonl` beside the vectors.
     pub attributes: Option<PathBuf>,
     /// Whether the export may replace existing files.
     pub overwrite: bool,
@@ -116,12 +115,11 @@ impl Index {
 }
 
 impl LiveIndex {
-    /// Exports like [`Index::export`] the vectors that are live now, while searches, changes and
-    /// merges continue.
+    /// Exports the vectors that are live now, while searches, changes and merges continue.
     ///
     /// # Errors
-    /// The call fails for the reasons of [`Index::export`], and with [`Error::Restless`] if ids
-    /// were replaced so often that their versions at the read timestamp are forgotten.
+    /// The call fails for the reasons of [`Index::export`], and with [`Error::Restless`] if
+    /// versions at the read timestamp are forgotten.
     pub fn export(
         &self,
         out: impl AsRef<Path>,
@@ -198,7 +196,7 @@ impl Standing<'_> {
         let row_bytes = index.dim() * index.element().size();
         let mut windows = Windows::default();
         if index.stands_in_all_clusters() {
-            // Any vector may be in any posting list, so each vector is written when it is first
+            // Any vector may be in any posting list. So each vector is written when it is first
             // found.
             let (mut met, mut failed) = (Bits::new(self.nodes.into()), None);
             let mut each = |node: u32, id: u64, vector: &[u8]| {
@@ -293,9 +291,8 @@ impl Files {
         Ok(())
     }
 
-    /// Gives the files their names, the file of vectors last. Its old file is removed first, so
-    /// that vectors are never together with other ids. Returns the columns of times, and the key of
-    /// the payload.
+    /// The old file of vectors is removed first, so that vectors are never beside other ids.
+    /// Returns the columns of times, and the key of the payload.
     fn commit(mut self) -> Result<(Vec<String>, Option<String>), DataError> {
         // A full disk is noticed here, before any file is replaced.
         self.rows.complete()?;

@@ -7,10 +7,9 @@
 //!                                              Grant: until the last index with it is dropped
 //! ```
 //!
-//! A *grant* is the lease of an index that is open for changes, at first with the memory that such
-//! an index can use ([`Needs::lendable`]). It grows with the changes that wait in memory and with
-//! the index, as far as the lender has free memory. After a merge, the index gives back the memory
-//! that it does not need.
+//! A *grant* is the lease of an index that is open for changes. At first, it has the memory that
+//! such an index can use ([`Needs::lendable`]). It grows while more changes wait, as far as the
+//! lender has free memory. After a merge, the index gives back memory.
 //!
 //! An index that is opened again may replace an open one. The lender counts the old one until it is
 //! dropped.
@@ -32,12 +31,12 @@ pub(crate) struct Shortage {
 }
 
 pub(crate) trait Lender: Send + Sync {
-    /// Opens the index in a directory for reading, instead of the index with the number `instead`.
+    /// Opens an index for reading. It replaces the index with the number `instead`.
     fn open(self: Arc<Self>, path: &Path, instead: u64) -> Result<Index, Error>;
 
-    /// Reserves memory for an index that is opened for changes, instead of the index with the
-    /// number `instead`. Returns its budget and grant; `None` means no limit. The call may wait for
-    /// memory, and `progress` may end the wait.
+    /// Reserves memory for an index that is opened for changes, and that replaces the index
+    /// `instead`. Returns its budget and grant; `None` means no limit. `progress` may end the wait
+    /// for memory.
     fn for_changes(
         self: Arc<Self>,
         path: &Path,
@@ -46,7 +45,6 @@ pub(crate) trait Lender: Send + Sync {
         progress: &dyn Progress,
     ) -> Result<Option<(u64, Grant)>, Error>;
 
-    /// Leases `more` additional bytes to the index with this number.
     fn grow(&self, path: &Path, number: u64, more: u64) -> Result<(), Shortage>;
 
     fn shrink(&self, number: u64, by: u64);
@@ -54,8 +52,8 @@ pub(crate) trait Lender: Send + Sync {
     fn give_back(&self, number: u64);
 }
 
-/// The memory that a [`Lender`] counts for an index until the grant is dropped. No thread may drop
-/// it with the lock of the lender.
+/// The memory that a [`Lender`] counts for an index until the grant is dropped. A thread with the
+/// lock of the lender must not drop it.
 pub(crate) struct Grant {
     lender: Arc<dyn Lender>,
     number: u64,
@@ -83,7 +81,7 @@ impl Drop for Grant {
 pub(crate) struct Lent {
     lender: Arc<dyn Lender>,
     number: u64,
-    /// The grant; `None` if the lender refers to the index itself, and notices its drop.
+    /// `None` if the lender refers to the index itself, and notices its drop.
     grant: Option<Arc<Grant>>,
 }
 
@@ -104,8 +102,7 @@ impl Lent {
         }
     }
 
-    /// Reserves memory for an index that is opened for changes instead of this one. Returns its
-    /// budget and lease.
+    /// Reserves memory for an index that is opened for changes, and that replaces this one.
     pub(super) fn for_changes(
         &self,
         path: &Path,
@@ -117,8 +114,8 @@ impl Lent {
         Ok(granted.map(|(budget, grant)| (budget, Self::granted(grant))))
     }
 
-    /// The budget in bytes of an index that replaces this one: the first reservation `first`, or
-    /// more if the new index needs more and the lender has it.
+    /// The budget of an index that replaces this one. It is the first reservation `first`, or more
+    /// if the new index needs more and the lender has it.
     pub(super) fn again(&self, path: &Path, first: u64, needs: &Needs) -> Result<u64, Error> {
         let (least, _) = needs.lendable();
         let wanted = plan::PROGRAM.saturating_add(least).saturating_sub(first);
@@ -150,8 +147,8 @@ impl Lent {
         Ok(())
     }
 
-    /// Gives back bytes that were leased after the first reservation, so that `more` of them
-    /// remain. No call of `grow` may run at the same time.
+    /// Gives back leased bytes, so that `more` remain of those after the first reservation. No call
+    /// of `grow` may run.
     pub(crate) fn keep(&self, more: u64) {
         let Some(grant) = &self.grant else {
             return;
@@ -163,8 +160,8 @@ impl Lent {
     }
 }
 
-/// Opens an index again, with the options of an earlier opening. An index of a catalog stays within
-/// the catalog's budget.
+/// Opens an index again, with the same options. An index of a catalog stays within the catalog's
+/// budget.
 #[derive(Clone)]
 pub struct Opener {
     options: OpenOptions,
@@ -196,11 +193,11 @@ impl Opener {
         self.open_observed(path, &Silent)
     }
 
-    /// Opens the index like [`open`](Self::open), with the progress of [`Index::open_observed`]. An
-    /// index of a catalog is not unpacked, and reports none.
+    /// Opens the index, with the progress of [`Index::open_observed`]. An index of a catalog is not
+    /// unpacked, and reports no progress.
     ///
     /// # Errors
-    /// Fails as [`open`](Self::open) does, and with [`Error::Interrupted`].
+    /// The call fails as [`open`](Self::open) does, and with [`Error::Interrupted`].
     pub fn open_observed(
         &self,
         path: impl AsRef<Path>,
@@ -256,7 +253,7 @@ impl Index {
     pub fn opener(&self) -> Opener {
         let mut options = self.options.clone();
         let lender = self.lent.as_ref().map(|lent| {
-            // Memory that a catalog leases to the index is not an option of the index.
+            // Memory that a catalog leases is not an option of the index.
             options.memory = None;
             (lent.lender.clone(), lent.number)
         });

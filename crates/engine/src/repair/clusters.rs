@@ -1,9 +1,9 @@
 //! Reads the readable vectors of a cluster index.
 //!
-//! If the table of posting lists is damaged, they are found one after another: each has its length,
-//! and its checksum also covers the number of its cluster, which is one more than in the list
-//! before, or higher after damaged lists. In a replicated index, a vector can be taken from any of
-//! its clusters. Vectors that are stored once have their own checksums.
+//! If the table of posting lists is damaged, posting lists are found one after another. Each has
+//! its length. Its checksum also covers the number of its cluster, which is one more than in the
+//! list before, or higher after damaged lists. In a replicated index, a vector can be taken from
+//! any of its clusters.
 
 use stratann_layout::clusters::extent::FIXED;
 use stratann_layout::{
@@ -21,8 +21,8 @@ use crate::{Error, stored};
 
 /// After a damaged posting list, this many cluster numbers are tried at each place.
 const TRIED: u32 = 16;
-/// The cluster numbers that are tried in a segment without a table. Such a segment has few
-/// clusters, in ascending order. A list found so has at most `MOST_BYTES` bytes.
+/// The number of cluster numbers that are tried in a segment without a table. A list that is found
+/// in this way has at most `MOST_BYTES` bytes.
 const MOST_TRIED: u32 = 1 << 12;
 const MOST_BYTES: usize = 64 << 20;
 /// The number of vectors of one read without posting lists.
@@ -30,8 +30,8 @@ const PIECE: u32 = 1024;
 /// The possible bytes of an id, which are all tried if the header is damaged.
 const ID_BYTES: [usize; 3] = [0, 4, 8];
 
-/// The cluster, the offset and the length of a posting list, and the number of its group's first
-/// vector with the number of its vectors.
+/// The cluster, the offset and the length of a posting list. The range has the numbers of its
+/// group.
 struct Place {
     cluster: u32,
     offset: u64,
@@ -52,11 +52,10 @@ impl Tally {
 }
 
 impl Files<'_, '_, '_> {
-    /// Passes on all readable vectors, from posting lists in files of the kind `extents`. Returns
-    /// the number of vectors that should exist.
+    /// Passes on all readable vectors, and returns the number of vectors that should exist.
     ///
     /// If the table of dead vectors is damaged, the newest files are read first, since they have
-    /// the live vector of an id. Deleted vectors are restored in this case.
+    /// the live vector of an id. Deleted vectors are then restored.
     pub(super) fn clusters(&mut self, extents: FileKind) -> Result<u64, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let kind = extent_kind(extents);
@@ -125,8 +124,7 @@ impl Files<'_, '_, '_> {
         Ok(all)
     }
 
-    /// Whether the vector with the highest number of each id counts as live, because the dead
-    /// vectors are unknown.
+    /// If the dead vectors are unknown, the highest number of each id counts as live.
     fn newest_first(&self) -> bool {
         self.manifest.placement.is_some() && self.placement.is_none()
     }
@@ -136,7 +134,6 @@ impl Files<'_, '_, '_> {
         placement.is_some_and(|placement| placement.is_dead(id, node))
     }
 
-    /// Reads a file written after the build, and returns the number of vectors that were taken.
     fn later(
         &mut self,
         entry: &FileEntry,
@@ -187,9 +184,8 @@ impl Files<'_, '_, '_> {
         Ok(0)
     }
 
-    /// Reads the posting lists of a segment. Without the table, cluster numbers are tried against
-    /// the checksum, but not many, since any bytes would match by chance. Most of these vectors are
-    /// also in the files of the build.
+    /// Without the table, cluster numbers are tried until the checksum matches. The number of tries
+    /// is limited, since any bytes would match by chance.
     fn later_extents(
         &mut self,
         entry: &FileEntry,
@@ -247,9 +243,8 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Reads a file of single vectors after the build. The table has the number of the first.
-    /// Without the table, numbers above the build's are tried until the checksum of a vector
-    /// matches.
+    /// Reads a file of single vectors. The table has the number of the first vector. Without the
+    /// table, numbers are tried until the checksum of a vector matches.
     fn later_members(
         &mut self,
         entry: &FileEntry,
@@ -289,8 +284,8 @@ impl Files<'_, '_, '_> {
                         continue;
                     }
                     let is = |&node: &u32| members.read(node, &one, || offset, true, &file).is_ok();
-                    // A wrong number may match a damaged record by chance, so the next number must
-                    // match the next record.
+                    // A damaged record may match by chance, so the next number must match the next
+                    // record.
                     let Some(node) = (built..nodes).find(is) else {
                         continue;
                     };
@@ -327,8 +322,7 @@ impl Files<'_, '_, '_> {
         self.members_alone(entry, Members::starting_at(shape, first), first..end, tally)
     }
 
-    /// Reads a file with a damaged header, which has the width of ids. Returns the number of
-    /// vectors that were taken.
+    /// The damaged header has the width of ids. Returns the number of vectors that were taken.
     fn without_header(&mut self, entry: &FileEntry, kind: ExtentKind) -> Result<u64, Error> {
         let Some(facts) = self.manifest.clusters() else {
             return Ok(0);
@@ -383,8 +377,7 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on the vectors of a replicated posting list, also those for which another cluster is
-    /// nearest.
+    /// A posting list also has vectors for which another cluster is nearest.
     fn entries(
         &mut self,
         entry: &FileEntry,
@@ -446,7 +439,6 @@ impl Files<'_, '_, '_> {
         self.members(entry, members, (place.first, offset), stored, tally)
     }
 
-    /// Passes on consecutive vectors, by the number and the offset of the first.
     fn members(
         &mut self,
         entry: &FileEntry,
@@ -481,7 +473,6 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// Passes on the readable vectors with `numbers` of a file without posting lists.
     fn members_alone(
         &mut self,
         entry: &FileEntry,
@@ -527,7 +518,6 @@ impl Files<'_, '_, '_> {
         Ok(taken)
     }
 
-    /// The places of posting lists, from the table or else from the posting lists.
     fn places(
         &self,
         entry: &FileEntry,
@@ -571,8 +561,8 @@ impl Files<'_, '_, '_> {
             .collect())
     }
 
-    /// Finds posting lists by their checksums. After a damaged list, the numbers of vectors that
-    /// are stored once follow from the vectors' checksums.
+    /// Finds posting lists by their checksums. After a damaged list, the checksums of vectors show
+    /// their numbers.
     fn found_places(
         &self,
         entry: &FileEntry,
@@ -624,7 +614,7 @@ impl Files<'_, '_, '_> {
             let records = u32::from_le_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]);
             if of != cluster && kind == ExtentKind::Grouped && records > 0 {
                 // The number of vectors in the skipped clusters is unknown. The first number of
-                // this group is the number that matches the checksum of its first vector.
+                // this group must match the checksum of its first vector.
                 let stored = &bytes[bytes.len() - records as usize * members.bytes()..];
                 let one = &stored[..members.bytes()];
                 let number = (first..shape.vectors)

@@ -91,8 +91,8 @@ pub struct RepairReport {
     /// The number of these vectors that were only in the log.
     pub from_log: u64,
     /// The number of unreadable vectors of the previous checkpoint that the log neither replaces
-    /// nor deletes: an upper bound if the table of nodes and pages after direct inserts is damaged,
-    /// and a lower bound if it is unknown which vectors of a segment are garbage.
+    /// nor deletes. If the table of nodes and pages is damaged, it is an upper bound. If the
+    /// garbage of a segment is unknown, it is a lower bound.
     pub vectors_lost: u64,
     /// The damaged files, with the losses of each.
     pub lost: Vec<Lost>,
@@ -111,8 +111,8 @@ pub struct Lost {
     pub file: String,
     /// The fault.
     pub what: String,
-    /// The most vectors that may be lost with the file; unknown for a missing log. With 0, the
-    /// content of the file was recomputed.
+    /// The most vectors that may be lost with the file. With 0, its content was recomputed. For a
+    /// missing log, the number is unknown.
     pub vectors: u64,
 }
 
@@ -134,7 +134,6 @@ pub fn repair(
     repair_in(&volume, &stored::home(path.as_ref())?, options, progress)
 }
 
-/// Repairs the index in a volume, with temporary files in the directory `path`.
 pub(crate) fn repair_in(
     volume: &Arc<dyn Volume>,
     path: &Path,
@@ -247,11 +246,11 @@ impl Work<'_> {
                 reason: format!("no vector can be read any more ({file}: {what})"),
             });
         }
-        // All other damaged files are recomputed. A set has the names, since a MANIFEST may name
-        // many files.
+        // All other damaged files are recomputed. A MANIFEST may name many files, so their names
+        // are in a set.
         let mut known: HashSet<String> = lost.iter().map(|lost| lost.file.clone()).collect();
         for problem in verified.problems {
-            // Problems of ids and of log records name no single file, and are reported as vectors.
+            // Problems of ids and of log records name no single file, and are reported elsewhere.
             let of_a_file = problem.file != volume.name();
             if of_a_file && known.insert(problem.file.clone()) {
                 let what = problem.what.strip_prefix(&format!("{}: ", problem.file));
@@ -289,7 +288,7 @@ impl Work<'_> {
             known: None,
             kept: &[],
             rows: attributes.as_ref().map(|rows| rows as &dyn CarriedRows),
-            // A readable codebook that a user gave stays a given codebook.
+            // If a user gave the codebook and it is readable, the new index keeps it.
             given_codebook: kept && manifest.writer_features & GIVEN_CODEBOOK != 0,
             placeholder: false,
         };

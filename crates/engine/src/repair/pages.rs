@@ -1,9 +1,8 @@
 //! Reads the readable vectors of a checkpoint, page by page.
 //!
-//! The page size follows from the manifest, or from the header of the file if records differ in
-//! length. If this header is damaged, all sizes are tried, since checksums match under only one.
-//! The checksum of a page also proves its position, and a slotted page has the number of its first
-//! node. So vectors are found without any table.
+//! If the header of a file with records of different lengths is damaged, all page sizes are tried,
+//! since checksums match under only one. The checksum of a page also proves its position, and a
+//! slotted page has the number of its first node. So vectors are found without any table.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::slotted::MAX_BLOCKS;
@@ -30,11 +29,10 @@ const MOST_MISSING: u64 = 1 << 20;
 const PIECE: usize = 1 << 20;
 const SAMPLE: u64 = 64;
 
-/// Takes the id and the vector of a node, or returns the fault for which it refuses them.
+/// Takes the id and the vector of a node, or returns the fault of the vector.
 pub(super) type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<Option<Fault>, Error> + 'a;
 
-/// Passes all readable vectors of a checkpoint to `take`, and records the losses. Returns an upper
-/// bound of the vectors that should exist.
+/// Passes all readable vectors to `take`. Returns an upper bound of the vectors that should exist.
 pub(super) fn salvage(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -65,7 +63,7 @@ pub(super) fn salvage(
                 },
                 VectorsAt::Records,
             ) => files.journaled(layout, format(manifest)?, facts),
-            // New vectors are then in segments, even if pages are rewritten in place.
+            // New vectors are in segments, even if pages are rewritten in place.
             (_, VectorsAt::Segments | VectorsAt::Parts) => files.apart(layout, facts),
             (
                 Records::Slotted
@@ -101,8 +99,7 @@ pub(super) struct Files<'m, 'a, 't> {
     pub(super) progress: &'a dyn Progress,
     pub(super) lost: &'a mut Vec<Lost>,
     pub(super) take: &'a mut Take<'t>,
-    /// The dead vectors of a cluster index, if vectors were inserted after its build and the table
-    /// of them can be read.
+    /// The table of dead vectors in a cluster index with inserts, if it can be read.
     pub(super) placement: Option<PlacementFile>,
 }
 
@@ -149,8 +146,7 @@ impl Tally {
         self.first.get_or_insert((offset, what));
     }
 
-    /// Records the result for a vector. `garbage` says whether the vector is garbage, if that is
-    /// known.
+    /// `garbage` says whether the vector is garbage, if that is known.
     pub(super) fn taken(&mut self, fault: Option<Fault>, garbage: Option<bool>) {
         match (fault, garbage) {
             (None, None) => self.unclear += 1,
@@ -171,8 +167,7 @@ impl Tally {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Reads all segments. If they have trailing parts, `leading` has the leading parts and the
-    /// kind of their file.
+    /// If segments have trailing parts, `leading` has the leading parts and the kind of their file.
     fn segments(
         &mut self,
         mut leading: Option<(FileKind, &mut LeadingParts<'_>)>,
@@ -185,15 +180,15 @@ impl<'m> Files<'m, '_, '_> {
                 false => unclear.push((n, segment, decoders)),
             }
         }
-        // Segments that may have garbage come last, newest first, so that a new vector is taken
-        // before the vector that it replaced.
+        // Segments that may have garbage come last, newest first. So a new vector is taken before
+        // the vector that it replaced.
         let mut unclear = unclear.into_iter().rev();
         unclear
             .try_for_each(|(n, segment, decoders)| self.segment(n, segment, decoders, &mut leading))
     }
 
-    /// Reads segment `n`. If it has trailing parts, `leading` has the leading parts and the kind of
-    /// their file.
+    /// If the segment has trailing parts, `leading` has the leading parts and the kind of their
+    /// file.
     fn segment(
         &mut self,
         n: u32,
@@ -215,9 +210,9 @@ impl<'m> Files<'m, '_, '_> {
         self.built((kind, n), records, vectors, &decoders, tables, leading)
     }
 
-    /// Reads the pages of the records `first..first + count`, of which `vectors` are live. `tables`
-    /// is the file with the decoding parameters of encoded records, and `leading` has the leading
-    /// parts for trailing parts.
+    /// Reads the pages of the records `first..first + count`. `vectors` of them are live. `tables`
+    /// is the file with the decoding parameters. For trailing parts, `leading` has the leading
+    /// parts.
     fn built(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -261,8 +256,7 @@ impl<'m> Files<'m, '_, '_> {
                 if garbage == Some(true) {
                     continue;
                 }
-                // A record that continues on a lost page counts as missing, like the records that
-                // start there.
+                // A record that continues on a lost page counts as missing.
                 let behind = read.left > 0 && slot + 1 == count_here;
                 if behind && stored.bytes.as_ref().is_err_and(is_not_whole) {
                     continue;
@@ -297,8 +291,8 @@ impl<'m> Files<'m, '_, '_> {
         Ok(())
     }
 
-    /// The format of the pages of the nodes `first..first + count`. If none can be read, the loss
-    /// of `vectors` vectors is recorded.
+    /// The format of the pages of the nodes `first..first + count`. If no page can be read,
+    /// `vectors` vectors are lost.
     pub(super) fn format(
         &mut self,
         kind: FileKind,
@@ -350,7 +344,6 @@ impl<'m> Files<'m, '_, '_> {
         self.manifest.dimension as usize * self.manifest.element.size()
     }
 
-    /// Records the loss of vectors whose decoding parameters are lost.
     pub(super) fn orphans(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -373,8 +366,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reports the number of taken vectors that may be garbage, in a file with `garbage` such
-    /// records.
+    /// Reports taken vectors that may be garbage, in a file with `garbage` such records.
     pub(super) fn unclear(
         &mut self,
         (kind, n): (FileKind, Option<u32>),
@@ -403,7 +395,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// The page size of a file with a damaged header: the one under which most pages are whole.
+    /// The page size of a file with a damaged header. Most pages are whole under this size.
     fn guess(&self, kind: FileKind, entry: &FileEntry) -> Result<Option<SlottedShape>, Error> {
         let manifest = self.manifest;
         let (dim, degree) = (
@@ -420,8 +412,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             let element = manifest.element;
             let shape = if kind == FileKind::Vectors && blocks == 1 {
-                // The largest record matters only if records span pages. No code is longer than
-                // this.
+                // The largest record matters only if records span pages.
                 let largest = self.vector_bytes() + 1;
                 SlottedShape::running_on(element, dim, degree, largest)?
             } else {
@@ -451,8 +442,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(best.1)
     }
 
-    /// Opens a file of `nodes` nodes and reads its header. If the file is lost, the loss is
-    /// recorded.
+    /// If the file is lost, the loss is recorded.
     pub(super) fn file(
         &mut self,
         kind: FileKind,
@@ -485,7 +475,6 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Passes the readable pages of a file to `each`, which must check the content.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
@@ -504,8 +493,7 @@ impl<'m> Files<'m, '_, '_> {
         )
     }
 
-    /// Passes the pages for which `wanted` returns true to `each`, also the unreadable ones, which
-    /// are counted already.
+    /// `each` also gets unreadable pages, which are counted already.
     pub(super) fn each_page_of(
         &mut self,
         entry: &FileEntry,
@@ -556,8 +544,7 @@ impl<'m> Files<'m, '_, '_> {
                 }
             }
         }
-        // A damaged header may have any number of pages, so only some missing pages are reported
-        // one by one.
+        // A damaged header may have any number of pages, so only some are reported one by one.
         let end = pages.count.min(there.saturating_add(MOST_MISSING));
         for page in (there..end).filter(|&page| wanted(page)) {
             tally.page(offset_of(pages, page), "the file ends before it".into());

@@ -1,11 +1,11 @@
-//! Reads the decoding parameters of vectors, as far as they are readable: the models in the
-//! directory of packed pages, and the model and the base vectors in the chunks of a segment.
+//! Reads the decoding parameters of vectors, as far as they are readable: models in the directory
+//! of packed pages, and models and base vectors in the chunks of a segment.
 //!
-//! The model and the base of a node follow from its number, which is on its page. So vectors can be
-//! decoded even if the directory's counts or other models are damaged.
+//! The number of a node is on its page, and gives the model and the base. So vectors can be decoded
+//! even if other models are damaged.
 //!
-//! In a segment that a merge kept, only the chunks say which records are garbage. From a damaged
-//! chunk on, the repair takes the garbage too.
+//! In a segment that a merge kept, only the chunks say which records are garbage. After a damaged
+//! chunk, the repair takes the garbage too.
 
 use stratann_layout::{DeadSlots, FileKind, Manifest, SegmentFacts};
 use stratann_tier::Volume;
@@ -25,7 +25,7 @@ pub(super) struct Decoders {
     bases: Vec<Base>,
     /// The number of nodes that a base covers, or 0 if no vector has a base.
     base_nodes: u32,
-    /// The first node after the build. The vectors of such nodes have no base.
+    /// The first node after the build. Vectors from this node on have no base.
     based: u64,
     /// The records that belong to no node.
     pub(super) garbage: Garbage,
@@ -64,13 +64,13 @@ impl Garbage {
         }
     }
 
-    /// Whether a record is garbage, if that is known.
+    /// `None` if it is unknown whether the record is garbage.
     pub(super) fn has(&self, page: u64, slot: usize) -> Option<bool> {
         let here = || u16::try_from(slot).is_ok_and(|s| self.dead.of_page(page).contains(&s));
         (page < self.until).then(here)
     }
 
-    /// Whether it is known of every record if it is garbage.
+    /// Whether the garbage records are known.
     pub(super) fn is_known(&self) -> bool {
         self.until == u64::MAX
     }
@@ -259,8 +259,7 @@ const BASE: u32 = 1;
 const GARBAGE: u32 = 2;
 const RUNS_ON: u32 = 4;
 
-/// The bytes, in a chunk of `pages` pages, that mark pages whose last record continues on the next
-/// page.
+/// A chunk of `pages` pages marks, with these bytes, the pages whose last record continues.
 fn run_bytes(bits: u32, pages: u64) -> u64 {
     match bits & RUNS_ON {
         0 => 0,
@@ -270,8 +269,7 @@ fn run_bytes(bits: u32, pages: u64) -> u64 {
 
 struct Chunks<'a> {
     payload: &'a Payload,
-    /// The first node of the segment by the manifest. The boundaries count garbage records as
-    /// nodes.
+    /// The first node of the segment by the manifest. Boundaries count garbage records as nodes.
     first: u32,
     end: u64,
     vector_bytes: usize,
@@ -286,7 +284,6 @@ struct Chunk {
     next: u64,
 }
 
-/// The slots of garbage records on a chunk's pages, and the offset of the next chunk.
 struct Dead {
     slots: Vec<Vec<u16>>,
     next: u64,
@@ -319,8 +316,8 @@ impl Chunks<'_> {
         bases
     }
 
-    /// The bases and the garbage of a kept segment's chunks, up to the first unreadable one. After
-    /// it, no boundary shows the start of a chunk.
+    /// The bases and the garbage, up to the first unreadable chunk. After it, no boundary shows the
+    /// start of a chunk.
     fn with_garbage(&self, mut at: u64) -> (Vec<Base>, Garbage) {
         let count = (self.end - u64::from(self.first)).div_ceil(u64::from(self.nodes)) as usize;
         let mut bases = vec![Base::Unknown; count];
@@ -342,7 +339,7 @@ impl Chunks<'_> {
         (bases, garbage)
     }
 
-    /// The chunk at offset `at`, if it begins with page `page`. Its base and boundaries may be
+    /// `None` if no chunk at offset `at` begins with page `page`. The base and boundaries may be
     /// lost.
     fn chunk_with_garbage(&self, at: u64, page: u64) -> Option<(Chunk, Dead)> {
         let bits = self.payload.u32(at + 8)?;
@@ -373,7 +370,7 @@ impl Chunks<'_> {
         behind.min(self.end) - 1
     }
 
-    /// Chunk `number`, if it can be at offset `at`: its readable boundaries must fit its number.
+    /// `None` if chunk `number` cannot be at offset `at`. Readable boundaries must fit its number.
     fn chunk(&self, number: usize, at: u64) -> Option<Chunk> {
         let bits = self.payload.u32(at + 8)?;
         let mut chunk = self.chunk_of(at, bits)?;
@@ -384,8 +381,7 @@ impl Chunks<'_> {
         (ends && bits & !(BASE | RUNS_ON) == 0).then_some(chunk)
     }
 
-    /// The chunk at offset `at` with the parts in `bits`, without garbage and marks of spanning
-    /// records.
+    /// A chunk without garbage, and without marks of spanning records.
     fn chunk_of(&self, at: u64, bits: u32) -> Option<Chunk> {
         let first_page = self.payload.u32(at)?;
         let pages = self.payload.u32(at + 4)?;
@@ -409,9 +405,9 @@ impl Chunks<'_> {
         })
     }
 
-    /// A chunk with the number `least` or a higher one, if offset `at` certainly has one: its pages
-    /// come after `page`, its boundaries ascend, and the last one is the end of a chunk with this
-    /// number.
+    /// A chunk with the number `least` or a higher number, if one is certainly at offset `at`. Its
+    /// pages come after `page`, its boundaries ascend, and its last boundary is the end of a chunk
+    /// with this number.
     fn recognise(&self, least: usize, page: u64, at: u64) -> Option<(usize, Chunk)> {
         let pages = u64::from(self.payload.u32(at + 4)?);
         if pages == 0 || u64::from(self.payload.u32(at)?) <= page {

@@ -19,30 +19,27 @@ named! {
 named! {
     /// The strategy of a search with a filter.
     pub enum Way, "way" {
-        /// Walks the graph or probes clusters, also through vectors that do not match.
+        /// Walks the graph or probes clusters, and passes vectors that do not match.
         Within = "within", "Walks the graph, or probes clusters, and also passes vectors that do not match",
         /// Starts from all matches, and compares them one after the other.
         Before = "before", "Compares the codes of all matches, and reads the vectors of the best",
     }
 }
 
-/// The options of a search. `None` is the choice of the index's preset, unless the option says
-/// otherwise.
+/// The options of a search. Unless an option says otherwise, `None` is the choice of the preset.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
-    /// The number of results for each query, at most the number of vectors in the index, or
-    /// [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is larger. Missing results are padded
-    /// ([`SearchResults::ids`](crate::SearchResults::ids)).
+    /// The number of results for each query. It is at most the number of vectors, or
+    /// [`MOST_PADDED`](crate::bounds::MOST_PADDED) if that is larger. Missing results are padded.
     pub k: usize,
-    /// The list size (L), at least `k`. Results are exact if the candidate list has a place for
-    /// each live vector, or in a small index that [outgrew its codes](crate::Due::Grown). Small
-    /// means fewer than 1,000 vectors, or fewer than 10,000 if the last build had fewer than 128.
+    /// The list size (L), at least `k`. If the list has a place for each live vector, results are
+    /// exact. They are also exact in a small index that [outgrew its codes](crate::Due::Grown):
+    /// fewer than 1,000 vectors, or fewer than 10,000 if the last build had fewer than 128.
     ///
     /// If the index [has drifted](crate::Due::Drifted) and a result was inserted since the last
-    /// build or merge, the query searches again with a candidate list 8 times as long.
+    /// build or merge, the query searches again with a list 8 times as long.
     ///
-    /// In a cluster index, this is the list size in the graph of vectors that wait in memory for a
-    /// merge.
+    /// In a cluster index, this is the list size of searches among the vectors that wait in memory.
     pub list: usize,
     /// The number of clusters that a query probes, in a cluster index. `None` means 32, or `k` if
     /// `k` is larger ([`probes_of`](SearchOptions::probes_of)).
@@ -63,21 +60,19 @@ pub struct SearchOptions {
     pub rerank: Option<Rerank>,
     /// The parameters of [`Strategy::Press`]. Other strategies ignore them.
     pub press: Press,
-    /// The number of seeds of a search without a navigation graph, or with PRESS [`Press::seeds`].
-    /// Seeds are nodes spread over the collection. The search ranks the seeds by their (low) codes,
-    /// and begins near the nearest. With 0, it begins at the entry points, as in the papers.
+    /// The number of seeds of a search without a navigation graph. Seeds are nodes spread over the
+    /// collection. The search ranks the seeds by their codes, and begins near the nearest. With 0
+    /// seeds, it begins at the entry points. PRESS uses [`Press::seeds`] instead.
     pub seeds: usize,
-    /// Whether distances must be exact to the last bit in the layered layout, which ranks by
-    /// leading parts. The search then reads the trailing parts of all results.
+    /// Whether distances must be exact to the last bit in the layered layout. The search then reads
+    /// the trailing parts of all results.
     pub exact: bool,
-    /// Whether a search ends when it expects, by the code errors of this query so far, that no
-    /// remaining candidate is a result or leads to one. Such a search reads less, and its recall is
-    /// a little lower.
+    /// Whether a search ends as soon as it expects no better result. It expects this from the code
+    /// errors of the query so far. Such a search reads less, and its recall is a little lower.
     pub stop_early: bool,
-    /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1; `list` is
-    /// then ignored. By [`calibrate`](crate::calibrate), a query gets as many candidates as
-    /// measured queries needed whose results were at the same distance. In a cluster index, the
-    /// number of probes follows from the distance of the nearest head.
+    /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. `list` is
+    /// then ignored. The measurements of [`calibrate`](crate::calibrate) give the number of
+    /// candidates: as many as queries needed whose results were at the same distance.
     ///
     /// `recall` cannot be combined with `stop_early` or `probes`. A search must use PRESS if and
     /// only if the preset's strategy is PRESS.
@@ -91,9 +86,9 @@ pub struct SearchOptions {
     /// The number of OS threads that run the queries.
     pub threads: usize,
     /// The number of queries in flight on each thread: 1 for the least latency, more for
-    /// throughput, and fewer if the memory budget is too small. With `None`, the size of the batch
-    /// decides ([`in_flight`](SearchOptions::in_flight)): a batch of at least 256 queries for each
-    /// thread tries several numbers. The results of best-first search do not depend on it.
+    /// throughput. `None` chooses by the size of the batch
+    /// ([`in_flight`](SearchOptions::in_flight)). A batch of at least 256 queries for each thread
+    /// tries several numbers. A small memory budget lowers the number.
     pub in_flight: Option<usize>,
 }
 

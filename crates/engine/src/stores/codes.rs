@@ -1,5 +1,5 @@
-//! The codes that stay in memory: all codes, or only those for entry points if other codes are
-//! beside lists.
+//! The codes that stay in memory: all codes, or codes of entry points if other codes are beside
+//! lists.
 //!
 //! Codes of two precisions ([`Codebook::low_codes`]) are split when they are loaded, so that a step
 //! of DistVS with low codes reads half the memory. Two more bytes for each node correct the sums
@@ -25,8 +25,7 @@ use crate::{Error, Preset, stored};
 const LEAST_ROOM: usize = 1 << 16;
 
 pub(crate) struct Codes {
-    /// The code of every node, with reserved memory for new nodes; or only the codes of the entry
-    /// points.
+    /// All codes, with reserved memory for new nodes; or only the codes of the entry points.
     bytes: GrowingBytes,
     parts: Option<Parts>,
     /// The nodes at which a search may start without a navigation graph.
@@ -34,7 +33,6 @@ pub(crate) struct Codes {
 }
 
 impl Codes {
-    /// Bytes of memory of the codes, and of the node numbers to which they belong.
     pub(crate) fn memory_bytes(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -113,7 +111,7 @@ impl Codes {
         })
     }
 
-    /// The split codes of all nodes, without memory for new nodes, which only merges add.
+    /// Only merges add nodes, so no memory is reserved for them.
     fn in_parts(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -238,8 +236,8 @@ struct Parts {
     rest_bytes: usize,
 }
 
-/// The value that is added to the sum of a code's table entries ([`PairedQuantizer::correction`]),
-/// as the upper half of an f32. Its error is smaller than the error of the code.
+/// The upper half of the f32 that is added to the sum of a code's table entries
+/// ([`PairedQuantizer::correction`]). Its error is smaller than the error of the code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Correction(u16);
 
@@ -259,8 +257,7 @@ impl Correction {
         scratch: &mut Vec<f32>,
     ) -> Self {
         let exact = quantizer.correction(metric, code, scratch).to_bits();
-        // The bits are rounded to the nearest value. If the correction is NaN, the code is useless
-        // anyway.
+        // The bits are rounded to the nearest value.
         Self((exact.saturating_add(0x8000) >> 16) as u16)
     }
 
@@ -269,16 +266,15 @@ impl Correction {
         f32::from_bits(u32::from(self.0) << 16)
     }
 
-    /// The estimate of a whole code from its low part and its residual code
-    /// ([`PairedQuantizer::rest_table`]). The order of additions is fixed, so that one process and
-    /// several servers get identical results.
+    /// The estimate by low part and residual code ([`PairedQuantizer::rest_table`]). The order of
+    /// additions is fixed, so that one process and several servers get identical results.
     #[inline]
     pub(crate) fn whole(self, low: f32, rest: f32) -> f32 {
         low + rest + self.value()
     }
 }
 
-/// The estimate of a node's high code from the estimate `low` of its low code, and the sum from the
+/// The estimate by the high code. `low` is the estimate by the low code, and `sum` is from the
 /// table for [residual codes](PairedQuantizer::rest_table). If there are corrections, codes are
 /// nested.
 #[inline]
@@ -289,8 +285,8 @@ pub(crate) fn complete(corrections: Option<&[Correction]>, node: u32, low: f32, 
     }
 }
 
-/// Codes of two precisions of all nodes, in node order: low codes with residual codes and
-/// corrections, or low codes with high codes.
+/// Codes of two precisions, in node order: low codes, and residual codes with corrections or high
+/// codes.
 #[derive(Clone, Copy)]
 pub(crate) struct CodeParts<'a> {
     pub(crate) low: &'a [u8],
@@ -309,7 +305,6 @@ impl CodeParts<'_> {
         }
     }
 
-    /// Joins the nested codes of some nodes, one after the other.
     pub(crate) fn join(self, nodes: &[u32], out: &mut Vec<u8>) {
         let (low, rest) = (self.low_bytes, self.rest_bytes);
         out.resize(nodes.len() * (low + rest), 0);
@@ -321,7 +316,7 @@ impl CodeParts<'_> {
     }
 
     /// Replaces the estimates by low codes in `scores` with estimates by high codes. `rest` is the
-    /// query's table of residual codes, and `sums` is scratch space.
+    /// query's table of residual codes.
     pub(crate) fn go_on(
         self,
         rest: &DistanceTable,
@@ -337,7 +332,6 @@ impl CodeParts<'_> {
         }
     }
 
-    /// Adds the corrections of some nodes to the sums from their nested codes.
     pub(crate) fn correct(self, nodes: &[u32], scores: &mut [f32]) {
         let corrections = self.corrections.unwrap_or_default();
         for (&node, score) in nodes.iter().zip(scores) {

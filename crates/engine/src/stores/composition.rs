@@ -34,25 +34,23 @@ pub(crate) enum Made {
     },
 }
 
-/// The format of the fixed pages of a manifest's index.
 pub(crate) type FixedFormatOf = fn(&Manifest) -> Result<Box<dyn FixedFormat>, Error>;
 
-/// The bytes on storage of a record of fixed size, with its share of the page's unused space, given
-/// the element type, the dimension, the degree, the bytes of a neighbour's code and the number of
-/// nodes.
+/// The bytes on storage of a record of fixed size, with its share of unused space. The arguments
+/// are the element type, the dimension, the degree, the bytes of a neighbour's code and the number
+/// of nodes.
 pub(crate) type RecordBytes = fn(Element, usize, usize, usize, u64) -> f64;
 
 pub(crate) enum Records {
-    /// Unencoded records of one size. The page of a node follows from its number, and the format of
-    /// pages from the manifest.
+    /// Unencoded records of one size. The number of a node gives its page.
     Fixed {
         format: FixedFormatOf,
         bytes: RecordBytes,
         /// The location to which direct inserts write changed records.
         rewritten: Rewritten,
     },
-    /// Encoded records of different lengths, found by a directory. The header of the file has the
-    /// page size. Direct inserts write changed records to other pages.
+    /// Encoded records of different lengths, in pages that a directory finds. Direct inserts write
+    /// changed records to other pages.
     Slotted,
     /// The layout has no lists. Uncompressed vectors are stored with their clusters.
     Clustered,
@@ -71,15 +69,14 @@ pub(crate) enum Rewritten {
 pub(crate) enum VectorsAt {
     Records,
     Segments,
-    /// The leading part of a vector is in the record beside the list, the trailing part in a
-    /// segment.
+    /// The leading part is in the record beside the list, and the trailing part in a segment.
     Parts,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodesAt {
     Memory,
-    /// A node's neighbours' codes are in its record, and only codes of the entry points in memory.
+    /// A record has the codes of the node's neighbours. Memory has only codes of the entry points.
     Records,
     Nowhere,
 }
@@ -97,7 +94,6 @@ impl Records {
         }
     }
 
-    /// Fixed pages that never change, so that the layout takes no direct inserts.
     pub(crate) const fn unchanging(format: FixedFormatOf, bytes: RecordBytes) -> Self {
         Self::Fixed {
             format,
@@ -141,8 +137,7 @@ impl CodesAt {
 }
 
 impl Composition {
-    /// Opens the pages of lists of a graph index, without reading pages. The call fails if the
-    /// layout has clusters.
+    /// The call fails if the layout has clusters.
     pub(crate) fn open(
         &self,
         volume: &dyn Volume,
@@ -174,7 +169,6 @@ impl Composition {
         }
     }
 
-    /// The function for the bytes of a record on storage, if all records have one size.
     pub(crate) fn record_bytes(&self) -> Option<RecordBytes> {
         match self.records {
             Records::Slotted | Records::Clustered => None,
@@ -221,8 +215,7 @@ impl Composition {
         }
     }
 
-    /// The kind of the file that a checkpoint writes after direct inserts, for changes that wait
-    /// for their pages.
+    /// The kind of the file for changes that wait for their pages at a checkpoint.
     pub(crate) fn waiting(&self) -> FileKind {
         match self.records_move() {
             true => FileKind::Pending,

@@ -8,9 +8,10 @@
 //! Only the smallest and the largest id are in memory. If ids are row numbers, the file has only
 //! nodes, and the block follows from the id. [`stratann_layout::ids`] has the byte table.
 //!
-//! For other ids, a look-up guesses the block by interpolation, which is right or wrong by a block
-//! or two for hashes, and row numbers with gaps. Later, every second guess is the middle of the
-//! range. So a look-up reads at most about twice as many blocks as a binary search.
+//! For other ids, a look-up guesses the block by interpolation. If ids are hashes, or row numbers
+//! with gaps, the first guess is right, or wrong by a block or two. Later, every second guess is
+//! the middle of the range. So a look-up reads at most about twice as many blocks as a binary
+//! search.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,12 +27,10 @@ pub(crate) const PLACEHOLDER_ID: u64 = u64::MAX;
 
 /// If more consecutive blocks are damaged, the ids after them count as unreadable.
 const MOST_DAMAGED: usize = 64;
-/// The number of guesses by interpolation. Of the later guesses, every second is the middle of the
-/// range.
+/// The number of guesses by interpolation. Later, every second guess is the middle of the range.
 const BY_IDS: u32 = 4;
 
-/// An open file of ids, which stays readable after its name is removed, and which threads may
-/// share.
+/// An open file of ids. It stays readable after its name is removed.
 #[derive(Debug)]
 pub(crate) struct IdTable {
     reader: Arc<dyn VolumeReader>,
@@ -40,8 +39,8 @@ pub(crate) struct IdTable {
     ends: (u64, u64),
 }
 
-/// The number and the node of the id's entry. If there is none, `Err` has the number of the entry
-/// before which the id would be inserted.
+/// The entry of an id: its number and node. `Err` has the number of the entry before which the id
+/// would be.
 pub(crate) type Found = Result<(u64, u32), u64>;
 
 /// The last block that was read, cached for look-ups nearby.
@@ -60,8 +59,7 @@ impl LastBlock {
 }
 
 impl IdTable {
-    /// Opens the file of ids of a manifest. `None` if ids are row numbers, or if an earlier version
-    /// wrote the index.
+    /// `None` if ids are row numbers, or if an earlier version wrote the index.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Option<Self>, Error> {
         let Some(entry) = manifest.file(FileKind::Ids.name()) else {
             return Ok(None);
@@ -69,7 +67,7 @@ impl IdTable {
         Self::open_file(volume, entry, Some(manifest.vectors)).map(Some)
     }
 
-    /// Opens a file of ids, whose number is `expected` if that is known.
+    /// `expected` is the number of ids, if it is known.
     pub(crate) fn open_file(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -79,7 +77,7 @@ impl IdTable {
         Self::opened(reader, volume, entry, expected)
     }
 
-    /// Reads a file that is already open and may have been unlinked.
+    /// The file may have been unlinked.
     pub(crate) fn opened(
         reader: Arc<dyn VolumeReader>,
         volume: &dyn Volume,
@@ -124,7 +122,6 @@ impl IdTable {
         self.ends.1
     }
 
-    /// The block with the number `block`, read and verified unless it is in `last`.
     pub(crate) fn block<'b>(
         &self,
         block: u64,
@@ -140,7 +137,6 @@ impl IdTable {
         Ok(view)
     }
 
-    /// The id of an existing entry. The block in `last` is tried first.
     pub(crate) fn id_at(&self, entry: u64, last: &mut LastBlock) -> Result<u64, Error> {
         let view = self.block(entry / self.entries.per_block() as u64, last)?;
         let place = (entry - view.first_entry()) as usize;
@@ -182,8 +178,8 @@ impl IdTable {
             let view = match self.block(block, last) {
                 Ok(view) => view,
                 Err(error) => {
-                    // If the id is at least the smallest id of the next readable block, it is not
-                    // in the damaged one.
+                    // If the id is at least the first id of the next readable block, it is not in
+                    // the damaged block.
                     let (next_block, first) = self.readable(block + 1..high, last);
                     if first.is_some_and(|first| id >= first) {
                         (low, next) = (next_block, Some(next_block));
@@ -212,7 +208,8 @@ impl IdTable {
         }
     }
 
-    /// The first readable one of `blocks`, and its smallest id; `None` if too many cannot be read.
+    /// The first readable one of `blocks`, and its smallest id. The id is `None` if too many cannot
+    /// be read.
     fn readable(&self, blocks: Range<u64>, last: &mut LastBlock) -> (u64, Option<u64>) {
         let end = blocks.end;
         for block in blocks.take(MOST_DAMAGED) {
@@ -224,8 +221,7 @@ impl IdTable {
     }
 }
 
-/// The position of `id` among `count` entries, if their ids were evenly spaced from `least` to
-/// `most`.
+/// The position of `id` among `count` evenly spaced entries.
 fn between(id: u64, least: u64, most: u64, count: u64) -> u64 {
     let span = u128::from(most.saturating_sub(least)) + 1;
     let at = u128::from(id.saturating_sub(least)) * u128::from(count) / span;

@@ -44,12 +44,13 @@ pub(crate) trait PageView<'p>: Copy {
 }
 
 pub(crate) trait NodePages: Send + Sync {
-    /// Whether the vector of a node is beside its list, so that a search ranks the node at once.
+    /// Whether the vector of a node is beside its list. A search then ranks the node at once.
     const VECTORS: bool;
-    /// Whether only the leading part of a vector, exact enough for ranking, is beside the list.
+    /// Whether only the leading part of a vector is beside the list. It is exact enough for
+    /// ranking.
     const PARTS: bool = false;
-    /// Whether the codes of the neighbours are beside the list, and only those for entry points in
-    /// memory.
+    /// Whether the codes of the neighbours are beside the list. Memory then has only codes of entry
+    /// points.
     const CODES: bool;
     /// How direct inserts change the pages: [`RecordsMove`], [`PagesStay`] or [`NothingChanges`].
     type Changes: Changes;
@@ -62,25 +63,22 @@ pub(crate) trait NodePages: Send + Sync {
 
     fn page_of(&self, node: u32) -> u64;
 
-    /// The page on which the build put `node`, which may have moved since.
     fn built_page(&self, node: u32) -> Option<u64> {
         Some(self.page_of(node))
     }
 
     fn place(&self, page: u64) -> (u64, usize);
 
-    /// A view of a page on its bytes. `check` verifies the checksums of the page.
+    /// `check` verifies the checksums of the page.
     fn view<'p>(&'p self, bytes: &'p [u8], page: u64, check: bool)
     -> Result<Self::View<'p>, Error>;
 
-    /// The number of pages in a file of `nodes` nodes, and the bytes of a page.
     fn file(&self, nodes: u64) -> PageFile;
 
     fn table_bytes(&self) -> usize {
         0
     }
 
-    /// The placement of the first `nodes` nodes, before any of them has moved.
     fn placement(&self, nodes: u32) -> Placement {
         let pages = self.file(nodes.into()).pages as u32;
         Placement::new((0..nodes).map(|node| self.page_of(node) as u32), pages)
@@ -88,12 +86,11 @@ pub(crate) trait NodePages: Send + Sync {
 
     fn cached_bytes(&self) -> usize;
 
-    /// Decodes the list of `node`. If the bytes are damaged, the list may have nodes that do not
-    /// exist.
+    /// If the bytes are damaged, the list may have nodes that do not exist.
     fn list(&self, node: u32, record: &Record<'_>, out: &mut Vec<u32>) -> Result<(), Error>;
 
-    /// The vector of `node`, decoded into `scratch` if the layout encodes vectors. If vectors are
-    /// in [parts](NodePages::PARTS), it is the value of the leading part.
+    /// The vector of `node`, decoded into `scratch` if it is encoded. If vectors are in
+    /// [parts](NodePages::PARTS), the leading part gives the vector.
     #[inline]
     fn vector<'s>(
         &'s self,
@@ -104,13 +101,12 @@ pub(crate) trait NodePages: Send + Sync {
         Ok(record.vector)
     }
 
-    /// Appends the leading part, as pages store it, of the vector of a node that is on no page yet.
+    /// Appends the leading part of a vector, in the form of pages.
     fn leading_part(&self, _node: u32, _vector: &[u8], _out: &mut Vec<u8>) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The largest difference of an element from its value in the leading part, infinite if it has
-    /// no limit.
+    /// The largest difference of an element from its value in the leading part. It may be infinite.
     fn error(&self, _node: u32, _part: &[u8]) -> f32 {
         0.0
     }
@@ -124,8 +120,8 @@ pub(crate) struct RecordsMove;
 
 pub(crate) struct PagesStay;
 
-/// Pages never change: new vectors wait for a merge. No page is rewritten in place, so `MOVES` is
-/// true.
+/// Pages never change, and new vectors wait for a merge. `MOVES` is true, since no page is
+/// rewritten in place.
 pub(crate) struct NothingChanges;
 
 impl Changes for NothingChanges {
@@ -148,23 +144,21 @@ pub(crate) trait Composable: NodePages {
 
     fn records_a_page(&self) -> usize;
 
-    /// Appends an ascending list in the form in which pages store it.
+    /// Appends an ascending list in the form of pages.
     fn encode_list(&self, node: u32, list: &[u32], out: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// Appends a vector in the form in which pages store it.
+    /// Appends a vector in the form of pages.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error>;
 }
 
-/// Builds a page of records of any nodes, whose lists and vectors are in the form of pages.
+/// Builds a page of records of any nodes. Lists and vectors have the form of pages.
 pub(crate) trait Composer {
     fn start(&mut self);
-    /// Adds a record. Returns false if the record does not fit.
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool;
     fn finish(&mut self, page: u32) -> &[u8];
 }
 
-/// A layout whose pages are rewritten in place. A page keeps its nodes, and has the codes of their
-/// neighbours.
+/// A layout whose pages are rewritten in place. A page keeps its nodes.
 pub(crate) trait Rewritable: NodePages {
     type Composer: CodedComposer;
 
@@ -176,7 +170,6 @@ pub(crate) trait Rewritable: NodePages {
 /// Builds a page of records of consecutive nodes, with the codes beside their lists.
 pub(crate) trait CodedComposer {
     fn start(&mut self);
-    /// Adds the record of the next node. Returns false if the page is full.
     fn push(&mut self, id: u64, vector: &[u8], list: &[u32], codes: &[u8]) -> bool;
     fn finish(&mut self, page: u32) -> &[u8];
 }
@@ -213,9 +206,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The most bytes that [`cached`](Record::cached) writes, given the largest sizes of list,
-    /// codes and vector. If `vector` is 0, the entries have the size of the Elias–Fano bound, as in
-    /// DecoupleVS §3.4.
+    /// The most bytes that [`cached`](Record::cached) writes. If `vector` is 0, they are the
+    /// Elias–Fano bound of a list, as in DecoupleVS §3.4.
     pub(crate) fn cached_bytes(list: usize, codes: usize, vector: usize) -> usize {
         match vector {
             0 => list,
@@ -235,8 +227,7 @@ impl<'a> Record<'a> {
         out.extend_from_slice(self.vector);
     }
 
-    /// The record whose bytes [`cached`](Record::cached) wrote, or `None` if they are malformed.
-    /// Appends some zeros to the bytes.
+    /// `None` if the bytes are malformed. Some zeros are appended to them.
     pub(crate) fn from_cached(bytes: &'a mut Vec<u8>, vectors: bool) -> Option<Record<'a>> {
         let end = bytes.len();
         bytes.resize(end + SLACK, 0);

@@ -16,14 +16,14 @@
 //!   found.rs      whether searches find vectors inserted since the build: only a warning
 //! ```
 //!
-//! `verify` does not change the index, and continues after a damaged part, so that one report has
+//! `verify` does not change the index. It continues after a damaged part, so that one report has
 //! all damage. If a table is damaged, the checksums of the data that needs this table are still
 //! checked.
 //!
-//! `verify` needs memory for a megabyte of pages, the tables of one file, and the ids: if these are
-//! row numbers, two bits for each vector, and one more for a file of ids. After direct inserts, the
-//! table of nodes and pages takes 4 bytes a node. At the end, `verify` may open the index to check
-//! searches of new vectors, if it has changed, is undamaged, and has up to 64 MiB of codes.
+//! `verify` needs memory for a megabyte of pages, the tables of one file, and the ids. Ids that are
+//! row numbers take two or three bits for each vector. After direct inserts, the table of nodes and
+//! pages takes 4 bytes a node. If an undamaged index has changed and has up to 64 MiB of codes,
+//! `verify` opens it and checks searches.
 
 mod added;
 mod clusters;
@@ -67,8 +67,7 @@ use crate::stores::composition::{Records, Rewritten};
 use crate::stores::{Composition, Placed};
 use crate::{Error, ErrorKind, Layout, stored};
 
-/// The most problems in a report beside the first of each file, so that damage does not fill the
-/// terminal.
+/// The most problems in a report, beside the first problem of each file.
 const MOST: usize = 100;
 
 const MEMORY: u64 = 3 << 20;
@@ -95,7 +94,7 @@ pub struct VerifyReport {
     pub files: u64,
     /// The bytes of the files that were read to their end.
     pub bytes: u64,
-    /// The number of pages with nodes; in the layout csr, of pieces of rows; in a cluster index, of
+    /// The number of pages with nodes. The layout csr has pieces of rows, and a cluster index
     /// posting lists.
     pub pages: u64,
     /// The number of nodes whose lists were read; in a cluster index, of vectors.
@@ -108,11 +107,11 @@ pub struct VerifyReport {
     pub problems: Vec<Problem>,
     /// The number of all problems.
     pub problem_count: u64,
-    /// The number of problems that are no damage: files that this user may not read, and reads that
+    /// The number of problems that are no damage: unreadable files of other users, and reads that
     /// failed for a reason outside the file.
     pub unread: u64,
-    /// The number of problems of the index itself, if copies were read and a problem was found. If
-    /// it is 0, only the copies are damaged.
+    /// The number of problems of the index itself, if copies were read. With 0, only the copies are
+    /// damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub original_problems: Option<u64>,
 }
@@ -166,9 +165,8 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
     Ok(report)
 }
 
-/// Checks the index like [`verify`], but reads the copies of roles that have a place in `places`,
-/// and makes missing copies first. If there is a problem, it reads the index itself too, since a
-/// copy of a damaged file is damaged.
+/// Checks an index like [`verify`], but reads the copies of roles that have a place in `places`.
+/// Missing copies are made first. If there is a problem, the index itself is read too.
 ///
 /// # Errors
 /// The call fails as [`verify`] does, if a place is in memory, or if the index does not have one of
@@ -217,7 +215,6 @@ pub(crate) fn verify_in(
     let lengths = manifest.files.iter().map(|entry| entry.length);
     let total = lengths.fold(0, u64::saturating_add);
     let _stage = Stage::begin(progress, "verifying", total);
-    // A table that cannot be read is reported when its file is checked.
     let placement_tables = Tables::read(volume, &manifest);
     let id_file = IdFile::open(volume, &manifest);
     let mut check = Check {
@@ -266,7 +263,7 @@ struct Check<'a> {
     placed: OnceCell<Placed>,
     counts: Counts,
     ids: Ids,
-    /// In a changed cluster index, the live vectors that are stored without posting lists.
+    /// The live vectors without posting lists, if a cluster index has changed.
     live: Bits,
     id_file: Option<IdFile>,
     whole_columns: HashSet<(FileKind, Option<u32>)>,
@@ -308,8 +305,7 @@ impl Check<'_> {
                 Ok(())
             }
             Err(Error::Interrupted) => Err(Error::Interrupted),
-            // The machine is out of memory or handles, so it is unknown whether the file is
-            // damaged.
+            // Without memory or handles, it is unknown whether the file is damaged.
             Err(error) if error.kind() == ErrorKind::Exhausted => Err(error),
             Err(error) => {
                 self.report.refused(&name, &error);
@@ -329,7 +325,7 @@ impl Check<'_> {
         let may_grow = match kind {
             FileKind::Vectors => self.may_grow(n),
             _ if self.extents().is_some() => false,
-            // Pages are added to an index with pages rewritten in place only after direct inserts.
+            // If pages are rewritten in place, only direct inserts add pages.
             _ => self.composition.records_move() || self.manifest.placement.is_some(),
         };
         if !may_grow {
@@ -347,13 +343,11 @@ impl Check<'_> {
                     rewritten: Rewritten::Elsewhere | Rewritten::Nowhere,
                     ..
                 } => self.placed(entry, kind, name),
-                // A manifest that has clusters and a placement is refused.
                 Records::Clustered => Ok(()),
             },
             Form::Clusters(_) => self.clustered(entry, kind, n, name),
             Form::Lists(_) | Form::Segment => self.built(kind, n, name),
             Form::Stream => self.stream(entry, kind, n, name),
-            // No manifest names a log. The function `log` checks the records.
             Form::Log => Ok(()),
         }
     }

@@ -8,10 +8,10 @@
 //!   id ────> node, in the same order:  only nodes that have a row here
 //! ```
 //!
-//! A segment is two files that never change ([`stratann_layout::columns`]): rows, which are found
-//! by node and by id, and an index part that maps values to nodes. Each checkpoint with new rows
-//! writes a segment, and merges small earlier segments into it. So the number of segments is
-//! logarithmic in the number of rows.
+//! A segment is two files that never change ([`stratann_layout::columns`]). One file has the rows,
+//! and the other is an index part that maps values to nodes. Each checkpoint with new rows writes a
+//! segment, and merges small earlier segments into it. So the number of segments is logarithmic in
+//! the number of rows.
 //!
 //! In memory are the directory of each segment, the first keys of its groups of keys, and the set
 //! of its nodes. The matches of recent filters are cached ([`remembered`]).
@@ -55,8 +55,8 @@ use crate::{Error, stored};
 /// The bytes of an encoded row; empty if the row has no attributes.
 pub(crate) type RowBytes = Arc<[u8]>;
 
-/// The approximate bytes of memory of a waiting row, without its own: its entries in two tables,
-/// and the overhead of the allocator.
+/// The approximate bytes of memory beside a waiting row: its entries in two tables, and the
+/// allocator's overhead.
 pub(crate) const BESIDE_ROW: u64 = 100;
 
 pub(crate) fn row_charge(row: &[u8]) -> u64 {
@@ -127,15 +127,15 @@ pub(crate) struct Columns {
 struct Held {
     segments: Arc<Vec<Arc<Segment>>>,
     schema: Schema,
-    /// The columns of rows that are not in the log yet, with the number of calls that declared
+    /// Columns that only rows of unfinished calls have, with the number of calls that declared
     /// each.
     on_their_way: HashMap<String, usize>,
     /// The new rows. If a view shares them, a thread that adds a row copies them first.
     new: Arc<NewRows>,
 }
 
-/// The columns that were declared for rows that are about to be logged. A drop without
-/// [`keep`](Self::keep) removes the columns that no other row has.
+/// Columns of rows that are about to be logged. A drop without [`keep`](Self::keep) removes the
+/// columns that no other row has.
 #[derive(Debug)]
 #[must_use = "columns that are dropped were not taken on"]
 pub(crate) struct Declared<'a> {
@@ -177,7 +177,6 @@ impl Drop for Declared<'_> {
 }
 
 impl Columns {
-    /// Opens the columns that a manifest names. `memory` is the index's memory budget.
     pub(crate) fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -240,9 +239,8 @@ impl Columns {
         self.held.read().new.memory_bytes()
     }
 
-    /// Adds the columns of rows that are about to be inserted, or none after an error. In columns
-    /// of floats, integers become floats. The columns stay only if the result is
-    /// [kept](Declared::keep).
+    /// Adds the columns of rows that are about to be inserted. In columns of floats, integers
+    /// become floats. The columns stay only if the result is [kept](Declared::keep).
     pub(crate) fn declare(&self, rows: &mut [Row]) -> Result<Declared<'_>, Error> {
         let mut declared = Declared {
             columns: self,
@@ -276,7 +274,7 @@ impl Columns {
         Ok(declared)
     }
 
-    /// Adds all columns of `schema`, the schema of the index that this index replaces.
+    /// `schema` belongs to the index that this index replaces.
     pub(crate) fn declare_all(&self, schema: &Schema) -> Result<(), Error> {
         let mut held = self.held.write();
         for (name, kind) in schema.iter() {
@@ -296,13 +294,12 @@ impl Columns {
         Arc::make_mut(&mut held.new).put(node, id, row);
     }
 
-    /// Removes the row of a node whose insert failed. The node must not have got another row since.
+    /// The node's insert failed. It must not have got another row since.
     pub(crate) fn take_back(&self, node: u32) {
         let mut held = self.held.write();
         Arc::make_mut(&mut held.new).take_back(node);
     }
 
-    /// Returns exactly the nodes below `nodes` whose newest row matches a filter.
     pub(crate) fn matching(&self, filter: &Checked, nodes: u32) -> Result<NodeSet, Error> {
         self.view().matching(filter, nodes)
     }
@@ -320,14 +317,13 @@ impl Columns {
         self.view().row_of(node, windows)
     }
 
-    /// The newest node of an id. `None` if no node of the id has a row.
+    /// `None` if no node of the id has a row.
     pub(crate) fn node_of(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         self.view().node_of(id, windows)
     }
 
-    /// Writes a segment of the rows that are only in memory, and of `more`, whose nodes are about
-    /// to be added. Merges small earlier segments into it, and leaves out rows for which `is_dead`
-    /// is true. Rows that are added during the call may be included.
+    /// Writes a segment of the rows in memory and of `more`, whose nodes are about to be added.
+    /// Small earlier segments are merged into it, without rows for which `is_dead` is true.
     pub(crate) fn write_new(
         &self,
         volume: &dyn Volume,
@@ -344,14 +340,14 @@ impl Columns {
                 held.new.newest(),
             )
         };
-        // The nodes in `more` are above all others.
+        // The nodes in `more` have higher numbers than all others.
         new.extend(more);
         if new.is_empty() {
             return Ok(None);
         }
         let mut rows = new.len() as u64;
         let mut kept = segments.len();
-        // The first segment, of the build, is large and never merged here.
+        // The segment of the build is large, and is never merged here.
         while kept > 1 && segments[kept - 1].rows.rows() <= 2 * rows {
             kept -= 1;
             rows += segments[kept].rows.rows();
@@ -376,8 +372,8 @@ impl Columns {
         }))
     }
 
-    /// Uses a written segment, which a checkpoint has committed. No row may change between
-    /// [`write_new`](Columns::write_new) and this call.
+    /// A checkpoint has committed the segment. No row may have changed since
+    /// [`write_new`](Columns::write_new).
     pub(crate) fn committed(&self, written: Written) {
         let mut held = self.held.write();
         held.segments = written.segments;
@@ -392,7 +388,6 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// Names the segment in a manifest, in place of the segments that it replaces.
     pub(crate) fn name_in(&self, manifest: &mut Manifest) {
         name_segment(manifest, &self.files, &self.gone);
     }

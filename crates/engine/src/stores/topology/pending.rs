@@ -8,15 +8,15 @@
 //! ```
 //!
 //! An insert adds a back link to tens of lists, on about as many pages. OdinANN §3.2 writes the
-//! changed records together to other pages. Here records stay near their neighbours, and changes
-//! (some ten bytes each) wait until a page has enough of them.
+//! changed records together to other pages. In this engine, records stay near their neighbours, and
+//! changes (some ten bytes each) wait until a page has enough of them.
 //!
-//! Each search applies the pending changes to the lists that it reads. Their loss costs only time,
-//! since they can be computed again from the vectors in the log.
+//! Each search applies the pending changes to the lists that it reads. A loss of the changes costs
+//! only time, since the vectors in the log suffice to compute them again.
 //!
-//! If codes are beside lists (`inline`), the codes of neighbours to add are also in memory, and a
-//! list and its codes are updated together. Bits mark pages with pending changes; pages with equal
-//! numbers modulo 65,536 share a bit, so that the bits do not grow with the index.
+//! If codes are beside lists (`inline`), the codes of neighbours to add are also in memory. Bits
+//! mark pages with pending changes. Pages with equal numbers modulo 65,536 share a bit, so that the
+//! bits do not grow with the index.
 //!
 //! Changes treat a list as a set, so their order and their repetition make no difference.
 
@@ -39,7 +39,6 @@ pub(crate) const NONE: u32 = u32::MAX;
 pub(crate) struct Change {
     pub(crate) node: u32,
     pub(crate) add: u32,
-    /// The neighbour to remove, or [`NONE`].
     pub(crate) remove: u32,
 }
 
@@ -47,7 +46,6 @@ pub(crate) struct Change {
 pub(crate) struct NewRecord {
     pub(crate) node: u32,
     pub(crate) id: u64,
-    /// The bytes of the vector, as they were inserted.
     pub(crate) vector: Box<[u8]>,
     pub(crate) list: Box<[u32]>,
 }
@@ -60,8 +58,8 @@ pub(crate) struct Waiting {
     taken: bool,
 }
 
-/// The weight of a new record in changes. A search needs two look-ups for it, so its page is
-/// written sooner.
+/// The weight of a new record in changes. A search needs two look-ups for a new record, so its page
+/// is written sooner.
 const RECORD_WEIGHT: usize = 2;
 
 impl Waiting {
@@ -80,10 +78,8 @@ impl Waiting {
 
 pub(crate) struct Pending {
     /// A bit for each node whose list has pending changes, or for its page if codes are beside
-    /// lists. A search takes a lock only if the bit is set. A bit is cleared only when the change
-    /// is on a page.
+    /// lists. A search takes a lock only if the bit is set.
     bits: Words,
-    /// Codes of nodes that lists will link to, if codes are beside lists.
     codes: Option<RwLock<HashMap<u32, Box<[u8]>>>>,
     pages: Words,
     bytes: AtomicU64,
@@ -163,7 +159,7 @@ impl Pending {
         }
     }
 
-    /// Applies pending changes to a list of `page` and its `codes`; the updated codes are in
+    /// Applies pending changes to a list and its `codes`. The updated codes are written to
     /// `amended`. Returns false if the page has no pending changes.
     #[inline]
     pub(crate) fn amend_coded(
@@ -192,7 +188,6 @@ impl Pending {
         true
     }
 
-    /// Adds the code of a node, before any list links to it.
     pub(crate) fn learn(&self, node: u32, code: &[u8]) {
         if let Some(codes) = &self.codes {
             codes.write().insert(node, code.into());
@@ -203,7 +198,7 @@ impl Pending {
         self.shard(page).read().contains_key(&page)
     }
 
-    /// Removes the changes of a page that was rewritten in place with them.
+    /// The page was rewritten in place with these changes.
     pub(crate) fn settled(&self, page: u32) {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.remove(&page) {
@@ -237,8 +232,8 @@ impl Pending {
         }
     }
 
-    /// Adds to the pending changes of `page`, and returns their new weight, if `still` confirms
-    /// under the page's lock that `page` is the right page.
+    /// Adds to the changes of `page`, if `still` confirms under the page's lock that the page is
+    /// right. Returns the new weight.
     fn add(
         &self,
         page: u32,
@@ -262,7 +257,7 @@ impl Pending {
         Some(waiting.weight())
     }
 
-    /// Adds a change, if `still` confirms under the page's lock that its node is on `page`. Returns
+    /// Adds a change, if `still` confirms under the page's lock that the node is on `page`. Returns
     /// the new weight.
     pub(crate) fn change(
         &self,
@@ -274,8 +269,8 @@ impl Pending {
         self.add(page, bit, still, |waiting| waiting.changes.push(change))
     }
 
-    /// Adds a record for `page`, if `still` confirms under the page's lock that the page is in use.
-    /// `then` runs under the same lock.
+    /// Adds a record, if `still` confirms under the page's lock that `page` is in use. `then` runs
+    /// under this lock.
     pub(crate) fn append(
         &self,
         page: u32,
@@ -294,8 +289,8 @@ impl Pending {
         shard.get(&page).map_or(0, Waiting::weight)
     }
 
-    /// Takes the pending changes of a page, to write them. They stay pending until
-    /// [`settle`](Pending::settle). `None` if there are none, or if another thread writes the page.
+    /// Takes the changes of a page, to write them. They stay pending until
+    /// [`settle`](Pending::settle). `None` if there are none, or if a thread writes the page.
     pub(crate) fn take(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         let waiting = shard.get_mut(&page)?;
@@ -306,8 +301,8 @@ impl Pending {
         Some(waiting.clone())
     }
 
-    /// Takes the changes of a page, perhaps none, that is written together with others. `None` if
-    /// another thread writes it.
+    /// Takes the changes of a page that is written together with others. `None` if a thread writes
+    /// it.
     pub(crate) fn take_any(&self, page: u32) -> Option<Waiting> {
         let mut shard = self.shard(page).write();
         if let Some(waiting) = shard.get_mut(&page) {
@@ -326,9 +321,9 @@ impl Pending {
         Some(waiting)
     }
 
-    /// Ends the write of a page whose taken changes are on other pages from now on. Under the
-    /// page's lock, `leave` gets the changes that were added since they were taken, and moves the
-    /// nodes off the page. Returns these later changes.
+    /// Ends the write of a page whose taken changes are on other pages now. Under the page's lock,
+    /// `leave` gets the changes that were added meanwhile, and moves the nodes off the page.
+    /// Returns the later changes.
     pub(crate) fn settle(
         &self,
         page: u32,
@@ -340,8 +335,8 @@ impl Pending {
         self.bytes.fetch_sub(rest.bytes(), Ordering::Relaxed);
         rest.changes.drain(..taken.changes.len());
         rest.records.drain(..taken.records.len());
-        // `leave` runs before the marks are cleared. So a search that finds a list without its mark
-        // also sees that the node has left the page.
+        // `leave` runs before the marks are cleared. So a search that finds no mark also sees that
+        // the node has left the page.
         leave(&rest);
         for change in &taken.changes {
             clear(&self.bits, change.node);
@@ -350,7 +345,7 @@ impl Pending {
         rest
     }
 
-    /// Gives back the taken changes, because the page could not be written.
+    /// The page could not be written.
     pub(crate) fn give_back(&self, page: u32) {
         if let Some(waiting) = self.shard(page).write().get_mut(&page) {
             waiting.taken = false;
@@ -448,8 +443,7 @@ mod tests {
         let pending = Pending::default();
         pending.change(17, change(4, 9, NONE), || true);
         let taken = pending.take(17).unwrap();
-        // A search that reads the list during `settle` waits for the lock, and then sees that the
-        // node has moved.
+        // A search that reads the list waits for the lock, and then sees that the node has moved.
         pending.settle(17, &taken, |_| assert!(marked(&pending.bits, 4)));
         assert!(!marked(&pending.bits, 4));
         // From here on the node is on page 18, and another thread adds a link to 11.

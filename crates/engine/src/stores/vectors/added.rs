@@ -7,15 +7,14 @@
 //!                     in memory, 4 bytes a page; and a bit
 //! ```
 //!
-//! DecoupleVS appends raw vectors, and compresses the segment when it is full. Here a new vector is
-//! encoded at once with the model of the last segment, and joins the **open page** in memory. When
-//! a vector does not fit, the open page is sealed, and later written once. A checkpoint seals the
-//! open page early, since a page that a checkpoint names is not rewritten.
+//! DecoupleVS appends raw vectors, and compresses a full segment. Here a new vector is encoded at
+//! once with the model of the last segment, and joins the **open page** in memory. If a vector does
+//! not fit, the open page is sealed, and later written once. A checkpoint seals the open page
+//! early.
 //!
-//! An added page has consecutive nodes. For each, its first node is in memory, and whether its last
-//! vector continues on the next page. If it continues on the open page, the sealed page stays in
-//! memory until the open page is on storage. So a vector is either completely in memory or
-//! completely on storage.
+//! An added page has consecutive nodes. If the last vector of a sealed page continues on the open
+//! page, the sealed page stays in memory. So a vector is either completely in memory or completely
+//! on storage.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -31,14 +30,13 @@ use crate::stores::topology::placement::{PageBytes, Unwritten, Words};
 pub(crate) struct Added {
     shape: SlottedShape,
     built: u32,
-    /// The number of pages of the build, which precede the added pages.
     behind: u32,
-    /// The first node of each added page, or of the next page if no vector starts on a page.
+    /// The first node of each added page. If no vector starts on a page, it is that for the next
+    /// page.
     firsts: Words,
     /// A bit for each added page: whether its last vector continues on the next page.
     runs: Words,
     pages: AtomicU32,
-    /// Dirty pages: the open page, and sealed pages that are not on storage yet.
     unwritten: Unwritten,
     open: Mutex<Open>,
 }
@@ -46,16 +44,16 @@ pub(crate) struct Added {
 struct Open {
     builder: SlottedBuilder,
     next: u32,
-    /// Numbers of the sealed pages, in the order of writing.
+    /// In the order of writing.
     sealed: VecDeque<u32>,
     /// The written pages whose last vector continues on pages that are not all written.
     kept: Vec<u32>,
 }
 
 impl Added {
-    /// The added pages after the `behind` pages of the build, which end before node `built`.
-    /// `firsts` has the first nodes of the pages that exist already, and `runs` marks those whose
-    /// last vector continues on the next page.
+    /// The build has `behind` pages, and ends before node `built`. `firsts` has the first nodes of
+    /// the existing added pages, and `runs` marks pages whose last vector continues on the next
+    /// page.
     pub(crate) fn new(
         shape: SlottedShape,
         built: u32,
@@ -92,8 +90,7 @@ impl Added {
         node >= self.built
     }
 
-    /// The page of the file on which a node's vector starts, and the number of pages that the
-    /// vector spans.
+    /// The page on which a node's vector starts, and the number of pages that the vector spans.
     #[inline]
     pub(crate) fn place_of(&self, node: u32) -> (u64, u32) {
         let all = self.pages.load(Ordering::Acquire);
@@ -111,7 +108,6 @@ impl Added {
         (u64::from(self.behind) + u64::from(low), pages)
     }
 
-    /// The number of pages that the last vector on `page` of the segment's file spans.
     pub(crate) fn pages_from(&self, page: u64) -> u32 {
         let at = page.saturating_sub(self.behind.into()) as u32;
         self.run(at, self.pages.load(Ordering::Acquire))
@@ -129,14 +125,14 @@ impl Added {
         last + 1 - at
     }
 
-    /// Returns an error if the tables give a vector more pages than planned for in memory.
+    /// An error if the tables give a vector more pages than memory is planned for.
     pub(crate) fn too_long(&self) -> Option<String> {
         let all = self.pages.load(Ordering::Acquire);
         let run = |at| (u64::from(self.behind) + u64::from(at), self.run(at, all));
         too_long(&self.shape, (0..all).map(run))
     }
 
-    /// Whether a vector starts on an added page, but not the last one.
+    /// Whether a vector starts on an added page that is not the last.
     fn starts(&self, at: u32) -> bool {
         self.firsts.get(at) != self.firsts.get(at + 1)
     }
@@ -145,7 +141,6 @@ impl Added {
         self.runs.get(at / 32) >> (at % 32) & 1 != 0
     }
 
-    /// The bytes of consecutive pages, if not all of them are on storage yet.
     #[inline]
     pub(crate) fn unwritten(&self, page: u64, pages: u32) -> Option<PageBytes> {
         let first = u32::try_from(page).ok()?;
@@ -156,7 +151,7 @@ impl Added {
         }
     }
 
-    /// Joins a page with the pages `behind` it. `None` if one of these is on storage already.
+    /// `None` if one of the pages `behind` is on storage already.
     fn put_together(&self, first: PageBytes, behind: Range<u32>) -> Option<PageBytes> {
         let mut all = first.to_vec();
         for page in behind {
@@ -165,8 +160,8 @@ impl Added {
         Some(all.into())
     }
 
-    /// Appends the encoded vector of the next node. The caller increases the number of nodes
-    /// afterwards, so that a thread that sees the new number also finds the vector.
+    /// The caller increases the number of nodes afterwards, so that threads that see the new number
+    /// find the vector.
     pub(crate) fn append(&self, node: u32, id: u64, code: &[u8]) {
         let mut open = self.open.lock();
         assert_eq!(
@@ -214,8 +209,8 @@ impl Added {
         }
     }
 
-    /// Writes the sealed pages, with one thread at a time by the lock on `file`, while inserts
-    /// continue. After an error, the page stays in memory, and the next call tries again.
+    /// Writes the sealed pages, while inserts continue. If a page cannot be written, it stays in
+    /// memory for the next call.
     pub(crate) fn write(&self, file: &Mutex<Box<dyn VolumeFile>>) -> Result<u64, TierError> {
         let mut written = 0;
         if self.open.lock().sealed.is_empty() {
@@ -236,8 +231,8 @@ impl Added {
         }
     }
 
-    /// Releases pages whose vectors are completely on storage. All pages up to `page` must be on
-    /// storage. `kept` has the pages that must stay in memory.
+    /// Releases pages whose vectors are completely on storage. All pages up to `page` are on
+    /// storage. `kept` has the pages that must stay.
     fn let_go(&self, kept: &mut Vec<u32>, page: u32) {
         let at = page - self.behind;
         let goes_on = self.goes_on(at);
@@ -281,8 +276,8 @@ impl Added {
     }
 }
 
-/// Returns an error if a vector spans more pages than the shape allows. `runs` has pages with the
-/// number of pages that their last vector spans.
+/// An error if a vector spans more pages than the shape allows. `runs` has pages, and the number of
+/// pages that the last vector of each spans.
 pub(super) fn too_long(
     shape: &SlottedShape,
     mut runs: impl Iterator<Item = (u64, u32)>,
@@ -294,7 +289,7 @@ pub(super) fn too_long(
     ))
 }
 
-/// Sets the bit of an added page. Only one thread may call this at a time.
+/// Only one thread may call this at a time.
 fn set(bits: &Words, at: u32) {
     bits.word(at / 32)
         .fetch_or(1 << (at % 32), Ordering::Release);
@@ -341,7 +336,7 @@ mod tests {
             self.added.append(node, u64::from(node) + 1000, &vector);
         }
 
-        /// Checks that a node's vector is readable, and returns whether it is in memory.
+        /// Whether the vector of a node is in memory. It must be readable in any case.
         fn find(&self, node: u32, length: usize) -> bool {
             let (page, pages) = self.added.place_of(node);
             let unwritten = self.added.unwritten(page, pages);

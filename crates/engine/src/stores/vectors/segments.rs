@@ -1,12 +1,11 @@
 //! Segments of compressed vectors, which a search in the decoupled layout reads for re-ranking
 //! (DecoupleVS §3.3).
 //!
-//! The number of a node gives its segment and chunk by division, and the segment's directory, made
-//! from the chunk metadata, gives its page. Vectors inserted after the build are on pages at the
-//! end of the last segment.
+//! A division of the number of a node gives its segment and its chunk. The directory of the segment
+//! gives its page. Vectors inserted after the build are on pages at the end of the last segment.
 //!
-//! If a merge [kept](Kept) the file of a segment, the segment has fewer nodes than records, and its
-//! pages have older node numbers. The slot of a node then counts only slots that are not garbage.
+//! If a merge [kept](Kept) the file of a segment, the file has garbage records, and its pages have
+//! older node numbers. The slot of a node then counts only slots that are not garbage.
 //!
 //! A record that does not fit its page continues on the next page. So the position of a vector is
 //! an [`Extent`] of pages, which one read returns.
@@ -38,7 +37,7 @@ pub(crate) struct Segment {
     /// For each chunk that is stored as differences, its base vector.
     pub(crate) bases: Vec<Option<Vec<u8>>>,
     pub(crate) first: u32,
-    /// The node after the last node that the build put into the segment.
+    /// The node after the last node of the build in this segment.
     pub(crate) end: u32,
     pub(crate) name: String,
     pub(crate) resident: Resident,
@@ -58,11 +57,11 @@ pub(crate) struct Segments {
     capacity: u32,
     /// The first node of each segment; empty if segments have the same size.
     firsts: Vec<u32>,
-    /// The added pages of the last segment, once the segment may take new vectors.
+    /// Set once the last segment may take new vectors.
     added: OnceLock<Added>,
 }
 
-/// Consecutive pages of a segment: those with a vector, or with all vectors that start on a page.
+/// The pages of a vector, or of all vectors that start on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) segment: usize,
@@ -81,7 +80,7 @@ impl Extent {
         self.segment == other.segment && self.page <= other.page && other.end() <= self.end()
     }
 
-    /// The bytes of `other`, which this range must cover, out of the bytes of this range.
+    /// This range must cover `other`.
     #[inline]
     pub(crate) fn part(self, bytes: &[u8], other: Extent) -> &[u8] {
         let size = bytes.len() / self.pages as usize;
@@ -98,8 +97,8 @@ pub(crate) struct VectorPage<'p> {
 }
 
 impl Segments {
-    /// Opens the segments that the manifest names, with `vectors` whole or in parts, without
-    /// reading pages.
+    /// Opens the segments that the manifest names. `vectors` says whether vectors are whole or in
+    /// parts.
     pub(crate) fn open(
         volume: &dyn Volume,
         manifest: &Manifest,
@@ -115,8 +114,8 @@ impl Segments {
         })
     }
 
-    /// Joins segments in node order. `None` if they have different sizes, except the last, and must
-    /// not be `uneven`.
+    /// Joins segments in node order. Only if they may be `uneven`, segments before the last may
+    /// differ in size.
     pub(crate) fn new(segments: Vec<Segment>, uneven: bool) -> Option<Self> {
         let capacity = segments.first().map_or(0, |first| first.end - first.first);
         let starts = |n: usize| n as u64 * u64::from(capacity);
@@ -145,9 +144,8 @@ impl Segments {
         self.added.get()
     }
 
-    /// Lets the last segment take new vectors from node `next` on. `firsts` has the first nodes of
-    /// pages that a checkpoint added, and `runs` marks those whose last record continues on the
-    /// next page.
+    /// Lets the last segment take new vectors, from node `next` on. `firsts` has the first nodes of
+    /// added pages. `runs` marks pages whose last record continues on the next page.
     pub(crate) fn grow(&self, firsts: &[u32], runs: &RunsOn, next: u32) -> &Added {
         self.added.get_or_init(|| {
             let Segment { pages, end, .. } = self.last();
@@ -189,7 +187,7 @@ impl Segments {
         }
     }
 
-    /// A page of a segment, with the following pages that have the end of its last record.
+    /// A page, and the following pages with the end of its last record.
     pub(crate) fn extent_of(&self, segment: usize, page: u64) -> Extent {
         let added = self
             .added
@@ -206,8 +204,7 @@ impl Segments {
         }
     }
 
-    /// The nodes of a segment in an index of `all` nodes. The last segment also has the nodes
-    /// inserted after the build.
+    /// The last segment also has the nodes inserted after the build.
     pub(crate) fn nodes_of(&self, segment: usize, all: u32) -> Range<u32> {
         let Segment { first, end, .. } = self.segments[segment];
         match segment + 1 == self.segments.len() {
@@ -234,8 +231,8 @@ impl Segments {
         self.segments.iter_mut()
     }
 
-    /// Loads the hottest `share` of all pages, added ones too, into memory; without `heat`, the
-    /// first pages. No other thread may use the segments during the call.
+    /// Loads the hottest `share` of all pages, or the first pages without `heat`. No other thread
+    /// may use the segments.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -323,8 +320,8 @@ impl Segment {
         }
     }
 
-    /// The approximate bytes of a read of a vector: a page and the mean length of a vector, but at
-    /// most the pages that a vector may span.
+    /// The bytes of a read: a page and the mean length of a vector, but at most the pages that a
+    /// vector may span.
     pub(crate) fn read_bytes(&self) -> usize {
         let shape = &self.pages.shape;
         let all = self.pages.directory.pages() * shape.page_bytes() as u64;
@@ -332,7 +329,6 @@ impl Segment {
         (shape.page_bytes() + vector).min(shape.page_bytes() * shape.pages_per_record())
     }
 
-    /// The page on which a vector of the build starts, and the number of pages that it spans.
     #[inline]
     fn place_of(&self, node: u32) -> (u64, u32) {
         let page = self.pages.page_of(node);
@@ -367,7 +363,6 @@ impl Segment {
         (offset, place.pages as usize * size)
     }
 
-    /// A view of a page. `bytes` may continue with the pages that have the end of its last record.
     #[inline]
     pub(crate) fn view<'p>(
         &'p self,
@@ -396,9 +391,9 @@ impl Segment {
         }
     }
 
-    /// Decodes the vector of `node`, which starts on page `number`, into `out`, and returns the id.
-    /// If the segment has only trailing parts, `leading` is the leading part. `scratch` is for a
-    /// record that spans several pages.
+    /// Decodes the vector of `node`, which starts on page `number`, and returns the id. If the
+    /// segment has trailing parts, `leading` is the leading part. `scratch` is for a record that
+    /// spans several pages.
     #[inline]
     pub(crate) fn vector(
         &self,
@@ -443,7 +438,6 @@ impl Segment {
         first..first.saturating_add(page.view.len().saturating_sub(garbage) as u32)
     }
 
-    /// The slot of a node on page `number`, its id, and the bytes of its stored vector.
     pub(crate) fn record(
         &self,
         node: u32,
