@@ -1,12 +1,12 @@
 //! The navigation graph: a small graph in memory over about 1 % of the nodes. A search uses it to
 //! start near its results instead of at the medoid.
 //!
-//! The sample is *stratified* over the node order, so in locality order each neighbourhood has its
+//! The sample is *stratified* over the node order. So in locality order, each neighbourhood has its
 //! share of the sample.
 //!
-//! Vectors of floats are *rounded* to a byte for each element, as queries then are, since seeds
-//! need not be exact. If rounded vectors distinguish a node's neighbours less well, the build keeps
-//! whole vectors.
+//! Seeds need not be exact. So vectors of floats are *rounded* to a byte for each element, and
+//! queries too. If rounded vectors distinguish a node's neighbours less well, the build keeps whole
+//! vectors.
 
 use stratann_layout::navigation::NavigationFile;
 use stratann_vector::{Element, Kernel, Metric, to_f32};
@@ -14,15 +14,15 @@ use stratann_vector::{Element, Kernel, Metric, to_f32};
 use crate::frontier::{Frontier, distance_of, key, node_of};
 use crate::visited::Visited;
 
-/// The list size of a walk, whose candidates are the seeds of the search. PipeANN also uses 10.
+/// The list size of a walk, which finds the seeds of the search. PipeANN also uses 10.
 const LIST: usize = 10;
 const STEPS: f32 = 127.0;
 /// The largest number of nodes that are all compared, if a walk found no direction.
 const LOOKED_AT: usize = 1 << 16;
-/// The number of nodes whose distances one step of this comparison computes.
+/// The number of nodes in one step of this comparison.
 const AT_ONCE: usize = 1 << 10;
-/// The largest squared error of distances between rounded vectors, relative to the variance of the
-/// distances to neighbours. On package-text, it is 7e-5.
+/// The largest squared error of rounded distances, relative to the variance of the distances to
+/// neighbours. On package-text, it is 7e-5.
 const TELLING: f64 = 1e-3;
 
 #[derive(Default)]
@@ -40,7 +40,6 @@ pub(crate) struct NavigationScratch {
 pub(crate) struct Seeds<'a> {
     pub(crate) nodes: &'a [u32],
     pub(crate) distances: &'a [f32],
-    /// Whether the distances are exact, and not of rounded vectors.
     pub(crate) are_exact: bool,
     pub(crate) distance_computations: u64,
 }
@@ -56,7 +55,6 @@ struct Rounding {
     kernel: Kernel,
     metric: Metric,
     element: Element,
-    /// The difference of an element between two neighbouring byte values.
     step: f32,
 }
 
@@ -70,13 +68,11 @@ impl Rounding {
         }
     }
 
-    /// Rounds a query. Returns the factor by which distances from the rounded query must be
-    /// multiplied.
+    /// Returns the factor by which distances from the rounded query must be multiplied.
     fn round(&self, query: &[u8], floats: &mut Vec<f32>, rounded: &mut Vec<u8>) -> f32 {
         floats.resize(self.kernel.dim(), 0.0);
         to_f32(self.element, query, floats);
-        // Squares of differences need the same step for query and vectors. Inner products and
-        // angles can use any step.
+        // Squares of differences need the same step for query and vectors.
         let step = match self.metric {
             Metric::L2 => self.step,
             Metric::InnerProduct | Metric::Cosine => step_of(floats).unwrap_or(1.0),
@@ -90,8 +86,7 @@ impl Rounding {
     }
 }
 
-/// The smallest step with which every element fits into a byte. `None` if all elements are 0, or if
-/// an element is not finite.
+/// The smallest step with which every element fits into a byte. `None` if there is none.
 fn step_of(floats: &[f32]) -> Option<f32> {
     let largest = floats.iter().fold(0.0, |most: f32, x| most.max(x.abs()));
     let step = largest / STEPS;
@@ -103,8 +98,8 @@ fn append_rounded(floats: &[f32], step: f32, out: &mut Vec<u8>) {
     out.extend(floats.iter().map(|x| steps(x) as u8));
 }
 
-/// The graph with rounded vectors, if they distinguish a node's neighbours as well as whole vectors
-/// do; otherwise the graph unchanged.
+/// If rounded vectors do not distinguish a node's neighbours as well as whole vectors, the graph
+/// stays unchanged.
 pub(crate) fn rounded(
     file: NavigationFile,
     metric: Metric,
@@ -162,7 +157,7 @@ pub(crate) fn rounded(
 }
 
 impl Navigation {
-    /// A graph of whole vectors. The layout has already checked the ids and the links of the file.
+    /// The layout has already checked the ids and the links of the file.
     pub(crate) fn new(file: NavigationFile) -> Self {
         Self {
             file,
@@ -170,7 +165,7 @@ impl Navigation {
         }
     }
 
-    /// A graph of rows of an index as read from disk, which may be rounded.
+    /// The rows of the index may be rounded.
     pub(crate) fn of_rows(
         file: NavigationFile,
         metric: Metric,
@@ -233,8 +228,8 @@ impl Navigation {
         }
     }
 
-    /// Walks towards a query with a candidate list of size `list`. The positions of the found nodes
-    /// in the sample are in `scratch`. Returns the number of computed distances.
+    /// Walks towards a query, with a candidate list of size `list`. The found positions in the
+    /// sample are in `scratch`. Returns the number of computed distances.
     pub(crate) fn walk(
         &self,
         kernel: &Kernel,
@@ -247,8 +242,8 @@ impl Navigation {
         walk(*entry, links_of, vectors, (kernel, query), list, scratch)
     }
 
-    /// Walks like [`walk`](Self::walk), and then compares all nodes, up to 65,536, if all found
-    /// nodes are equally far, as with vectors of a single element that is not 0.
+    /// Walks like [`walk`](Self::walk). If all found nodes are equally far, all nodes of a graph of
+    /// up to 65,536 are compared. An example are vectors with a single element that is not 0.
     pub(crate) fn look(
         &self,
         kernel: &Kernel,
@@ -286,8 +281,7 @@ impl Navigation {
     }
 }
 
-/// Walks a graph in memory from its entry node. `links_of` returns the neighbours of a node, and
-/// `vectors` has the vectors of all nodes.
+/// Walks a graph in memory. `links_of` returns the neighbours of a node.
 pub(crate) fn walk<'g>(
     entry: u32,
     links_of: impl Fn(u32) -> &'g [u32],
@@ -329,7 +323,6 @@ pub(crate) fn walk<'g>(
 }
 
 impl NavigationScratch {
-    /// The results of the last walk: distances and positions in the sample, in order of distance.
     pub(crate) fn found(&self) -> impl Iterator<Item = (f32, u32)> {
         let keys = self.frontier.keys();
         keys.map(|key| (distance_of(key), node_of(key)))
@@ -357,8 +350,7 @@ mod tests {
             .collect()
     }
 
-    /// A graph of rows. Each node has 24 links, to nodes whose numbers are larger by square
-    /// numbers.
+    /// Each node has 24 links, to nodes whose numbers are larger by square numbers.
     fn graph(rows: &[f32]) -> NavigationFile {
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         for node in 0..NODES as u32 {
@@ -432,8 +424,8 @@ mod tests {
 
     #[test]
     fn where_all_are_equally_far_from_a_query_the_one_that_is_nearer_is_found() {
-        // Each vector has one non-zero element, at a position of its own. Each node links to the 24
-        // nodes after it.
+        // Each vector has one non-zero element, at its own position. Each node links to the next 24
+        // nodes.
         let (mut links, mut offsets) = (Vec::new(), vec![0]);
         let mut vectors = vec![0; NODES * NODES];
         for node in 0..NODES {

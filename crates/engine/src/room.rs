@@ -1,11 +1,10 @@
 //! Memory for queries in flight, a part of a memory budget that all running searches share.
 //!
-//! A search reserves the free memory that it needs, and beyond that at most half of the free
-//! memory, so that batches which choose their own number of queries leave memory to others.
+//! A search reserves the memory that it needs. Beyond that, it takes at most half of the free
+//! memory. So a batch that chooses its own number of queries leaves memory to others.
 //!
-//! If other searches have all memory, the search waits for that of at least one query, in the order
-//! of arrival. The wait is a future ([`Queued`]), so a submitted search occupies no thread while it
-//! waits.
+//! If other searches have all memory, the search waits in the order of arrival. The wait is a
+//! future ([`Queued`]), so a submitted search occupies no thread while it waits.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -45,8 +44,8 @@ impl State {
 pub(crate) struct Wanted {
     /// The number of queries for which memory is reserved as far as it is free.
     pub(crate) needed: usize,
-    /// The largest number that the search can use. Beyond the needed ones, at most half of the free
-    /// memory is reserved.
+    /// The largest number that the search can use. Beyond `needed`, at most half of the free memory
+    /// is reserved.
     pub(crate) most: usize,
 }
 
@@ -59,7 +58,7 @@ impl Wanted {
         }
     }
 
-    /// The number of queries to reserve memory for, at least one, if `free` queries are possible.
+    /// At least one. `free` queries fit into the free memory.
     fn of(self, free: usize) -> usize {
         self.needed
             .max(self.most.min(free / 2))
@@ -75,7 +74,6 @@ pub(crate) struct Taken {
 }
 
 impl Room {
-    /// Reserves `bytes` for other data of a search, from the memory for queries.
     pub(crate) fn queue_bytes(&self, memory_plan: &MemoryPlan, bytes: u64) -> Queued {
         let all = memory_plan.queries.max(1);
         Queued {
@@ -86,8 +84,8 @@ impl Room {
         }
     }
 
-    /// Reserves memory for queries with candidate lists of size `list`, pages of `page_bytes`, and
-    /// `candidates` beyond the list. One query may always be in flight, whatever memory it needs.
+    /// Reserves memory for queries with `candidates` beyond the list. One query may always be in
+    /// flight.
     pub(crate) fn queue(
         &self,
         memory_plan: &MemoryPlan,
@@ -104,8 +102,7 @@ impl Room {
     }
 }
 
-/// A search that reserves memory or waits for it. If the future is dropped, it does not delay other
-/// searches.
+/// A search that reserves memory or waits for it. A dropped future does not delay other searches.
 #[derive(Debug)]
 pub(crate) struct Queued {
     room: Arc<Mutex<State>>,
@@ -116,7 +113,6 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
-    /// The reservation, if the search need not wait for it.
     pub(crate) fn at_once(&mut self) -> Option<Taken> {
         match Pin::new(self).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(taken) => Some(taken),
@@ -198,7 +194,6 @@ impl Drop for Queued {
 }
 
 impl Taken {
-    /// Releases the memory of all queries except the first `queries`.
     pub(crate) fn keep(&mut self, queries: usize) {
         let kept = queries.min(self.queries);
         let bytes = self.bytes / self.queries.max(1) as u64 * kept as u64;

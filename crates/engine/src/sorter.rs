@@ -6,8 +6,8 @@
 //!   each ──> the records in memory, or all runs merged       any number of times
 //! ```
 //!
-//! Records are sorted by the bytes before their last four, and then by these four, a big-endian
-//! number. Of equal records, only one is returned.
+//! A record ends with a big-endian number of four bytes. Records are sorted by the bytes before
+//! this number, and then by the number. Of equal records, only one is returned.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -23,10 +23,9 @@ use crate::Error;
 use crate::durable::Checkpoint;
 
 const TAIL: usize = 4;
-/// The bytes of a buffer, of the run that is written, and of each run that is merged into it.
+/// There is one buffer for the run that is written, and one for each run that is merged into it.
 const BUFFER: usize = 32 << 10;
-/// The least bytes of memory for records, and the least and the largest number of runs that are
-/// merged at a time.
+/// The least bytes of memory, and the least and largest number of runs that are merged at a time.
 const LEAST: usize = 4 << 10;
 const LEAST_RUNS: usize = 4;
 const MOST_RUNS: usize = 256;
@@ -35,7 +34,6 @@ const PLACE: usize = size_of::<Range<u32>>();
 pub(crate) struct Sorter<'a> {
     volume: &'a dyn Volume,
     checkpoint: &'a Checkpoint<'a>,
-    /// The kind and the number of the temporary file, which is used if memory does not suffice.
     scratch: (FileKind, u32),
     most: usize,
     longest: usize,
@@ -59,8 +57,7 @@ impl Drop for Sorter<'_> {
     }
 }
 
-/// A hash of a record, checked when it is read back. Files that are made from damaged records get
-/// valid checksums.
+/// Without this hash, damage of the temporary file would get a valid checksum in the next file.
 fn mixed(record: &[u8]) -> u32 {
     let mut hasher = DefaultHasher::new();
     hasher.write(record);
@@ -74,7 +71,6 @@ fn order(a: &[u8], b: &[u8]) -> Ordering {
 }
 
 impl<'a> Sorter<'a> {
-    /// A sorter that uses about `memory` bytes, and the file `scratch` of the checkpoint alone.
     pub(crate) fn new(
         volume: &'a dyn Volume,
         checkpoint: &'a Checkpoint<'a>,
@@ -96,7 +92,7 @@ impl<'a> Sorter<'a> {
         }
     }
 
-    /// Adds a record of at least four bytes, whose bytes are `parts` in order.
+    /// The record has at least four bytes, which are `parts` in order.
     pub(crate) fn push(&mut self, parts: &[&[u8]]) -> Result<(), Error> {
         let more: usize = parts.iter().map(|part| part.len()).sum();
         self.longest = self.longest.max(more);
@@ -189,8 +185,7 @@ impl Sorted<'_> {
     }
 }
 
-/// A run that is being written after all other runs: for each record, its length, hash ([`mixed`])
-/// and bytes.
+/// The last run. For each record, it has the length, the hash ([`mixed`]) and the bytes.
 struct Writing {
     start: u64,
     end: u64,
@@ -243,7 +238,6 @@ struct Head<'r> {
 }
 
 impl Head<'_> {
-    /// Advances to the next record; false at the end of the run.
     fn advance(&mut self) -> Result<bool, Error> {
         if self.at == self.buffer.len() && self.rest.is_empty() {
             return Ok(false);

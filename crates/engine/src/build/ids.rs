@@ -1,11 +1,10 @@
-//! The file of ids, which an index has if its ids are not its node numbers. A build adds the
-//! entries in the order of nodes, and the file has them in the order of ids.
+//! The file of ids, which exists if ids are not node numbers. Its entries are in the order of ids.
 //!
 //! ```text
 //!   id, node ──> sorted in the available memory (`sorter.rs`) ──> ids-…
 //! ```
 //!
-//! If the ids are exactly the numbers from 0 on, as row numbers are, only the nodes are stored.
+//! If the ids are exactly the numbers from 0 on, only the nodes are stored.
 
 use stratann_layout::ids::entry;
 use stratann_layout::{FileEntry, FileKind, IdsFile};
@@ -18,15 +17,14 @@ use crate::progress::{Progress, Stage};
 use crate::sorter::Sorter;
 use crate::stores::writing::files::write_made;
 
-/// The least and the largest memory for the sort of entries, in bytes.
 pub(crate) const LEAST_MEMORY: u64 = 1 << 20;
 const MOST_MEMORY: u64 = 64 << 20;
 /// The kind and the number of the scratch file. The file of ids itself has no number.
 const SCRATCH: (FileKind, u32) = (FileKind::Ids, 0);
 const BETWEEN_LOOKS: usize = 1 << 16;
 
-/// Whether the external id of each node is its number, so that no file of ids is needed. `order`
-/// has the row of each node.
+/// Without such a file, the external id of each node is its number. `order` has the row of each
+/// node.
 pub(super) fn are_nodes(order: &[u32], options: &BuildOptions) -> bool {
     let ids = options.ids.as_deref();
     let id = |row: u32| ids.map_or(u64::from(row), |ids| ids[row as usize]);
@@ -72,7 +70,7 @@ pub(crate) struct IdSorter<'a> {
 }
 
 impl<'a> IdSorter<'a> {
-    /// A sorter with `memory` bytes. Further entries are written to a file of the checkpoint.
+    /// Entries beyond `memory` bytes are written to a file of the checkpoint.
     pub(crate) fn new(volume: &'a dyn Volume, checkpoint: &'a Checkpoint<'a>, memory: u64) -> Self {
         Self {
             volume,
@@ -90,8 +88,7 @@ impl<'a> IdSorter<'a> {
         self.sorter.push(&[&id.to_be_bytes(), &node.to_be_bytes()])
     }
 
-    /// Writes the checkpoint's file of all entries, ordered by id. The call fails if an id occurs
-    /// twice.
+    /// Writes all entries, ordered by id. The call fails if an id occurs twice.
     pub(crate) fn finish(self) -> Result<FileEntry, Error> {
         // As many different ids as numbers from 0 to the largest id are exactly these numbers.
         let file = match self.largest.checked_add(1) == Some(self.count) {
@@ -158,7 +155,6 @@ mod tests {
         (0..count).map(|node| (id(node), node)).collect()
     }
 
-    /// The least possible memory, with which the sort makes many runs.
     const LITTLE: u64 = 0;
 
     fn sort(volume: &SimVolume, entries: &[Entry], memory: u64) -> Result<Vec<Entry>, Error> {
@@ -253,7 +249,7 @@ mod tests {
                     break;
                 }
                 assert_eq!(volume.list().unwrap(), Vec::<String>::new());
-                // If the manifest is missing, the check of its facts may fail, which does no harm.
+                // If the manifest is missing, the check of its facts may fail.
                 if let Ok(sorted) = sorted {
                     assert_eq!(sorted.len(), 1_500, "{operation:?} {met}");
                 }

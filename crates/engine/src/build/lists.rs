@@ -7,11 +7,10 @@
 //! ```
 //!
 //! The saving for each edge grows by about the same number of bits with each doubling of the
-//! collection. With R=64, it is 2.6 bits for a sample of 4,096 rows of photo-sift-100k and 4.5 bits
-//! for all 100,000 rows; for package-text, 1.3 bits for such a sample and 2.7 bits for all 40,000
-//! rows. So graphs over two samples, one twice as large as the other, show the saving and its
-//! growth, of which only a part counts ([`COUNTED`]). Shorter lists save less
-//! ([`ExpectedLists::bits`]).
+//! collection. With R=64, it is 2.6 bits for 4,096 rows of photo-sift-100k and 4.5 bits for all
+//! 100,000. For package-text, it is 1.3 bits, and 2.7 bits for all 40,000 rows. So graphs over two
+//! samples show the saving and its growth. To be safe, only a part of the growth counts
+//! ([`COUNTED`]).
 //!
 //! One thread builds both graphs, so that the same rows give the same degree each time.
 
@@ -31,13 +30,13 @@ const LEAST: usize = 4 * SAMPLED;
 const DEGREE: usize = 64;
 const BUILD_LIST: usize = 100;
 const COUNTED: f64 = 0.8;
-/// A bound of the mean bytes of a list's header and of the unused bits of its last byte.
+/// The mean bytes of a list's header and of the unused bits of its last byte, at most.
 const HEADER: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExpectedLists {
     rows: usize,
-    /// The bits for each edge that lists of [`DEGREE`] neighbours save, compared with the bound.
+    /// The bits for each edge that lists of [`DEGREE`] neighbours save.
     saving: f64,
 }
 
@@ -46,8 +45,8 @@ impl ExpectedLists {
         Self { rows, saving: 0.0 }
     }
 
-    /// Estimates the size of lists. It is the upper bound if the source or the memory is small, or
-    /// if nodes are in input order.
+    /// Without samples, the estimate is the upper bound: if the source or the memory is small, and
+    /// in input order.
     pub(super) fn of(
         source: &dyn VectorSource,
         coding: &Coding,
@@ -55,8 +54,8 @@ impl ExpectedLists {
     ) -> Result<Self, Error> {
         let rows = source.rows();
         let sampled = SAMPLED.min(SAMPLED_BYTES / source.row_bytes().max(1));
-        // The rows, their copies in the space where the build compares them (`Points`), and the
-        // lists. The copies and the lists need about as much memory as the rows, or more.
+        // The rows, their copies (`Points`), and the lists. Copies and lists need as much memory as
+        // the rows, or more.
         let takes = 4 * (sampled * (source.row_bytes() + 8 * DEGREE)) as u64;
         // In input order, the neighbours of a node may have any numbers.
         let is_ordered = options.order.unwrap_or(options.preset.order) == Order::Locality;
@@ -74,9 +73,9 @@ impl ExpectedLists {
     }
 
     pub(super) fn bits(&self, degree: usize) -> f64 {
-        // Lower bounds of shares that were measured on samples and all rows of photo-sift,
-        // package-text and package-wide. Lists of 16 edges have .51 to .77 of the saving of lists
-        // of 64, lists of 40 have .82 to .93, and lists of 88 have .95 and more.
+        // Lower bounds of measured shares. On photo-sift, package-text and package-wide, lists of
+        // 16 edges have .51 to .77 of the saving of lists of 64. Lists of 40 have .82 to .93, and
+        // lists of 88 have .95 and more.
         let counted = (degree as f64).clamp(16.0, 64.0);
         let share = match counted <= 40.0 {
             true => 0.5 + 0.3 * (counted - 16.0) / 24.0,
@@ -95,7 +94,6 @@ fn bound(degree: usize, rows: usize) -> f64 {
     2.0 + (rows as f64 / degree as f64).max(1.0).log2()
 }
 
-/// The saving in bits for each edge of a graph over an even sample of `sampled` rows.
 fn saving(
     source: &dyn VectorSource,
     coding: &Coding,

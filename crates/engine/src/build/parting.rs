@@ -1,4 +1,4 @@
-//! Decides, on a sample of the rows before the build, whether vectors are stored in two parts.
+//! Decides before the build whether vectors are stored in two parts, by a sample of the rows.
 //!
 //! ```text
 //!   a sample ──> leading parts at a middling step ──> how many nodes with them fit a page,
@@ -6,14 +6,14 @@
 //!           └──> lengths of rows ──────────────────> whether a step suits all of them
 //! ```
 //!
-//! The limits follow from one data set: reads of searches on package-text, with graphs of the same
-//! R and L, and memory from the codes alone to the whole index (`bench/budgets.toml`). Leading
-//! parts need the fewest reads, unless memory has space for all lists, but for less than a third of
-//! the pages with leading parts. With whole vectors apart from lists, searches then read a tenth
-//! less at recall .97, but cannot reach .99.
+//! The limits follow from searches on package-text, with graphs of the same R and L, and memory
+//! from the codes alone to the whole index (`bench/budgets.toml`). Leading parts need the fewest
+//! reads, with one exception: memory has space for all lists, but for less than a third of the
+//! pages with leading parts. Whole vectors apart from lists then need a tenth less reads at recall
+//! .97, but cannot reach .99.
 //!
 //! The steps of a leading part must be small compared with the length of a row. A much shorter row
-//! loses its direction, and a much longer one exceeds the range of the steps.
+//! loses its direction. A much longer row exceeds the range of the steps.
 
 use stratann_codec::NestedModel;
 use stratann_vector::to_f32;
@@ -24,19 +24,19 @@ use crate::stores::writing::coding::Coding;
 
 /// With leading parts, a page must have at least this multiple of the nodes with whole vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;
-/// The largest factor between the length of a row and the median length, and the share of rows that
-/// may exceed it, for short rows and for long rows.
+/// The largest factor between the length of a row and the median length. The next constant is the
+/// share of rows that may exceed it.
 const OFF: f32 = 2.0;
 const EXCEPTIONS: f64 = 0.01;
 /// The largest share of rows whose leading parts do not locate all elements.
 const VAGUE: f64 = 0.01;
 const LEAST: usize = 256;
-/// The share of the pages with leading parts that must fit into memory, with which they need fewer
-/// reads than vectors apart from lists.
+/// If this share of the pages with leading parts fits into memory, they need fewer reads than
+/// vectors apart from lists.
 const ROOM: f64 = 1.0 / 3.0;
 
-/// Whether searches read less with vectors in two parts than with whole vectors apart from lists.
-/// `spare` is the memory of searches beyond their minimum, if it is known.
+/// Whether searches read less with vectors in two parts. `spare` is the memory of searches beyond
+/// their minimum, if it is known.
 pub(super) fn is_worth_it(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -50,8 +50,8 @@ pub(super) fn is_worth_it(
         return Ok(false);
     }
     let models = coding.nested_of(&sample);
-    // The models are ordered from the coarsest step to the finest. The build chooses the step
-    // later, when the graph exists.
+    // The models are ordered from the coarsest step to the finest. The build chooses the step when
+    // the graph exists.
     let Some(model) = models.get(models.len() / 2) else {
         return Ok(false);
     };
@@ -148,8 +148,7 @@ mod tests {
         let spare = |budget: u64| (budget - plan::least(384, 40_000 * 96)) / 20;
         let fit = |budget| is_worth_it(&texts, &coding, 83.0, Some(spare(budget))).unwrap();
         let chosen = [14, 17, 26, 42, 74].map(|megabytes| fit(megabytes * 1_000_000));
-        // With 17 MB, all lists fit into memory, and little else. With 18 MB, a third of the pages
-        // with leading parts would fit as well.
+        // With 17 MB, all lists fit into memory, and little else.
         assert_eq!(chosen, [true, false, true, true, true]);
     }
 

@@ -6,14 +6,14 @@
 //! ```
 //!
 //! R is the largest degree with which the index is expected to fit into the budget. Compressed
-//! lists are small: an edge takes 9 to 13 bits, a vector of 384 floats 1.3 kB. On package-text,
-//! searches of an index with R=96, L=200 read a fifth less at the same recall than with R=64, L=100
-//! (`docs/measured.md`), and the index is 2 % larger. L grows with R, since a longer list helps
-//! only if the build searches farther.
+//! lists are small: an edge takes 9 to 13 bits, a vector of 384 floats 1.3 kB. On package-text, an
+//! index with R=96, L=200 is 2 % larger than with R=64, L=100, and searches read a fifth less at
+//! the same recall (`docs/measured.md`). L grows with R, since a longer list helps only if the
+//! build searches farther.
 //!
-//! The size of lists is estimated from graphs over two samples of the rows (`lists.rs`), because in
-//! locality order, lists take fewer bytes than the bound of their Elias-Fano code. The estimate is
-//! about one percent of the index too high, so that the index does not exceed the budget.
+//! In locality order, lists take fewer bytes than the bound of their Elias-Fano code. So their size
+//! is estimated from graphs over two samples of the rows (`lists.rs`). The estimate is about one
+//! percent of the index too high.
 
 use serde::Serialize;
 use stratann_layout::IdsFile;
@@ -26,25 +26,24 @@ use crate::stores::VectorsAt;
 use crate::stores::writing::coding::Coding;
 use crate::{Compression, Error, Layout, Order};
 
-/// The degrees that are tried. Larger ones were not measured, and graphs of smaller ones are no
-/// longer connected.
+/// The degrees that are tried. Larger degrees were not measured. Smaller degrees do not connect the
+/// graph.
 const DEGREES: [usize; 11] = [96, 88, 80, 72, 64, 56, 48, 40, 32, 24, 16];
-/// The bytes of a node beside list, vector and code: external id, lengths, and a share of headers
-/// and counts.
+/// The bytes of a node beside list, vector and code: id, lengths, and a share of headers and
+/// counts.
 const BESIDE: f64 = 10.0;
 const FILLED: f64 = 0.97;
-/// The share used of pages with whole vectors alone, of which few share a page.
+/// The share that is used on pages with a few whole vectors.
 const FILLED_APART: f64 = 0.95;
-/// The share used of blocks of trailing parts, which may continue in the next block.
+/// The share that is used in blocks of trailing parts. A part may continue in the next block.
 const FILLED_RUNNING: f64 = 0.985;
-/// A factor of the estimate. In the layered layout on package-text and package-wide, the actual
-/// size was .992 to 1.002 of the estimate.
+/// In the layered layout on package-text and package-wide, the actual size was .992 to 1.002 of the
+/// estimate.
 const MARGIN: f64 = 1.005;
 /// The bytes that do not depend on the number of nodes: headers, models, manifest.
 const FIXED: u64 = 32 << 10;
 
-/// L of the build for a chosen degree: the list size that the caller asked for, but at least twice
-/// a degree above 64.
+/// L of the build: the requested list size, but at least twice a degree above 64.
 pub(super) fn list_for(degree: usize, asked: usize) -> usize {
     asked.max(if degree > 64 { 2 * degree } else { 0 })
 }
@@ -165,8 +164,8 @@ impl Expectation {
     }
 }
 
-/// The largest degree with which an index is expected to take at most `budget` bytes. The error of
-/// an index that never fits has the size with the smallest degree.
+/// The largest degree with which an index is expected to take at most `budget` bytes. An error has
+/// the expected size with the smallest degree.
 pub(super) fn largest_degree(
     source: &dyn VectorSource,
     coding: &Coding,
@@ -204,9 +203,9 @@ pub(super) fn largest_degree(
     })
 }
 
-/// The bytes on pages of a record of `record` bytes with a leading part of `dim` elements, which
-/// does not span pages. Many records of different lengths fill a page well. If few share it, a step
-/// that is made finer (`precision.rs`) fills the page, up to one bit for each element.
+/// The bytes on pages of a record with a leading part, which does not span pages. Many records fill
+/// a page well. If few records share a page, a finer step (`precision.rs`) fills the page, up to
+/// one bit for each element.
 fn shared_pages(record: f64, dim: usize) -> f64 {
     match stratann_layout::BLOCK as f64 / record {
         8.0.. => record / FILLED,
@@ -215,8 +214,7 @@ fn shared_pages(record: f64, dim: usize) -> f64 {
     }
 }
 
-/// The bytes in blocks of a record that does not span blocks: a share of one block, or whole
-/// blocks.
+/// A record that does not span blocks takes a share of one block, or whole blocks.
 fn whole_blocks(record: f64) -> f64 {
     let block = stratann_layout::BLOCK as f64;
     match (block / record).floor() {

@@ -1,5 +1,4 @@
-//! Builds that crash, fail or are interrupted at any point leave the earlier index unchanged, or no
-//! index that opens.
+//! Builds that crash, fail or are interrupted leave the earlier index, or no index that opens.
 
 mod decode;
 mod ids;
@@ -85,7 +84,7 @@ fn files_in(volume: &SimVolume) -> usize {
     files
 }
 
-/// The number of vectors of the index in a volume, all of which must be unchanged.
+/// All vectors of the index must be unchanged.
 fn vectors_in(volume: &SimVolume) -> Option<usize> {
     let index = match Index::open_in(
         Arc::new(volume.clone()),
@@ -154,8 +153,7 @@ fn known(volume: &SimVolume) -> usize {
     inserts::of_index(volume, state.as_deref()).unwrap().len()
 }
 
-/// If a crash may restore the earlier index, it must restore the recorded inserts of that index
-/// too.
+/// An earlier index that a crash may restore must have its recorded inserts.
 #[test]
 fn a_build_that_may_not_be_durable_keeps_what_the_index_before_knows_of_inserts() {
     let folder = tempfile::tempdir().unwrap();
@@ -207,8 +205,7 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
         {
             let image = crashed.volume.crash_image(seed, mode);
             let found = vectors_in(&image);
-            // The earlier index can resume its insert. The new index cannot, even if another build
-            // fails later.
+            // The earlier index can resume its insert. The new index cannot.
             let place = format!("{layout}, operation {at}, {mode:?}, seed {seed}");
             match found {
                 Some(150) => {
@@ -236,13 +233,12 @@ fn crash_everywhere(layout: Layout, before: SimVolume) {
                 other => panic!("{place}: {other:?} vectors"),
             }
             assert!(crashed.acknowledged == 0 || found == Some(260), "{place}");
-            // The files that the crash left do not affect the next build.
             if seed == 0 && (slow() || at % 6 == 0) {
                 build(&image, 170).unwrap();
                 assert_eq!(vectors_in(&image), Some(170));
-                // MANIFEST, codebook, navigation graph, and codes or entry points; for each of two
-                // segments, vectors and chunks; and if nodes have another order than rows, a file
-                // of ids.
+                // MANIFEST, codebook, navigation graph, and codes or entry points. Each of two
+                // segments has vectors and chunks. If nodes have another order than rows, a file of
+                // ids follows.
                 let files = match layout {
                     Layout::Coupled | Layout::Inline | Layout::Csr => 4 + 1,
                     Layout::Packed => 4 + 2,
@@ -305,7 +301,6 @@ fn a_full_disk_is_an_error_and_the_old_index_stays() {
             let volume = before.fork();
             volume.fail_after(at, Failure::NoSpace);
             let error = match build(&volume, 220) {
-                // The remaining operations need no space.
                 Ok(_) => break,
                 Err(error) => error,
             };
@@ -338,8 +333,8 @@ impl Progress for Impatient {
 
 #[test]
 fn an_interruption_at_any_point_leaves_only_the_old_index() {
-    // The layout `inline` encodes all nodes before it writes the first one. The other layout writes
-    // the most files.
+    // `inline` encodes all nodes before it writes the first one. The other layout writes the most
+    // files.
     for layout in [Layout::Inline, MOST_FILES] {
         interrupt_everywhere(layout);
     }
@@ -417,8 +412,8 @@ fn a_commit_that_may_not_be_durable_keeps_both_indexes() {
         let start = before.operations();
         let whole = before.fork();
         build_rows(&whole, 220, MOST_FILES, folder.path(), &Silent).unwrap();
-        // The disks fail from one operation on, and a crash follows at once. By default, the test
-        // tries every second operation on one disk, and the other operations on four disks.
+        // The disks fail from one operation on, and a crash follows at once. By default, every
+        // second operation is tried on one disk, and the others on four disks.
         let operations = whole.operations() - start;
         for at in (first % step(2) as u64..operations).step_by(step(2)) {
             let volume = before.fork();

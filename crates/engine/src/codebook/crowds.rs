@@ -8,9 +8,9 @@
 //!   weight, of a row    wide / apart
 //! ```
 //!
-//! Training with the least squared error puts centroids where rows are far apart, so that all rows
-//! of a dense cluster have the same code. With 3,000 rows of a spread of .01 and 3,000 rows of a
-//! spread of 1, searches for rows with the small spread have a recall@10 of .32. So the error of a
+//! Training with the least squared error puts centroids where rows are far apart. So all rows of a
+//! dense cluster get the same code. With 3,000 rows of a spread of .01 and 3,000 rows of a spread
+//! of 1, searches for rows with the small spread have a recall@10 of .32. Therefore the error of a
 //! row is measured in units of the distances that codes must distinguish.
 //!
 //! If rows are spread evenly, the codebook is the same as without weights.
@@ -24,18 +24,18 @@ const NEAREST: usize = 3;
 /// Fewer rows do not show whether there is a dense cluster.
 const LEAST_ROWS: usize = 64;
 /// The factor between squared distances at which a row is uneven, and the least share of uneven
-/// rows with which rows get weights.
+/// rows for weights.
 const UNEVEN: f32 = 64.0;
 const SHARE: f64 = 0.02;
-/// The least share for a sample of fewer than [`FEW_ROWS`] rows, since the codebook overfits a few
-/// rows with weights, and later rows seem to have drifted. With 2 % of 600 photos near each other,
-/// a quarter of the later photos did.
+/// The share for a sample of fewer than [`FEW_ROWS`] rows. With weights, the codebook overfits a
+/// few rows. If 2 % of 600 photos were near each other, a quarter of the later photos seemed to
+/// have drifted.
 const SHARE_OF_FEW: f64 = 0.05;
 const FEW_ROWS: usize = 4_096;
 const HEAVIEST: f32 = 1e6;
 
-/// The squared distance of each row of `dim` floats to its third nearest, or else farthest, row of
-/// an even sample of the other rows.
+/// The squared distance of each row to its third nearest row in an even sample. If the sample has
+/// fewer rows, the farthest row counts.
 pub(crate) fn apart(rows: &[f32], dim: usize, threads: usize) -> Vec<f32> {
     let all: Vec<usize> = (0..rows.len() / dim).collect();
     among(rows, &all, dim, threads)
@@ -86,8 +86,7 @@ fn spread(count: usize) -> impl Iterator<Item = usize> {
     (0..pilots).map(move |i| i * count / pilots)
 }
 
-/// The weight of each row's squared error. `None` if there are few rows, or if rows are spread
-/// evenly.
+/// `None` if there are few rows, or if rows are spread evenly.
 pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f32>> {
     let count = rows.len() / dim;
     if count < LEAST_ROWS {
@@ -108,11 +107,10 @@ pub(crate) fn weights(rows: &[f32], dim: usize, threads: usize) -> Option<Vec<f3
     Some(apart.into_iter().map(weight).collect())
 }
 
-/// The upper quartile of the distances, if at least the share `share` of the rows is uneven.
+/// `None` if less than the share `share` of the rows is uneven.
 fn wide(apart: &[f32], share: f64) -> Option<f32> {
     let mut sorted: Vec<f32> = apart.to_vec();
     sorted.sort_unstable_by(f32::total_cmp);
-    // Codes need not distinguish equal rows.
     sorted.retain(|&apart| apart > 0.0 && apart.is_finite());
     let (narrow, wide) = (
         *sorted.get(sorted.len() / 4)?,

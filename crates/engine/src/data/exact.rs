@@ -21,13 +21,12 @@ use stratann_vector::{Kernel, Metric};
 /// The bytes of a block of the base. While one is searched, another is read.
 const BLOCK: usize = 4 << 20;
 
-/// The bytes of a part of a block that stays in the L2 cache while a thread compares it with all of
-/// its queries.
+/// A part of a block. It stays in the L2 cache while a thread compares it with all of its queries.
 const TILE: usize = 128 << 10;
 
 /// Finds the `k` nearest rows of `base` for each query, in order of distance and then of row
-/// number. The base need not be in memory. If it has fewer than `k` rows, a missing neighbour has
-/// the id 2^64 - 1 and an infinite distance.
+/// number. If the base has fewer than `k` rows, a missing neighbour has the id 2^64 - 1 and an
+/// infinite distance.
 ///
 /// The call fails if `k` is zero, or larger than both the number of rows and
 /// [`MOST_PADDED`](bounds::MOST_PADDED), or if another number is beyond its [`bounds`]. It fails if
@@ -156,8 +155,7 @@ pub fn check_brute_force(
     Ok(())
 }
 
-/// Asks the system for the memory of two blocks, the queries, the results, the threads, and the
-/// nearest rows of each query, whose tables grow by doubling.
+/// The tables of the nearest rows of each query grow by doubling.
 fn ask(
     base: &dyn VectorSource,
     queries: &dyn VectorSource,
@@ -201,7 +199,7 @@ struct Worker<'a> {
     queries: &'a [u8],
     row_bytes: usize,
     k: usize,
-    /// For each query, a heap of the k smallest keys, the largest on top.
+    /// For each query, a heap of the k smallest keys. The largest key is on top.
     best: Vec<BinaryHeap<u64>>,
     distances: Vec<f32>,
 }
@@ -219,7 +217,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Compares all queries with the rows of `block`, whose first row has the number `first`.
+    /// The first row of `block` has the number `first`.
     fn scan(&mut self, mut first: u32, block: &[u8], progress: &dyn Progress) {
         for tile in block.chunks(self.distances.len() * self.row_bytes) {
             if progress.interrupted() {
@@ -252,8 +250,8 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
         distance_of(limit)
     };
     for (at, &distance) in distances.iter().enumerate() {
-        // Row numbers rise, so an earlier row at the same distance comes first. This rejects almost
-        // all rows, before a key is made.
+        // An earlier row at the same distance comes first. Almost all rows are rejected before a
+        // key is made.
         if distance >= limit_distance && limit != u64::MAX {
             continue;
         }
@@ -274,8 +272,7 @@ fn keep_best(best: &mut BinaryHeap<u64>, k: usize, first: u32, distances: &[f32]
     }
 }
 
-/// Distance and row in one number, which sorts by distance and then by row. NaN, which finite
-/// vectors give only by an overflow in the kernel, sorts last.
+/// Sorts by distance and then by row. NaN sorts last.
 fn key_of(distance: f32, row: u32) -> u64 {
     // The addition of zero turns -0 into 0.
     let distance = if distance.is_nan() {
@@ -318,7 +315,6 @@ mod tests {
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as u32
         };
-        // There are few different values, so many distances are equal.
         let bytes = (0..rows * dim).flat_map(|_| {
             let value = next() % 7 + 1;
             match element {

@@ -11,9 +11,9 @@
 //!      .     .  the elements
 //! ```
 //!
-//! Arrays of two dimensions can be read, with elements of `float32`, `float16`, `float64`, `uint8`
-//! or `int8`, in either byte order, and in the order of C or of Fortran. Reads convert elements to
-//! the form of a source, `float64` to the nearest `float32`.
+//! Arrays of two dimensions can be read. Their elements are `float32`, `float16`, `float64`,
+//! `uint8` or `int8`, in either byte order, and in the order of C or of Fortran. Reads convert
+//! `float64` to the nearest `float32`.
 //!
 //! In the order of Fortran, a read of a few rows needs one read for each column.
 
@@ -31,13 +31,11 @@ const MAX_HEADER: u64 = 1 << 16;
 
 pub(crate) struct NpyHeader {
     pub(crate) descr: &'static str,
-    /// The number of columns. `None` for an array of one dimension.
     pub(crate) columns: Option<u64>,
 }
 
 impl NpyHeader {
-    /// The number of bytes of a header, for any number of rows, so that it can be overwritten
-    /// later.
+    /// All headers have this length, so that a header can be overwritten later.
     const LENGTH: usize = 128;
 
     pub(crate) fn bytes(&self, rows: u64) -> Vec<u8> {
@@ -57,7 +55,6 @@ impl NpyHeader {
     }
 }
 
-/// Returns the header and the offset of the elements.
 pub(super) fn read_header(
     file: &File,
     length: u64,
@@ -137,7 +134,6 @@ pub(super) fn read_header(
     Ok((header, at + header_length))
 }
 
-/// Reads the header of a matrix of vectors, and checks the length of the file.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
@@ -176,7 +172,6 @@ pub(super) fn read_shape(
         8 => format!("its header says {rows} rows of {dim} x f64"),
         _ => format!("its header says {rows} rows of {dim} x {element}"),
     })?;
-    // Both numbers are at most the length of the file.
     Ok(Shape {
         rows: rows as usize,
         dim: dim as usize,
@@ -197,7 +192,7 @@ pub(super) struct Array {
 }
 
 impl Array {
-    /// Whether the rows in the file have the form that a source returns.
+    /// Whether rows need no conversion.
     fn is_plain(self, element: Element) -> bool {
         self.width == element.size() && !self.big_endian && !self.fortran
     }
@@ -228,7 +223,7 @@ impl Array {
         Ok(())
     }
 
-    /// Fills `piece` with some rows of an array in the order of Fortran, row after row.
+    /// Fills `piece` row by row from an array in the order of Fortran.
     fn read_columns(
         self,
         file: &File,
@@ -282,7 +277,7 @@ impl Array {
     }
 }
 
-/// The element type of a dtype, and its form in the file. `None` if vectors cannot have the dtype.
+/// The element type of a dtype, and its form in the file. `None` if vectors cannot have it.
 fn element(descr: &str) -> Option<(Element, Array)> {
     let (order, kind) = descr.split_at_checked(1).unwrap_or((descr, ""));
     let (element, width) = match (order, kind) {
@@ -306,7 +301,6 @@ pub(super) struct Header {
     pub(super) descr: String,
     pub(super) fortran_order: bool,
     pub(super) shape: Vec<u64>,
-    /// The offset of the dictionary in the file.
     offset: u64,
 }
 
@@ -340,8 +334,8 @@ impl Header {
     }
 }
 
-/// The remaining text of a Python literal. Each method is named after a kind of literal, which it
-/// removes from the beginning of the text.
+/// The remaining text of a Python literal. Each method removes one kind of literal from its
+/// beginning.
 struct Literal<'a>(&'a str);
 
 impl<'a> Literal<'a> {
@@ -540,7 +534,6 @@ mod tests {
 
     #[test]
     fn other_widths_and_orders_are_converted_as_they_are_read() {
-        // The array is so large that it is read in several pieces.
         let (rows, dim) = (3_001, 70);
         let value = |row: usize, column: usize| (row * dim + column) as f64 * -0.7 + 1e-3;
         for (descr, fortran) in [

@@ -22,19 +22,17 @@ const PIECE: usize = 1 << 20;
 pub(crate) type EachVector<'a> = dyn FnMut(u32, u64, &[u8]) -> Result<(), Error> + 'a;
 /// Receives a node: its number and its neighbours.
 pub(crate) type EachList<'a> = dyn FnMut(u32, &[u32]) -> Result<(), Error> + 'a;
-/// Receives a page of vectors: the number of the segment, the segment, the number and the content
-/// of the page.
+/// Receives a page of vectors: the segment and its number, and the page and its number.
 pub(crate) type EachVectorPage<'a> =
     dyn FnMut(usize, &Segment, u64, &VectorPage<'_>) -> Result<(), Error> + 'a;
 type EachPage<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
-/// Shares of the nodes of a graph index, which threads may read at the same time. No insert may run
-/// meanwhile.
+/// Shares of the nodes of a graph index, for several threads. No insert may run meanwhile.
 pub(crate) struct Shares {
     count: u32,
-    /// The pages that have nodes, if records can move. The first share computes them for all.
+    /// The pages that have nodes. The first share computes them for all.
     in_use: OnceLock<Vec<bool>>,
-    /// The number of the first share that failed so far; `u64::MAX` if none has failed.
+    /// The number of the first share that failed so far, or `u64::MAX`.
     failed: AtomicU64,
 }
 
@@ -45,7 +43,6 @@ pub(crate) struct Share<'a> {
 }
 
 impl Shares {
-    /// Pieces of the files of an index are dealt to the `count` shares in turn.
     pub(crate) fn new(count: u32) -> Self {
         Self {
             count,
@@ -74,9 +71,8 @@ impl Share<'_> {
         piece % u64::from(self.shares.count) == self.number
     }
 
-    /// Fails if the caller interrupts, or if an earlier share has failed, whose error is then
-    /// returned. A later share does not end an earlier one, so the error does not depend on the
-    /// threads.
+    /// Fails after an interruption, or if an earlier share has failed. A later share does not end
+    /// an earlier one, so the returned error does not depend on the threads.
     fn goes_on(self, progress: &dyn Progress) -> Result<(), Error> {
         let failed = self.shares.failed.load(Ordering::Relaxed);
         match progress.interrupted() || failed < self.number {
@@ -97,7 +93,7 @@ impl Share<'_> {
     }
 }
 
-/// Calls `each` with every node, by node number, or by page if nodes have moved.
+/// Calls `each` with every node, in the order of node numbers or of pages.
 pub(crate) fn each_vector(
     index: &Index,
     progress: &dyn Progress,
@@ -109,8 +105,7 @@ pub(crate) fn each_vector(
     }
 }
 
-/// Calls `each` with the nodes of a share of a graph index. The call also fails if an earlier share
-/// has failed.
+/// Also fails if an earlier share has failed.
 pub(crate) fn each_vector_in(
     index: &Index,
     share: Share<'_>,
@@ -164,8 +159,7 @@ fn vectors_of(
     Ok(())
 }
 
-/// Calls `each` once with every vector of a cluster index, by cluster, or by node number if a file
-/// has single vectors.
+/// Calls `each` once with every vector of a cluster index.
 fn each_member(
     index: &Index,
     clusters: &ClusterStores,
@@ -183,13 +177,12 @@ fn each_member(
         if progress.interrupted() {
             return Err(Error::Interrupted);
         }
-        // A member of several clusters is passed only with its own cluster.
+        // A vector is passed only with its own cluster.
         reader.each_own(cluster, each)?;
     }
     Ok(())
 }
 
-/// Calls `each` with every page of vectors, in the order of nodes, if vectors are apart from lists.
 pub(crate) fn each_vector_page(
     index: &Index,
     progress: &dyn Progress,
@@ -251,7 +244,6 @@ fn not_there(file: &str, page: u64, node: u32, nodes: u64) -> Error {
     }
 }
 
-/// Fills `out` with pages of a segment of vectors, from memory or else from storage.
 pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Result<(), Error> {
     let Some(segments) = &index.graph().segments else {
         return Ok(());
@@ -265,7 +257,7 @@ pub(crate) fn vector_pages(index: &Index, place: Extent, out: &mut [u8]) -> Resu
     Ok(index.volume().read_at(&segment.name, offset, out)?)
 }
 
-/// Calls `each` with every node and its neighbours, in the order of [`each_vector`].
+/// Calls `each` with every node and its neighbours.
 pub(crate) fn each_list(
     index: &Index,
     progress: &dyn Progress,
@@ -274,7 +266,7 @@ pub(crate) fn each_list(
     each_list_in(index, Shares::new(1).first(), progress, each)
 }
 
-/// Calls `each` with the nodes of a share. The call also fails if an earlier share has failed.
+/// Also fails if an earlier share has failed.
 pub(crate) fn each_list_in(
     index: &Index,
     share: Share<'_>,
@@ -305,14 +297,13 @@ fn lists_of(
     Ok(())
 }
 
-/// Whether the insert of a node was given up after the node got its number, so that the vector
-/// waits in memory. No insert may run during the call.
+/// Whether the insert of a node was given up after the node got its number. Its vector then waits
+/// in memory. No insert may run.
 pub(crate) fn is_given_up(graph: &GraphStores, node: u32) -> bool {
     let placement = graph.placement.get();
     placement.is_some_and(|placement| placement.page_of(node) == NOWHERE)
 }
 
-/// The inserted nodes that no page has yet, if they belong to the share.
 fn pending(graph: &GraphStores, share: Share<'_>) -> Vec<Arc<NewRecord>> {
     let placement = graph.placement.get().filter(|_| share.has_pending());
     let records = placement.map_or_else(Vec::new, |placement| placement.pending.all().1);
@@ -348,7 +339,6 @@ fn lists_on<N: NodePages>(
     )
 }
 
-/// Calls `each` with every vector on pages, in a layout that stores vectors beside lists.
 fn from_records<N: NodePages>(
     index: &Index,
     pages: &N,
@@ -435,12 +425,11 @@ struct PagesOf<'a> {
     name: &'a str,
     pages: u64,
     page_bytes: usize,
-    /// The number of pages of the records that start on a page, including that page.
     extent: &'a dyn Fn(u64) -> u64,
 }
 
-/// Calls `each` with every page of a share of a file. Its bytes include the next pages if its last
-/// record continues there.
+/// Calls `each` with every page of a share of a file. If the last record of the page continues, its
+/// bytes include the next pages.
 fn each_page(
     index: &Index,
     file: &PagesOf<'_>,

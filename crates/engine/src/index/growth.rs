@@ -20,29 +20,27 @@ use super::Index;
 use crate::MergeWhen;
 use crate::codebook::training_rows;
 
-/// The least inserted vectors for a merge that trains new codes. Even the shortest candidate list
-/// has room for fewer vectors, so searches find them with useless codes.
+/// With fewer inserted vectors, even the shortest candidate list has room for all of them.
 const WORTH_CODES: u64 = 32;
 
-/// Each search scans an index that has outgrown its codes and has fewer vectors than this. A scan
-/// reads as many pages as a walk, or a few times as many.
+/// If an index has outgrown its codes and has fewer vectors, each search scans it. A scan reads as
+/// many pages as a walk, or a few times as many.
 pub(crate) const FEW: u64 = 1_000;
 
 /// The codes of fewer vectors hardly distinguish vectors.
 pub(crate) const LEAST_TRAINED: u64 = 128;
 
-/// If codes hardly distinguish vectors, each search scans an index with fewer vectors than this. A
-/// walk would miss most of the nearest: among 1,000 texts inserted into an empty index, a walk with
-/// list size 100 found 11 % of the ten nearest.
+/// If codes hardly distinguish vectors and the index has fewer vectors, each search scans it. Among
+/// 1,000 texts inserted into an empty index, a walk with list size 100 found 11 % of the ten
+/// nearest.
 pub(crate) const SCANNED: u64 = 10_000;
 
-/// The number of new vectors between two rebalances is the number on storage divided by this (as
-/// for merges in OdinANN §4.1), but at least [`LEAST_NEW`]. Each vector joins several clusters, so
-/// even a smaller number would change most clusters.
+/// The number of vectors on storage, divided by this, is the number of new vectors between two
+/// rebalances (for merges in OdinANN §4.1). Each vector joins several clusters, so even fewer would
+/// change most clusters.
 const SHARE: u64 = 16;
 const LEAST_NEW: u64 = 1024;
 
-/// The number of new vectors at which a rebalance is due in an index with `nodes` nodes.
 pub(crate) fn rebalance_after(nodes: u64) -> u64 {
     (nodes / SHARE).max(LEAST_NEW)
 }
@@ -50,8 +48,8 @@ pub(crate) fn rebalance_after(nodes: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LooksAt {
     Chosen,
-    /// The vectors of `Chosen`, and in layouts with vectors beside lists every vector on a page
-    /// that a walk reads.
+    /// As `Chosen`. In layouts with vectors beside lists, every vector on a page that a walk reads,
+    /// too.
     WholePages,
     All,
 }

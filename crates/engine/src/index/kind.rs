@@ -12,9 +12,8 @@
 //! | invariants of its stores | `verify/`, `repair/` |
 //! | statistics | `measure.rs`, `stats.rs`, `search/scan.rs` |
 //!
-//! A new kind is a new variant of `IndexKind` and of [`Kind`], so that the compiler reports each
-//! `match`. It does not report `Index::graph`, `Manifest::graph` and their callers, which need a
-//! review.
+//! A new kind is a new variant of `IndexKind` and of [`Kind`]. The compiler reports each `match`.
+//! It does not report `Index::graph`, `Manifest::graph` and their callers, which need a review.
 
 use std::sync::OnceLock;
 
@@ -43,13 +42,11 @@ pub(crate) struct GraphIndex {
     pub(crate) stores: GraphStores,
     pub(super) unpacked: Option<GraphStores>,
     navigation: OnceLock<Navigation>,
-    /// The open file of the navigation graph, which a merge of another process may remove before
-    /// the first search needs it.
+    /// A merge of another process may remove the file before the first search needs it.
     navigation_file: Option<Box<dyn VolumeReader>>,
 }
 
 impl Kind {
-    /// Opens the stores that a manifest names. The call reads tables and models, but no pages.
     pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         match manifest.kind {
             IndexKind::Graph(_) => Ok(Self::Graph(GraphIndex {
@@ -77,8 +74,7 @@ impl Kind {
     ) -> Result<(), Error> {
         match self {
             Self::Graph(graph) => graph.stores.take_placement(volume, manifest, file),
-            // A cluster index uses only `CarriedIds` of this file. Another table has the positions
-            // of its posting lists.
+            // A cluster index uses only `CarriedIds` of this file.
             Self::Clusters(_) => Ok(()),
         }
     }
@@ -101,8 +97,7 @@ impl Kind {
         }
     }
 
-    /// The pages that searches read to find candidates, and the pages of vectors that are apart
-    /// from lists.
+    /// Pages that searches read to find candidates, and pages of vectors that are apart from lists.
     pub(super) fn files(&self) -> (PageFile, PageFile) {
         match self {
             Self::Graph(graph) => graph.stores.files(),

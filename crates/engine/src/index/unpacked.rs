@@ -2,16 +2,16 @@
 //! in place of compressed pages. A row has the list and the vector of one node.
 //!
 //! If an index fits into memory as a whole, a search spends half of its time decoding lists and
-//! vectors (docs/measured.md, "Unpacked indexes"). So if an index is opened for reading, and its
-//! budget has memory for all of them without compression, the opening decodes each once.
+//! vectors (docs/measured.md, "Unpacked indexes"). So if the budget has memory for all of them
+//! without compression, an index that is opened for reading decodes each once.
 //!
 //! ```text
 //!   packed-…, layered-…, adjacency-…, vectors-…  ──decoded once──>  row 0 | row 1 | ..
 //! ```
 //!
-//! The rows are the checkpoint with its placement and its pending changes. An index that is opened
-//! for changes, belongs to a catalog, or is calibrated has pages in memory instead. A search of
-//! rows has a longer candidate list for the same list size, and a calibration is for pages.
+//! Pages stay in memory instead if an index is opened for changes, belongs to a catalog, or is
+//! calibrated. For the same list size, a search of rows uses a longer candidate list, and a
+//! calibration is for pages.
 
 use parking_lot::Mutex;
 use stratann_layout::{CsrShape, Manifest};
@@ -29,7 +29,7 @@ use crate::stores::{GraphStores, Pages};
 use crate::threads::{processors, shared_beside};
 use crate::{Error, Layout, Preset};
 
-/// The shape of the rows. `None` if unpacking would not help, or if some node has no record.
+/// `None` if unpacking would not help, or if some node has no record.
 pub(super) fn shape(
     kind: &Kind,
     manifest: &Manifest,
@@ -62,8 +62,8 @@ pub(super) fn shape(
     CsrShape::new(manifest.element, dim, degree, nodes).ok()
 }
 
-/// The most pending changes of one list, by which it may exceed the degree until its page is
-/// written.
+/// The most pending changes of one list. Until they are written, the list may be longer than the
+/// degree.
 fn most_pending(stores: &GraphStores) -> usize {
     let Some(placement) = stores.placement.get() else {
         return 0;
@@ -77,8 +77,7 @@ fn most_pending(stores: &GraphStores) -> usize {
 /// Threads take one share after the other, so that all end at about the same time.
 const SHARES: u32 = 64;
 
-/// The number of rows with one lock. Threads seldom wait, because different pages of a build have
-/// different nodes.
+/// Threads seldom wait for the lock of these rows, because different pages have different nodes.
 const LOCKED_ROWS: usize = 256;
 
 /// The approximate memory of a thread: its stack, and the pages that it reads.
@@ -91,7 +90,7 @@ struct Filling<'a> {
     groups: Vec<Mutex<Group<'a>>>,
 }
 
-/// Consecutive rows, with a bit for each half of a row: its list, its vector.
+/// Consecutive rows. A bit shows whether the list, or the vector, of a row is there.
 struct Group<'a> {
     rows: &'a mut [u8],
     halves: &'a mut [u8],
@@ -111,7 +110,7 @@ impl<'a> Filling<'a> {
         }
     }
 
-    /// Changes the row of an existing node, which now has the half `half`.
+    /// Changes the row of a node, which now has the half `half`.
     fn put(&self, node: u32, half: u8, change: impl FnOnce(&mut [u8])) {
         let (group, at) = (node as usize / LOCKED_ROWS, node as usize % LOCKED_ROWS);
         let mut group = self.groups[group].lock();
@@ -141,13 +140,13 @@ impl Drop for Steps<'_> {
     }
 }
 
-/// The number of threads that unpack, in the memory of queries, which do not run yet.
+/// Queries do not run yet, so the threads use the memory of queries.
 fn threads_within(memory: &MemoryPlan) -> usize {
     let further = memory.queries.saturating_add(memory.unused) / THREAD;
     processors().min(further as usize + 1)
 }
 
-/// Decodes every list and every vector into rows, which do not depend on the number of threads.
+/// The rows do not depend on the number of threads.
 pub(super) fn unpack(
     index: &Index,
     shape: CsrShape,
@@ -356,7 +355,6 @@ mod tests {
             threads: 1,
             ..BuildOptions::default()
         };
-        // Many more bytes than one read of one share has.
         let wide = Matrix::new(
             vectors(0, 32 * 1_000).bytes().to_vec(),
             1_000,

@@ -7,14 +7,12 @@
 //!                         of an id the highest node's record
 //! ```
 //!
-//! A page has the number of its first node, so added pages are found without the placement. A page
-//! with nodes above the last node was written after the checkpoint, and the log has its vectors. If
-//! vectors are in two parts, the leading parts are on pages of the graph, and pending nodes have
-//! their whole vectors.
+//! A page has the number of its first node, so added pages are found without the placement. Pages
+//! with nodes above the last node are from after the checkpoint, and the log has their vectors. If
+//! vectors are in two parts, the leading parts are on pages of the graph.
 //!
-//! In a segment that a merge kept, page numbers are from before the merge, but all records have
-//! different ids. So each counts as a record of the segment's first node, which is below the bound
-//! of each later delete.
+//! In a segment that a merge kept, page numbers are from before the merge. So each record counts as
+//! a record of the segment's first node, which is below the bound of each later delete.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -40,7 +38,8 @@ struct Part<'m> {
     n: u32,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
-    /// The records of the build, by the numbers on their pages, and the number of these pages.
+    /// The records of the build, by the numbers on their pages. The next field is the number of
+    /// these pages.
     built: Range<u64>,
     pages: u64,
     vectors: u64,
@@ -52,17 +51,15 @@ struct Part<'m> {
 }
 
 struct Found<'p> {
-    /// The node of the record, by the numbers on the page.
     stored: u32,
     id: u64,
-    /// The stored bytes of the vector, if all of them are readable.
     bytes: Option<&'p [u8]>,
     /// Whether the record is garbage, if that is known.
     garbage: Option<bool>,
 }
 
-/// The order in which segments are read. Those that may have garbage come last, newest first, so
-/// that a new vector is taken before the vector that it replaced.
+/// Segments that may have garbage come last, newest first. So a new vector is taken before the
+/// vector that it replaced.
 fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
     let known = |&at: &usize| match &pieces[at] {
         Piece::Found(part) => part.decoders.garbage.is_known(),
@@ -75,14 +72,14 @@ fn in_turn(pieces: &[Piece<'_>]) -> Vec<usize> {
 
 enum Piece<'m> {
     Found(Box<Part<'m>>),
-    /// The file is lost: the position of the loss in the report, and the number of lost nodes.
+    /// The position of the loss in the report, and the number of lost nodes.
     Nothing(usize, u64),
 }
 
 #[derive(Clone, Copy)]
 enum Added<'p> {
     Named(&'p [u32]),
-    /// The pages in the order of the file, each of which continues the page before.
+    /// Each page continues the page before.
     Following,
 }
 
@@ -123,7 +120,7 @@ impl Part<'_> {
         }
     }
 
-    /// The fault in the node numbers of a page of the build, or of a page that the table names.
+    /// The fault in the node numbers of a page of the build, or of an added page in the table.
     fn wrong(&self, page: u64, nodes: &Range<u64>, added: &[u32]) -> Option<String> {
         let (begins, ends) = (nodes.start, nodes.end);
         if page < self.pages {
@@ -145,15 +142,13 @@ fn length(nodes: &Range<u64>) -> u64 {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Passes on the readable vectors. Returns an upper bound of the number of vectors that should
-    /// exist.
+    /// Returns an upper bound of the number of vectors that should exist.
     pub(super) fn apart(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let placement = self.placement(layout, facts)?;
         let mut pieces = self.pieces(facts)?;
         let composition = layout.composition();
         let in_parts = composition.vectors == VectorsAt::Parts;
-        // A new node that waits for a page of the graph has its whole vector among the pending
-        // nodes.
+        // The pending nodes have the whole vectors of new nodes without a page.
         let pending = match in_parts {
             true => self.table(FileKind::Pending, |files, payload| {
                 reading::pending_of(files.volume, files.manifest, facts, &payload)
@@ -242,8 +237,7 @@ impl<'m> Files<'m, '_, '_> {
         }
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, &waited);
-        // Some missing nodes may be dead, so the losses are at most the live vectors that are
-        // missing.
+        // Some missing nodes may be dead. The losses are at most the missing live vectors.
         let mut left = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -316,8 +310,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(pieces)
     }
 
-    /// Opens the file of segment `n`, with the nodes `inserted` on added pages. If it is lost, the
-    /// loss is reported.
+    /// `inserted` has the nodes on added pages. If the file is lost, the loss is reported.
     fn part(
         &mut self,
         n: u32,
@@ -351,7 +344,6 @@ impl<'m> Files<'m, '_, '_> {
         }))
     }
 
-    /// The highest node of each id, among the records on all pages and the pending nodes.
     fn newest(
         &mut self,
         pieces: &[Piece<'m>],
@@ -371,8 +363,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Passes the records of a segment's current pages to `each`, without certain garbage. Returns
-    /// the losses.
+    /// Passes all records to `each`, except records that certainly are garbage. Returns the losses.
     fn each_record(
         &mut self,
         part: &Part<'m>,
@@ -407,8 +398,7 @@ impl<'m> Files<'m, '_, '_> {
                 let nodes = read.first..read.first + read.records.len() as u64;
                 match added {
                     Added::Following if page >= part.pages => {
-                        // A page that does not continue the page before was left by a writer that
-                        // crashed.
+                        // A crashed writer left a page that does not continue the page before.
                         if nodes.start < next.get() || nodes.end > part.inserted.end {
                             return Ok(());
                         }

@@ -7,9 +7,9 @@
 //!                         of an id the highest node's record
 //! ```
 //!
-//! Without the placement, the current pages and the deleted ids are unknown, so the repair restores
-//! deleted ids. A replaced record has a lower node than its replacement. To find the highest node
-//! of each id, the repair first reads all pages, with 16 bytes of memory for each id.
+//! Without the placement, the current pages and the deleted ids are unknown. So the repair restores
+//! deleted ids. A replaced record has a lower node than its replacement. The repair first reads all
+//! pages, to find the highest node of each id.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,6 @@ use crate::stores::records::PageFormat;
 use crate::verify::added_wrong;
 use crate::{Error, Layout, stored};
 
-/// The pages of the nodes that are not in `found`, according to a placement.
 fn not_in<'a>(found: &'a Bits, placement: &'a PlacementFile) -> impl Iterator<Item = u32> + 'a {
     let nodes = (0..).zip(&placement.page_of);
     nodes.filter_map(|(node, &page)| (!found.has(node)).then_some(page))
@@ -41,12 +40,11 @@ struct PageFile<'m> {
     stored: u64,
 }
 
-/// A record: its node, its id, and the bytes of its vector on the page.
 type Record<'p> = (u32, u64, Cow<'p, [u8]>);
 
 impl PageFile<'_> {
-    /// The records of a readable page, in an index whose build has `built` nodes. A record is
-    /// `None` if a part is lost, since it is unknown whether it is live.
+    /// `built` is the number of nodes of the build. If a part of a record is lost, the record is
+    /// `None`, since it may be live or dead.
     fn records<'p>(
         &'p self,
         built: u64,
@@ -68,10 +66,9 @@ impl PageFile<'_> {
 pub(super) type Table<T> = Result<T, String>;
 
 pub(super) struct Newest {
-    /// The two halves of each id, and the inverted node, so that the highest node of an id sorts
-    /// first.
+    /// The two halves of each id, and the inverted node. So the highest node of an id sorts first.
     records: Vec<[u32; 3]>,
-    /// At this number, records are dropped if their id has a record with a higher node.
+    /// At this number, records with a lower node than another record of their id are dropped.
     limit: usize,
     taken: Bits,
 }
@@ -88,8 +85,7 @@ impl Newest {
     pub(super) fn add(&mut self, id: u64, node: u32) {
         if self.records.len() >= self.limit {
             self.condense();
-            // The limit is a third more than the number of ids: with 12 bytes for each record, 16
-            // for each id.
+            // A third more than the number of ids: 16 bytes of memory for each id.
             self.limit = self.limit.max(self.records.len() / 3 * 4);
             self.records.reserve_exact(self.limit - self.records.len());
         }
@@ -101,7 +97,7 @@ impl Newest {
         self.records.dedup_by_key(|record| [record[0], record[1]]);
     }
 
-    /// Completes the set, to which no record may then be added. Returns the number of ids.
+    /// No record may be added afterwards. Returns the number of ids.
     pub(super) fn finish(&mut self) -> u64 {
         self.condense();
         let ids = self.records.len() as u64;
@@ -109,7 +105,7 @@ impl Newest {
         ids
     }
 
-    /// The position of a record, if it has the highest node of its id and was not taken yet.
+    /// The position of a record with the highest node of its id. `None` if it was already taken.
     pub(super) fn wants(&self, id: u64, node: u32) -> Option<u64> {
         let record = [(id >> 32) as u32, id as u32, !node];
         let at = self.records.binary_search(&record).ok()? as u64;
@@ -118,8 +114,7 @@ impl Newest {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Passes on the readable vectors. Returns an upper bound of the number of vectors that should
-    /// exist.
+    /// Returns an upper bound of the number of vectors that should exist.
     pub(super) fn placed(&mut self, layout: Layout, facts: &PlacementFacts) -> Result<u64, Error> {
         let pages = self.page_file(layout, facts.live)?;
         let placement = self.placement(layout, facts)?;
@@ -148,7 +143,7 @@ impl<'m> Files<'m, '_, '_> {
         )
     }
 
-    /// Opens the file of pages. If the whole file is lost, `live` vectors are lost with it.
+    /// If the file is lost, `live` vectors are lost with it.
     fn page_file(&mut self, layout: Layout, live: u64) -> Result<Option<PageFile<'m>>, Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let composition = layout.composition();
@@ -196,8 +191,8 @@ impl<'m> Files<'m, '_, '_> {
         file.unwrap_or_else(|_| stored::name_of(self.volume, kind.name()))
     }
 
-    /// Takes the record of each node from its page in the table, and the pending records, without
-    /// dead ones.
+    /// Takes the record of each node from its page in the table, and the pending records. Dead
+    /// records are left out.
     fn by_table(
         &mut self,
         facts: &PlacementFacts,
@@ -282,7 +277,7 @@ impl<'m> Files<'m, '_, '_> {
                 },
             )?;
         }
-        // Some missing nodes may be dead, so the losses are limited to the live vectors.
+        // Some missing nodes may be dead. The losses are at most the missing live vectors.
         let mut left = facts.live.saturating_sub(live);
         let (waits, on): (Vec<u32>, Vec<u32>) = not_in(&found, placement)
             .partition(|&page| pending.is_err() && !damaged.has(page.into()) && pages.is_some());
@@ -305,7 +300,6 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// Takes the record of the highest node of each id, from all pages and the pending records.
     fn by_search(
         &mut self,
         facts: &PlacementFacts,
@@ -432,8 +426,7 @@ impl<'m> Files<'m, '_, '_> {
         });
     }
 
-    /// Reports the faults of the pending records. If their file is lost, `vectors` vectors are lost
-    /// with it.
+    /// If the file of pending records is lost, `vectors` vectors are lost with it.
     fn tell_pending(&mut self, why: Option<String>, waiting: &Tally, vectors: u64) {
         let file = self.table_name(FileKind::Pending);
         self.tell_faults(&file, waiting);

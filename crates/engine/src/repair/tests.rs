@@ -1,6 +1,5 @@
-//! Damages indexes in every file and in many ways, and repairs them. After a repair, all readable
-//! vectors are in the index with their ids and bytes, and the report has the number of lost
-//! vectors.
+//! Damages indexes in every file and in many ways. After a repair, all readable vectors are in the
+//! index.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -212,7 +211,6 @@ fn has_vectors(kind: FileKind) -> bool {
 
 #[test]
 fn every_file_may_be_damaged_in_any_way() {
-    // The kinds of damage to a file of tables that an earlier layout has tested.
     let mut tried = BTreeSet::new();
     for layout in Layout::ALL {
         let place = Place::new(layout);
@@ -244,8 +242,8 @@ fn every_file_may_be_damaged_in_any_way() {
                 if how == "longer" && grows {
                     continue;
                 }
-                // By default, the test damages only the first files of vectors in most ways, and
-                // each kind of table once in each way.
+                // By default, only the first files of vectors are damaged in most ways, and each
+                // kind of table once.
                 let new = has_vectors(kind) && behind < 2;
                 let new = new || tried.insert((format!("{kind:?}"), how));
                 if !slow() && (matches!(how, "magic" | "cut") || !new && how != "flip") {
@@ -281,8 +279,7 @@ fn every_file_may_be_damaged_in_any_way() {
                 if harmless || !(has_vectors(kind) || kind == FileKind::Chunks) {
                     assert!(found == place.model, "{what}");
                 } else if layout.has_clusters() {
-                    // The end of the file has only zeros, or the damaged vectors have copies in
-                    // other clusters.
+                    // The end has only zeros, or the damaged vectors have copies in other clusters.
                     assert!(found.len() > ROWS / 4, "{what}: {}", found.len());
                     let whole = how == "end" || layout == Layout::Replicated && how == "flip";
                     assert_eq!(found.len() == ROWS, whole, "{what}");
@@ -376,7 +373,6 @@ fn models_are_found_in_a_directory_whose_counts_are_damaged() {
     let mut bytes = reading::directory(&place.volume, &manifest)
         .unwrap()
         .encode();
-    // The first blocks have the lengths and the models.
     let blocks = bytes.len().div_ceil(PAYLOAD) + 2;
     bytes.resize(blocks * PAYLOAD, 0);
     let found = |lost: std::ops::Range<usize>| {
@@ -416,8 +412,7 @@ fn pages_of_several_blocks_are_found_without_the_header_of_their_file() {
         let name = place.entry(kind, n).name;
         let (shape, _, _) = reading::slotted(&place.volume, &place.manifest(), kind, n).unwrap();
         let page = shape.page_bytes();
-        // Vectors apart from lists span several blocks instead, except with the paper's
-        // compression.
+        // Vectors apart from lists span blocks, except with the paper's compression.
         let run_on = (layout, compression) == (Layout::Decoupled, Compression::Best);
         assert_eq!((page > BLOCK, shape.runs_on()), (!run_on, run_on));
         let (_, found) = place.repaired(&place.damaged(&name, &|bytes| bytes[50] ^= 1), "header");
@@ -552,8 +547,7 @@ fn the_log_counts() {
         let volume = place.damaged(&name, &|bytes| bytes[5_000] ^= 1);
         let (report, found) = place.repaired(&volume, &format!("{layout}: {table}"));
         assert_eq!(found, place.model);
-        // The log has 8 new vectors with given ids, 9 replaced vectors, and 10 new vectors with
-        // automatic ids.
+        // The log has 8 new vectors with given ids, 9 replaced ones, and 10 with automatic ids.
         assert_eq!(report.from_log, 27);
         assert!(
             volume
@@ -704,8 +698,8 @@ fn of_a_damaged_log_every_whole_record_counts() {
         .live();
         live.insert(&photos(9_000, 1), None, &Silent).unwrap();
     }
-    // A torn end of the last log is no damage. With other damage, the report also has the torn
-    // record, if no mark covers it.
+    // A torn end of the last log is no damage. With other damage, it is reported if no mark covers
+    // it.
     let volume = place.volume.fork();
     change(&volume, logs[2], &|bytes| {
         let record = bytes[first..first + record - 3].to_vec();
@@ -985,8 +979,7 @@ fn a_crash_or_a_full_disk_leaves_the_old_index_or_the_new() {
     let report = place.repair(&reference).unwrap();
     let operations = reference.operations() - damaged.operations();
     assert!(operations > 10);
-    // By default, every second operation fails, in turn by a crash and by a full disk, and the last
-    // by a crash.
+    // By default, every second operation fails, in turn by a crash and by a full disk.
     for at in 0..operations {
         let (turn, last) = (at % 4 == 0, at + 1 == operations);
         if !slow() && at % 2 == 1 && !last {

@@ -16,8 +16,7 @@
 //! | queries in a sample of live recall | 1 | [`MOST_WATCHED`] |
 //!
 //! The bounds of an index itself (its degree, its dimension, the bytes of its codes) come from its
-//! format (`build/facts.rs`). A size in bytes has no bound, since no memory is allocated because of
-//! it.
+//! format (`build/facts.rs`). A size in bytes has no bound.
 
 use std::path::Path;
 
@@ -97,7 +96,6 @@ pub use stratann_layout::attributes::{MOST_COLUMNS, MOST_ITEMS, MOST_PAYLOAD, MO
 /// The largest k that every search accepts. Missing results are padded.
 pub const MOST_PADDED: usize = 1 << 16;
 
-/// The largest k for an index of `vectors` vectors, and the explanation of this bound in errors.
 pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
     match vectors < MOST_PADDED {
         true => (MOST_PADDED, "even if the index has fewer vectors"),
@@ -105,8 +103,8 @@ pub(crate) fn most_answers(vectors: usize, what: &str) -> (usize, &str) {
     }
 }
 
-/// Refuses the numbers of a search that are beyond their bounds, before any search. `most` is the
-/// largest k, and `what` explains this bound in errors.
+/// Refuses the numbers of a search that are beyond their bounds. `most` is the largest k, and
+/// `what` explains this bound in errors.
 ///
 /// # Errors
 /// The call fails with [`Error::Argument`], which names the number, its value and the bound.

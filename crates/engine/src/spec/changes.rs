@@ -11,8 +11,8 @@ pub struct WriteOptions {
     pub durability: Durability,
     /// The maximum number of threads that insert the rows of one call.
     pub threads: usize,
-    /// The strategy of inserts. `None` is the choice of the preset. If the layout does not support
-    /// direct inserts, vectors wait for a merge.
+    /// The strategy of inserts. `None` is the choice of the preset. Without direct inserts in the
+    /// layout, vectors wait for a merge.
     pub update: Option<Update>,
     /// The options of direct inserts.
     pub direct: DirectOptions,
@@ -47,26 +47,24 @@ pub struct DirectOptions {
     /// The method by which full lists are pruned.
     pub pruning: Pruning,
     /// The list size (L) of the search of an insert. `None` means the degree plus 32, as in OdinANN
-    /// §4.6, or the degree if searches use all nodes on the pages that they read.
+    /// §4.6. If searches use all nodes on a page, it means the degree.
     pub list: Option<usize>,
     /// The maximum number of bytes of changes that wait in memory ([`Update::Accumulate`]).
     pub pending: u64,
-    /// Whether an insert writes the page of the new vector ([`Update::Accumulate`]), so that
-    /// searches beside inserts are equally fast from the start. If false, new vectors wait in
-    /// memory as changes do.
+    /// Whether an insert writes the page of the new vector ([`Update::Accumulate`]). Searches
+    /// beside inserts are then equally fast from the start. If false, new vectors wait in memory.
     pub write_home: bool,
     /// Whether background threads write the pages that inserts changed (OdinANN §3.3, optimisation
-    /// 1: the write-back cache). If false, each insert waits for its pages, under
-    /// [`Update::Relocate`] with the locks of its records, as in the comparison of the paper's
-    /// Figure 9.
+    /// 1: the write-back cache). If false, each insert waits for its pages, as in the comparison of
+    /// the paper's Figure 9.
     pub write_behind: bool,
     /// The number of concurrent inserts on each thread.
     pub in_flight: usize,
-    /// Whether the rows of one call wait for a merge, which the call makes, if a merge is cheaper:
-    /// for 1,000 rows and more, if they are at least an eighth of the index.
+    /// Whether the call merges its rows if a merge is cheaper than inserts: for 1,000 rows and
+    /// more, if they are at least an eighth of the index.
     pub merge_many: bool,
-    /// The number of changes between two checkpoints; in a cluster index, of waiting vectors at
-    /// which a rebalance is due. With `None`, the number grows with the index.
+    /// The number of changes between two checkpoints. In a cluster index, the number of waiting
+    /// vectors at which a rebalance is due. With `None`, it grows with the index.
     pub checkpoint: Option<u64>,
 }
 
@@ -101,25 +99,25 @@ pub struct MergeWhen {
     pub deleted: f64,
     /// The mean reads of a query, as a multiple of the reads with nothing deleted.
     pub reads: f64,
-    /// The number of vectors that wait in memory, as a share of the number on storage. Rows that
-    /// were set without a vector count as vectors.
+    /// The number of vectors that wait in memory, as a share of the number on storage. Rows without
+    /// a vector count too.
     pub logged: f64,
-    /// Dead bytes in the files of clusters, as a share of these files. In a graph: pages beyond the
-    /// need of a build, as a share of all pages. From ten times `least` vectors on, its limit is at
-    /// least 0.55.
+    /// Dead bytes in the files of clusters, as a share of these files. In a graph: superfluous
+    /// pages, as a share of all pages. A graph of ten times `least` vectors has a limit of at least
+    /// 0.55.
     pub garbage: f64,
-    /// The reads of a probe of one cluster in a grouped index, as a multiple of the reads after the
-    /// build. A search has a lower multiple, since its clusters have vectors in common.
+    /// The reads of a probe in a grouped index, as a multiple of the reads after the build. The
+    /// multiple of a search is lower, since its clusters have vectors in common.
     pub scattered: f64,
-    /// The number of vectors, as a multiple of the number at the last build or merge, if it had
-    /// fewer vectors than a codebook is trained on.
+    /// The number of vectors, as a multiple of the number at the last build or merge. The limit
+    /// applies if that build or merge had fewer vectors than a codebook is trained on.
     pub grown: f64,
-    /// The share of all vectors that were inserted since the last build or merge, and are unlike
-    /// the vectors on which the codes were trained, so that searches often miss them.
+    /// The share of inserted vectors that are unlike the vectors on which the codes were trained.
+    /// Searches often miss such vectors.
     pub drifted: f64,
-    /// The minimum number of changed vectors for a merge, and the most for rules with a lower
-    /// minimum: 256 inserted vectors for `drifted`; 64 deleted vectors for `deleted`, if their
-    /// share is twice the limit; sometimes 32 for `grown`, and for `garbage` in a small graph.
+    /// The minimum number of changed vectors for a merge. Some rules have a lower minimum: 256
+    /// inserted vectors for `drifted`; 64 deleted vectors for `deleted`, at twice the limit; 32 for
+    /// `grown`, and for `garbage` in a small graph.
     pub least: u64,
 }
 

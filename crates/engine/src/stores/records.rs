@@ -1,19 +1,18 @@
-//! The records on a page, in any format of pages, for verify and repair, which need no tables.
+//! The records on a page, in any format of pages. Verify and repair read them without tables.
 //!
 //! ```text
 //!   PageFormat::read    bytes of a whole page ─> PageRecords: for each slot a node, its id,
 //!                                                and the bytes of its list and vector
 //! ```
 //!
-//! The format does not show which records are valid: a record that moved leaves its old bytes, and
-//! the file of a segment that a merge kept has garbage. Traversals read pages through
+//! The format does not show which records are valid. A record that moved leaves its old bytes, and
+//! the file of a segment that a merge kept has garbage. Traversals use
 //! [`NodePages`](super::NodePages) instead.
 
 use std::borrow::Cow;
 
 use stratann_layout::{FileHeader, LayoutError};
 
-/// The format of the pages of a file, from the manifest or from the header of the file.
 pub(crate) trait PageFormat {
     fn page_bytes(&self) -> usize;
 
@@ -26,21 +25,20 @@ pub(crate) trait PageFormat {
         None
     }
 
-    /// The number of zero bytes after the last page of a file of `nodes` nodes.
     fn padding(&self, _nodes: u64) -> usize {
         0
     }
 
-    /// The bytes of the stored `list` on storage.
+    /// The bytes of `list` on storage.
     fn list_bytes(&self, list: &[u8]) -> usize;
 
     fn is_of(&self, header: &FileHeader, nodes: u64, file: &str) -> Result<bool, LayoutError>;
 
     /// Reads page `page` and verifies all its checksums.
     ///
-    /// `bytes` may continue with following pages, which have the end of the last record. If that
-    /// record is incomplete, only this record is refused. On a fixed page, the number of records
-    /// must fit the number `nodes` of the index, if it is given.
+    /// `bytes` may continue with the pages that have the end of the last record. If the end is
+    /// missing, only this record is refused. If `nodes` is given, a fixed page must have the number
+    /// of records of an index of `nodes` nodes.
     fn read<'p>(
         &'p self,
         page: u64,
@@ -50,8 +48,7 @@ pub(crate) trait PageFormat {
     ) -> Result<PageRecords<'p>, LayoutError>;
 }
 
-/// A format with a fixed number of nodes on each page, so that a node's page follows from its
-/// number.
+/// A fixed number of nodes is on each page. So a node's page follows from its number.
 pub(crate) trait FixedFormat: PageFormat {
     /// The number of nodes on a full page, which is never 0.
     fn nodes_a_page(&self) -> u64;
@@ -60,7 +57,7 @@ pub(crate) trait FixedFormat: PageFormat {
         nodes.div_ceil(self.nodes_a_page())
     }
 
-    /// The first node of a page, and the number of nodes on it if the index has `nodes` nodes.
+    /// The first node of a page, and the number of nodes on it in an index of `nodes` nodes.
     fn nodes_on(&self, page: u64, nodes: u64) -> (u64, u64) {
         let full = self.nodes_a_page();
         let first = page.saturating_mul(full);
@@ -69,7 +66,8 @@ pub(crate) trait FixedFormat: PageFormat {
 }
 
 pub(crate) struct PageRecords<'p> {
-    /// Whether the page has the node number of each record, because it was written after the build.
+    /// Whether the page has the node number of each record. It does if it was written after the
+    /// build.
     pub(crate) relocated: bool,
     /// The first node of the page, if the build wrote the page.
     pub(crate) first: u64,
@@ -81,7 +79,6 @@ pub(crate) struct PageRecords<'p> {
 }
 
 pub(crate) struct Stored<'p> {
-    /// The node to which the record belongs, according to the page.
     pub(crate) node: Result<u32, LayoutError>,
     /// The id, or 0 if ids are stored elsewhere.
     pub(crate) id: Result<u64, LayoutError>,
@@ -89,10 +86,9 @@ pub(crate) struct Stored<'p> {
 }
 
 pub(crate) struct StoredBytes<'p> {
-    /// The list; empty if lists are stored elsewhere. If it is not encoded, it has a word for each
-    /// link.
+    /// Empty if lists are stored elsewhere. A list that is not encoded has a word for each link.
     pub(crate) list: Cow<'p, [u8]>,
-    /// The vector; empty if vectors are stored elsewhere.
+    /// Empty if vectors are stored elsewhere.
     pub(crate) vector: Cow<'p, [u8]>,
 }
 

@@ -18,17 +18,15 @@ use crate::stores::composition::Made;
 use crate::stores::reading;
 use crate::{Error, stored};
 
-/// The bytes of one read, unless a posting list is longer.
 const PIECE: usize = 1 << 20;
 
 struct Found {
-    /// The vectors in their own cluster, and in the next field those in any cluster.
+    /// The next field has the vectors that are in any cluster.
     own: Bits,
     members: Bits,
-    /// The number of members of all clusters, and in the next field of the largest.
+    /// The next field has the number of members of the largest cluster.
     total: u64,
     largest: u64,
-    /// Whether all posting lists could be read.
     complete: bool,
 }
 
@@ -79,7 +77,6 @@ impl Check<'_> {
                             self.volume,
                             self.manifest,
                             &amended,
-                            // The caller has checked that the file belongs to the index.
                             n.unwrap_or_default(),
                         )?;
                         self.members_alone(entry, members, numbers, name)
@@ -96,7 +93,6 @@ impl Check<'_> {
         files.contains(&(kind, n)) || unknown()
     }
 
-    /// The files of a cluster index that were written after its build, according to its table.
     pub(super) fn later_files(&self) -> Vec<(FileKind, Option<u32>)> {
         let Some(extents) = self.extents() else {
             return Vec::new();
@@ -167,8 +163,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a cluster index that changed after its build. If vectors are stored in all of their
-    /// clusters, each must have exactly one own cluster.
+    /// Checks a cluster index that changed. If vectors are stored in all of their clusters, each
+    /// must have exactly one own cluster.
     pub(super) fn current_clusters(&mut self) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         let (Some(_), Some(facts), Some(tables)) =
@@ -195,7 +191,6 @@ impl Check<'_> {
                 return Ok(());
             };
             if let Err(error) = stores.others(cluster, &view, &mut others) {
-                // A fault in a posting list of the build has already been reported.
                 if !stores.is_as_built(cluster) {
                     self.report.refused(&name, &error);
                 }
@@ -278,8 +273,7 @@ impl Check<'_> {
     fn all_extents(&mut self, entry: &FileEntry, kind: FileKind, name: &str) -> Result<(), Error> {
         let (_, shape) = reading::cluster_file(self.volume, self.manifest, kind)?;
         let extent_kind = extent_kind(kind);
-        // Faults of the table, without which posting lists cannot be found, are reported when it is
-        // checked.
+        // Faults of the table are reported when the table is checked.
         let Ok(table) = reading::clusters(self.volume, self.manifest, (kind, extent_kind)) else {
             let what = "not checked: the table of its posting lists is damaged";
             self.report.problem(name, None, what);
@@ -289,7 +283,6 @@ impl Check<'_> {
             kind: extent_kind,
             shape,
             members: Members::new(shape),
-            // A model that does not decode is reported when the table is checked.
             model: model(&table, extent_kind, name).unwrap_or_else(|_| ListModel::elias_fano(0, 0)),
             name,
         };
@@ -316,7 +309,8 @@ impl Check<'_> {
         let (mut buffer, mut first) = (Vec::new(), 0u32);
         for (cluster, (&bytes, &records)) in (0u32..).zip(table.bytes.iter().zip(&table.records)) {
             let at = offsets[cluster as usize];
-            // The end of the zeros after a posting list, for the last one the end of the file.
+            // The end of the zeros after a posting list. After the last list, it is the end of the
+            // file.
             let end = match cluster + 1 == extents.shape.clusters {
                 true => entry.length,
                 false => offsets[cluster as usize + 1],
@@ -330,7 +324,6 @@ impl Check<'_> {
                 found.complete = false;
                 self.report.refused(extents.name, &error);
             }
-            // A table with too large a total is refused.
             first += match extents.kind {
                 ExtentKind::Grouped => records,
                 ExtentKind::Replicated | ExtentKind::Postings => 0,
@@ -341,8 +334,7 @@ impl Check<'_> {
         Ok(found)
     }
 
-    /// Checks a posting list, by the cluster, the first node in the group of the cluster, and the
-    /// offset in the file.
+    /// The numbers are the cluster, the first node in its group, and the offset in the file.
     fn extent(
         &mut self,
         extents: &Extents<'_>,
@@ -420,7 +412,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks a vector in its own cluster, or in the only place where it is stored.
+    /// Checks a vector in its own cluster, or in its only place.
     fn own_vector(
         &mut self,
         node: u32,
@@ -450,8 +442,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that each vector exists and is in a cluster, and the numbers of members in the
-    /// manifest.
+    /// Each vector must be in a cluster, and the numbers of members in the manifest must be
+    /// correct.
     fn add_up(&mut self, found: &Found, kind: ExtentKind, name: &str) {
         let Some(facts) = self.manifest.clusters() else {
             return;
@@ -478,7 +470,6 @@ impl Check<'_> {
         }
     }
 
-    /// Checks a file of vectors with the numbers `numbers`, without posting lists.
     fn members_alone(
         &mut self,
         entry: &FileEntry,

@@ -1,11 +1,11 @@
-//! Checks files of pages with lists, vectors or both that were not changed after their build.
+//! Checks files of pages that were not changed after their build.
 //!
 //! If records are encoded, a directory or the chunks of a segment have the number of records on
 //! each page, and the parameters to decode them. If such a table is damaged, pages are checked as
-//! far as possible without it.
+//! far as possible.
 //!
-//! Codes beside lists have only a checksum: a wrong code misleads a search, but the search still
-//! ranks by the vectors.
+//! Codes beside lists have only a checksum. A wrong code misleads a search, but results are ranked
+//! by vectors.
 
 use stratann_codec::ListModel;
 use stratann_layout::{DeadSlots, FileKind, LayoutError, PageDirectory, RunsOn};
@@ -24,16 +24,16 @@ use crate::{Error, stored};
 pub(super) struct Tables {
     raw: bool,
     counts: Option<Vec<u16>>,
-    /// The pages whose last record continues on the next page; empty if `counts` is unknown.
+    /// The pages whose last record continues on the next page. Empty if `counts` is unknown.
     runs: RunsOn,
     lists: Option<ListModel>,
-    /// The models of the vectors, each of `model_nodes` nodes; `None` if one does not decode.
+    /// Each model covers `model_nodes` nodes. A model that does not decode is `None`.
     models: Vec<Option<VectorModel>>,
     model_nodes: u32,
-    /// The bases, each of `base_nodes` nodes, from which the vectors are encoded as differences.
+    /// Each base covers `base_nodes` nodes. Vectors are encoded as differences from their base.
     bases: Vec<Option<Vec<u8>>>,
     base_nodes: u32,
-    /// The number of nodes of the build, whose vectors alone may have a base.
+    /// Only the vectors of these nodes may have a base.
     based: u64,
     numbers: Numbers,
 }
@@ -42,14 +42,14 @@ pub(super) struct Tables {
 enum Numbers {
     #[default]
     Stored,
-    /// By the current numbers of nodes, without garbage, in a segment that a merge kept.
+    /// In a segment that a merge kept: the current numbers of nodes, without garbage.
     Anew(PageDirectory, DeadSlots),
-    /// Unknown, since the chunks of a segment that a merge kept cannot be read.
+    /// The chunks of a segment that a merge kept cannot be read.
     Unknown,
 }
 
 impl Numbers {
-    /// The node of each record on page `page`, by slot; `None` for a garbage record.
+    /// The node of each record on page `page`. `None` for a garbage record.
     fn of_page<'a>(
         &'a self,
         page: u64,
@@ -75,7 +75,6 @@ impl Numbers {
 }
 
 impl Tables {
-    /// The model and the base of the vector at position `at` of the file, if they are known.
     fn vector_code(&self, at: u64) -> Option<(&VectorModel, Option<&[u8]>)> {
         let place = |nodes: u32| at.checked_div(u64::from(nodes)).map(|place| place as usize);
         // Nodes inserted after the build use the model of its last segment.
@@ -89,7 +88,6 @@ impl Tables {
 }
 
 impl Check<'_> {
-    /// Checks the pages of a file of lists without direct inserts, or of a segment of vectors.
     pub(super) fn built(
         &mut self,
         kind: FileKind,
@@ -154,7 +152,6 @@ impl Check<'_> {
                 self.report.problem(name, Some(offset), what);
             }
         }
-        // A page that was skipped is already reported.
         if let Some(found) = next.filter(|&next| next != end) {
             let what =
                 format!("its last page ends before node {found}; it should end before {end}");
@@ -183,7 +180,6 @@ impl Check<'_> {
         let parts = (in_parts && !lists).then(|| {
             let placement = self.where_nodes_are();
             Parts {
-                // If the pages cannot be opened, this is reported for their file.
                 pages: composition
                     .open(self.volume, self.manifest, &placement)
                     .ok(),
@@ -261,13 +257,13 @@ impl Check<'_> {
 
 #[derive(Default)]
 pub(super) struct Runs {
-    /// The bytes of a spanning record with which the next page must begin, if known.
+    /// The bytes of a spanning record with which the next page must begin.
     left: Option<u64>,
 }
 
 impl Runs {
-    /// Checks that the next page begins with the end of the spanning record. If a table says so in
-    /// `said`, the last record of the page must continue on the next page, or must not.
+    /// Checks that the next page begins with the end of the spanning record. `said` is from a
+    /// table: whether the last record must continue.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -307,22 +303,21 @@ struct Parts {
 }
 
 pub(super) struct Records<'a> {
-    /// Whether the file has lists, and in the next field, vectors with their external ids.
+    /// The next field says whether the file has vectors with their external ids.
     lists: bool,
     pub(super) vectors: bool,
     pub(super) leading: bool,
     parts: Option<Parts>,
     pub(super) format: &'a dyn PageFormat,
     tables: &'a Tables,
-    /// The first node of the file, by the numbers on its pages.
     first: u32,
     pub(super) links: Vec<u32>,
     vector: Vec<u8>,
 }
 
 impl Records<'_> {
-    /// Checks all records of page `page`, which has the offset `offset` if it is in the same file.
-    /// Garbage records must exist, and are not checked further.
+    /// If the page is in the same file, `offset` is its offset. Garbage records must exist, and are
+    /// not checked further.
     pub(super) fn check(
         &mut self,
         check: &mut Check<'_>,
@@ -335,7 +330,6 @@ impl Records<'_> {
         for ((slot, stored), node) in read.records.iter().enumerate().zip(nodes) {
             let bytes = match (&stored.bytes, node) {
                 (Ok(bytes), _) => bytes,
-                // The record continues on a later page, for which the fault is reported too.
                 (Err(error), Some(node)) if read.left > 0 && slot + 1 == read.records.len() => {
                     let place = NodeAt { file, offset, node };
                     check.node_problem(
@@ -385,8 +379,8 @@ impl Records<'_> {
         }
     }
 
-    /// Decodes a list into `links`, and reports a list that does not decode. `false` also if the
-    /// model is unknown.
+    /// Decodes a list into `links`. `false` if the list does not decode (reported), or if the model
+    /// is unknown.
     pub(super) fn decode_list(
         &mut self,
         check: &mut Check<'_>,
@@ -426,7 +420,6 @@ impl Records<'_> {
         self.vector_at(check, place, at, bytes);
     }
 
-    /// Checks the vector of a node, which is record `at` of its file.
     fn vector_at(&mut self, check: &mut Check<'_>, place: NodeAt<'_>, at: u64, bytes: &[u8]) {
         if self.tables.raw {
             return check.vector(place, bytes, bytes.len());
@@ -445,7 +438,6 @@ impl Records<'_> {
         }
     }
 
-    /// Checks the leading part of a node's vector, which is record `at` of its file.
     pub(super) fn leading(
         &mut self,
         check: &mut Check<'_>,
@@ -464,8 +456,8 @@ impl Records<'_> {
         }
     }
 
-    /// Checks the vector of a node, composed of its leading part and the trailing part `bytes`, and
-    /// the id, which is stored with both parts.
+    /// Checks the vector that consists of the leading part and the trailing part `bytes`, and the
+    /// id of both parts.
     fn trailing(
         &mut self,
         check: &mut Check<'_>,

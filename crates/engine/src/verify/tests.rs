@@ -1,5 +1,5 @@
-//! The tests write indexes by hand, each with one fault under correct checksums, which `verify`
-//! must report.
+//! Tests of `verify` on indexes that are written by hand. Each has one fault under correct
+//! checksums.
 
 use stratann_codec::{
     Element as CodecElement, ListTrainer, NestedModel, SegmentModel, Shape, VectorCodec, xor_delta,
@@ -111,8 +111,7 @@ impl Writer {
         self.file(FileKind::Codebook, None, &bytes);
     }
 
-    /// Writes records as slotted pages, which begin where `begins` returns true. Returns the number
-    /// of records of each page.
+    /// A page begins where `begins` returns true. Returns the number of records of each page.
     fn slotted(
         &mut self,
         kind: FileKind,
@@ -368,7 +367,6 @@ fn inline(writer: &mut Writer, nodes: &[Node]) -> Vec<u16> {
 }
 
 fn list_codes(nodes: &[Node]) -> (Vec<u8>, Vec<Vec<u8>>) {
-    // Lists that are longer than the format allows are encoded too.
     let mut trainer = ListTrainer::new(NODES, DEGREE as u32);
     for (number, node) in (0..).zip(nodes) {
         trainer.add(number, &node.links).unwrap();
@@ -403,8 +401,7 @@ fn leading_parts(nodes: &[Node], models: &[Vec<u8>]) -> Vec<Vec<u8>> {
     parts.collect()
 }
 
-/// The models of the segments, and the code of each vector or of its trailing part. The first model
-/// uses the paper's codec.
+/// The models of the segments, and the code of each vector or of its trailing part.
 fn vector_codes(nodes: &[Node], layout: Layout) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let shape = Shape::new(CodecElement::F32, DIM).unwrap();
     if layout == Layout::Layered {
@@ -528,8 +525,8 @@ fn a_whole_index_is_clean_and_counted() {
             Layout::Inline => (6, 2),
             Layout::Csr => (6, 60),
             Layout::Packed => (7, 9),
-            // There are 9 pages of lists. Two segments have 3 chunks of 2 pages each. The last
-            // segment has a chunk of 2 pages, and a chunk of 1 page.
+            // 9 pages of lists. Two segments have 3 chunks of 2 pages each, and the last segment
+            // has 3 pages.
             Layout::Decoupled | Layout::Layered => (13, 9 + 6 + 6 + 3),
             Layout::Replicated | Layout::Addressed | Layout::Grouped => {
                 unreachable!("the layout is not one of these")
@@ -657,7 +654,7 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
             "chunks-1: the model of the trailing parts differs from the model of the leading parts";
         assert!(found.iter().any(|line| line.ends_with(text)), "{found:#?}");
     }
-    // An invalid leading part is reported at its own position, and the vector at that for the
+    // An invalid leading part is reported at its own position. The vector is reported at its
     // trailing part.
     let cut = |part: Part<'_>| {
         if let Part::Nodes(nodes) = part {
@@ -670,8 +667,7 @@ fn the_parts_of_a_vector_are_of_one_node_and_one_model() {
 
 #[test]
 fn the_base_of_a_chunk_is_what_its_vectors_are_decoded_with() {
-    // `verify` cannot find that codes decode to other vectors. But it finds a base that the codec
-    // does not use.
+    // `verify` cannot find that codes decode to other vectors, but it finds a base without use.
     let change = |part: Part<'_>| {
         if let Part::Chunks(1, file) = part {
             file.chunks[2].base = Some(vec![0; 4 * DIM]);
@@ -1068,7 +1064,6 @@ fn codes_stand_in_one_place() {
 
 #[test]
 fn codes_are_of_the_length_that_the_manifest_says() {
-    // The positions of all other data follow from the length of codes.
     let longer = in_manifest(|m| m.code_bytes += 1);
     let found = lines(&index(Layout::Inline, &longer));
     assert_eq!(found.len(), 2, "{found:#?}");
@@ -1198,8 +1193,7 @@ fn damage_on_an_inline_page_is_named_and_does_not_hide_the_other() {
         assert_eq!((found.len(), pages, nodes), (1, 1, others), "{found:#?}");
         assert!(found[0].contains("count of records"), "{found:#?}");
     }
-    // A page begins with a checksum and a count. A record has the id, the vector, the degree, the
-    // links and the codes.
+    // A page begins with a checksum and a count. A record has id, vector, degree, links and codes.
     let record = 8 + 4 * DIM + 4 + 4 * DEGREE + CODE * DEGREE;
     let degree = 8 + record + 8 + 4 * DIM;
     let (found, pages, nodes) = damaged(&|page| page[degree] = DEGREE as u8 + 1, 0, true);

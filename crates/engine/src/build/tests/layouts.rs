@@ -106,8 +106,8 @@ fn build_of(source: &dyn VectorSource, options: &BuildOptions) -> SimVolume {
     volume
 }
 
-/// The rows, ids and lists of the graph of a build with these options. The neighbours in a list are
-/// in the order of the graph. The index may number its nodes differently.
+/// The content of an index: rows, ids and lists. The neighbours in a list are in the order of the
+/// graph. The index may number its nodes differently.
 fn expected(source: &dyn VectorSource, options: &BuildOptions) -> Decoded {
     let volume = SimVolume::new();
     let mut graph = with_build(&volume, source, options, |build| build.construct()).unwrap();
@@ -249,8 +249,8 @@ fn embeddings_come_back_from_every_layout() {
 
 #[test]
 fn codes_are_of_directions_under_cosine() {
-    // Unlike the embeddings, these vectors do not have unit length. The index stores them
-    // unchanged, and encodes their directions.
+    // These vectors do not have unit length. The index stores them unchanged, and encodes their
+    // directions.
     let source = floats(300, 12);
     for (layout, compression) in FORMATS {
         let options = BuildOptions {
@@ -295,8 +295,8 @@ fn a_few_rows_are_an_index() {
     }
 }
 
-/// Rows in chunks of 64. In every other chunk, the bytes of a row depend on their position, so that
-/// a base helps. In the others, all bytes of a row are equal.
+/// In every other chunk of 64 rows, the bytes of a row depend on their position, so that a base
+/// helps.
 fn alike_and_not(rows: usize) -> Matrix {
     let byte = |row: usize, position: usize| match row / 64 % 2 {
         0 => (position * 3 + usize::from(row * 31 % 57 == position)) as u8,
@@ -382,8 +382,7 @@ fn one_thread_and_a_seed_give_the_same_bytes() {
     }
 }
 
-/// Writes the nodes of a graph, and reads all files. The build does not commit, so its end removes
-/// the files.
+/// The build does not commit, so its end removes the files.
 fn written_files(
     volume: &SimVolume,
     build: &Build<'_>,
@@ -423,7 +422,7 @@ fn threads_do_not_change_what_is_written_of_a_graph() {
 #[test]
 fn codes_that_do_not_fit_the_memory_cap_change_nothing_that_is_written() {
     let source = fixture("photo-sift-20k.base.u8bin", 3_000);
-    // Several batches, of which the last is incomplete, and nodes in another order than the rows.
+    // Several batches, the last of them incomplete, and nodes in another order than the rows.
     let free = BuildOptions {
         order: Some(Order::Locality),
         ..options(Layout::Inline, Compression::Raw)
@@ -484,8 +483,7 @@ fn a_codebook_that_is_given_is_used() {
         let (content, name) = hashes(&volume);
         assert_eq!(content, name, "{layout} {compression}");
         assert_ne!(name, given.hash(), "{layout} {compression}");
-        // By default, a code has as many bytes as a quarter of the dimensions. A given codebook may
-        // differ.
+        // By default, a code has a quarter of the dimensions as bytes. A given codebook may differ.
         assert_eq!(stored::manifest(&volume).unwrap().code_bytes, 32);
         for code_bytes in [None, Some(16)] {
             let options = BuildOptions {
@@ -541,8 +539,7 @@ fn a_codebook_for_other_vectors_or_codes_is_refused() {
     }
 }
 
-/// The index of the fixtures was written once. Later versions must read the same codes and rows
-/// from it.
+/// The index of the fixtures was written once. Later versions must read the same codes and rows.
 #[test]
 fn the_frozen_inline_index_holds_its_rows_and_codes() {
     let rows = fixture("photo-sift-20k.base.u8bin", 2_000);

@@ -12,21 +12,20 @@ use stratann_tier::Volume;
 use super::bytes::{StreamFile, Window};
 use crate::Error;
 
-/// The number of nodes that are sorted and added to a set at a time, at most those of one
-/// container.
+/// The number of nodes that are sorted and added to a set at a time. A container of a set has at
+/// most so many.
 const AT_ONCE: usize = 1 << 16;
 
-/// Moves nodes into a set, sorted first, since nodes in order are added fast.
+/// Nodes in order are added fast, so they are sorted first.
 fn add_all(nodes: &mut Vec<u32>, out: &mut RoaringBitmap) {
     nodes.sort_unstable();
-    // A node may be in the list twice, with two values, or because the part is damaged.
+    // A node may have two values, or the part is damaged.
     nodes.dedup();
     if let Ok(set) = RoaringBitmap::from_sorted_iter(nodes.drain(..)) {
         *out |= set;
     }
 }
 
-/// The approximate bytes of one read, if groups of numbers are read.
 const AHEAD: u64 = 256 << 10;
 
 /// Gets a key and the nodes that have it.
@@ -105,7 +104,6 @@ impl PartReader {
         }
     }
 
-    /// The nodes that have a value in a column.
     pub(crate) fn exists(&self, column: &PartColumn) -> Result<RoaringBitmap, Error> {
         self.set(column.exists)
     }
@@ -124,7 +122,7 @@ impl PartReader {
         Ok(())
     }
 
-    /// Adds the nodes that have this key, in a column with a dictionary, to `out`.
+    /// `out` gets the nodes that have this key.
     pub(crate) fn with_key(
         &self,
         column: &PartColumn,
@@ -142,7 +140,6 @@ impl PartReader {
         Ok(())
     }
 
-    /// If a dictionary has this key, calls `found` with it.
     fn find(
         &self,
         column: &PartColumn,
@@ -151,8 +148,8 @@ impl PartReader {
     ) -> Result<(), Error> {
         let prefix = &key[..key.len().min(KEY_PREFIX)];
         let groups = &column.groups;
-        // The key may be in the last group that begins at the key or before it, or in several
-        // groups if long keys have a common prefix.
+        // The key may be in the last group that begins at or before it. If long keys have a common
+        // prefix, several groups qualify.
         let end = groups.partition_point(|group| &group.first[..] <= prefix);
         let begin = groups.partition_point(|group| &group.first[..] < prefix);
         for group in &groups[begin.saturating_sub(1)..end] {
@@ -171,8 +168,8 @@ impl PartReader {
         Ok(())
     }
 
-    /// Adds the nodes with a number in a range to `out`. If most numbers are in the range, the
-    /// others are looked up, and their nodes removed from all nodes with a value.
+    /// If most numbers are in the range, the numbers outside are looked up, and their nodes are
+    /// removed from the set of all nodes with a value.
     pub(crate) fn in_range(
         &self,
         column: &PartColumn,
@@ -206,7 +203,6 @@ impl PartReader {
         let mut window = Window::default();
         for group in groups {
             let span = group.span.bytes();
-            // Groups are consecutive in the file.
             let to = groups.last().map_or(0, |last| last.span.bytes().end);
             let to = to.min(span.start + AHEAD);
             let bytes = self.bytes.read_in(&mut window, span, to)?;
@@ -231,7 +227,7 @@ impl PartReader {
             eight[..length].copy_from_slice(&group.first[..length]);
             u64::from_be_bytes(eight)
         };
-        // A number may be in several groups, the first of which may begin with a smaller number.
+        // A number may be in several groups. The first of them may begin with a smaller number.
         let begin = groups.partition_point(|group| key(group) < *range.start());
         let end = groups.partition_point(|group| key(group) <= *range.end());
         match range.is_empty() || groups.is_empty() {
@@ -240,8 +236,7 @@ impl PartReader {
         }
     }
 
-    /// Calls `each` with each key of a column, in a column of numbers with the number, and its
-    /// nodes.
+    /// In a column of numbers, the keys are the numbers.
     pub(crate) fn each_key(
         &self,
         column: &PartColumn,

@@ -8,11 +8,9 @@ use super::bytes::{StreamFile, Window};
 use crate::Error;
 
 const AHEAD: u64 = 256 << 10;
-/// The number of entries in a block, and the number of ids in a block.
 const ENTRIES: u64 = (PAYLOAD / ENTRY) as u64;
 const IDS: u64 = (PAYLOAD / ID_ENTRY) as u64;
-/// The number of guesses by interpolation. Of the later guesses, every second is the middle of the
-/// range.
+/// The number of guesses by interpolation. Later, every second guess is the middle of the range.
 const BY_ENDS: u32 = 4;
 
 /// Gets a row, and returns whether to continue.
@@ -22,8 +20,8 @@ pub(crate) type EachRow<'a> = dyn FnMut(&RowEntry, &[u8]) -> Result<bool, Error>
 pub(crate) struct RowsReader {
     bytes: StreamFile,
     rows: RowsFile,
-    /// The first and the last node, and in the next field the smallest and the largest id; without
-    /// meaning if there are no rows.
+    /// The next field has the smallest and the largest id. Without rows, these values have no
+    /// meaning.
     nodes: (u32, u32),
     ids: (u64, u64),
 }
@@ -91,7 +89,6 @@ impl RowsReader {
         Ok(self.rows.entry(bytes, at, self.file())?)
     }
 
-    /// The `n`-th smallest id, and the number of its entry.
     pub(crate) fn id(&self, n: u64, windows: &mut RowWindows) -> Result<(u64, u32), Error> {
         let from = self.rows.id_at(n);
         let part = from..from + ID_ENTRY as u64;
@@ -142,9 +139,8 @@ impl RowsReader {
         }
     }
 
-    /// The position of a key among the ascending keys, or the position at which it would be
-    /// inserted. The search guesses a block by interpolation between the keys at both ends of the
-    /// range.
+    /// The position of a key, or the position at which the key would be inserted. A block is
+    /// guessed by interpolation between the keys at both ends.
     fn search(
         &self,
         key: u64,
@@ -168,7 +164,7 @@ impl RowsReader {
                 true => low + between(key, least, most, high - low),
                 false => low + (high - low) / 2,
             };
-            // The first and the last position in the block of the guess, which one read returns.
+            // One read returns the first and the last position in the block of the guess.
             let first = (middle / block * block).max(low);
             let last = (middle / block * block + block).min(high) - 1;
             let (first_key, last_key) = (key_at(first)?, key_at(last)?);
@@ -194,7 +190,7 @@ impl RowsReader {
         Ok(Err(low))
     }
 
-    /// Calls `each` with the rows from entry `first` on, in node order, until `each` returns false.
+    /// Calls `each` with the rows from entry `first` on, until `each` returns false.
     pub(crate) fn each(&self, first: u64, each: &mut EachRow<'_>) -> Result<(), Error> {
         let mut windows = RowWindows::default();
         let mut last = None;
@@ -221,7 +217,7 @@ impl RowsReader {
     }
 }
 
-/// The position of `key` among `count` keys, if they were evenly spaced from `least` to `most`.
+/// The position of `key` among `count` evenly spaced keys.
 fn between(key: u64, least: u64, most: u64, count: u64) -> u64 {
     let span = u128::from(most.saturating_sub(least)) + 1;
     let at = u128::from(key.saturating_sub(least)) * u128::from(count) / span;

@@ -82,7 +82,6 @@ impl View {
         Ok(None)
     }
 
-    /// The newest node of an id. `None` if no node of the id has a row.
     pub(crate) fn node_of(&self, id: u64, windows: &mut Windows) -> Result<Option<u32>, Error> {
         if let Some(node) = self.new.node_of(id) {
             return Ok(Some(node));
@@ -96,8 +95,8 @@ impl View {
         Ok(None)
     }
 
-    /// Calls `each` with the nodes that have rows in segments and one of the ascending `ids`, and
-    /// with the nodes of all new rows, even if their ids are not in `ids`.
+    /// Calls `each` with the nodes that have rows in segments and one of the ascending `ids`. It
+    /// also calls `each` with the nodes of all new rows.
     pub(crate) fn nodes_of(
         &self,
         ids: &[u64],
@@ -115,8 +114,8 @@ impl View {
         Ok(())
     }
 
-    /// Exactly the nodes below `nodes` whose newest row matches a filter. A node without a row has
-    /// no values.
+    /// The nodes below `nodes` whose newest row matches a filter. A node without a row has no
+    /// values.
     pub(crate) fn matching(&self, filter: &Checked, nodes: u32) -> Result<NodeSet, Error> {
         let mut found = filter.nodes(&self.stored(nodes), |atom| self.atom(atom))?;
         for (node, _, row) in self.new.iter().filter(|new| new.0 < nodes) {
@@ -135,7 +134,7 @@ impl View {
         stored
     }
 
-    /// The nodes without new rows whose newest row matches an atom: one condition of a filter.
+    /// An atom is one condition of a filter. Nodes with new rows are left out.
     fn atom(&self, atom: &Atom) -> Result<NodeSet, Error> {
         let asked = Asked::of(atom);
         let mut masked: RoaringBitmap = self.new.nodes().collect();
@@ -154,9 +153,9 @@ impl View {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Asked {
-    /// The value of a column of strings, booleans or lists has one of these keys.
+    /// The column has strings, booleans or lists.
     Keys(Vec<Vec<u8>>),
-    /// The value of a column of numbers or times has a key in one of these ranges.
+    /// The column has numbers or times.
     Ranges(Vec<RangeInclusive<u64>>),
     Any,
 }
@@ -233,8 +232,8 @@ impl Asked {
     }
 }
 
-/// Calls `each` with the newest row of each node, in node order. `segments` are oldest first, and
-/// new rows are newer. If an id has several nodes, only its last node counts.
+/// Calls `each` with the newest row of each node, in node order. If an id has several nodes, only
+/// its last node counts.
 pub(super) fn each_newest(
     segments: &[Arc<Segment>],
     new: Vec<Found>,
@@ -245,8 +244,8 @@ pub(super) fn each_newest(
             .iter()
             .try_for_each(|found| each(found.node, found.id, &found.row));
     }
-    // For each row its node, the number of its segment, and its position in the segment. The new
-    // rows count as one more segment after all others.
+    // Node, number of the segment, and position in the segment. The new rows count as the last
+    // segment.
     let mut newest: HashMap<u64, u32> = HashMap::new();
     let mut nodes: Vec<(u32, usize, u64)> = Vec::new();
     let mut add = |node: u32, id: u64, source: usize, at: u64| {

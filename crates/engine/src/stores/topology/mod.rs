@@ -47,8 +47,8 @@ pub(crate) enum Pages {
     Csr(CsrPages),
 }
 
-/// Evaluates an expression on the pages of a graph, as in `on_pages!(&graph.pages, pages =>
-/// search(pages))`, compiled for each layout.
+/// Evaluates an expression on the pages of a graph, compiled for each layout:
+/// `on_pages!(&graph.pages, pages => search(pages))`.
 macro_rules! on_pages {
     ($which:expr, $pages:ident => $done:expr) => {
         match $which {
@@ -93,8 +93,8 @@ impl Layout {
         matches!(self.composition().made, Made::Clusters { .. })
     }
 
-    /// Whether the whole vector of a node is beside its list, so that a search ranks the node when
-    /// it reads the list. Otherwise vectors or their trailing parts are in segments.
+    /// Whether the whole vector of a node is beside its list. A search then ranks a node when it
+    /// reads the list.
     pub fn has_vectors_in_records(self) -> bool {
         self.composition().has_vectors_in_records()
     }

@@ -28,8 +28,8 @@ pub(crate) struct SegmentFormat {
     segment_nodes: u32,
 }
 
-/// The number of nodes in a chunk and in a segment, at least one, for the given bytes of vectors.
-/// Rounded down to whole vectors and whole chunks.
+/// The number of nodes in a chunk and in a segment, for the given bytes of vectors. Both are
+/// rounded down, but at least one.
 fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32) {
     let nodes = |bytes: u64| bytes / vector_bytes as u64;
     let chunk_nodes = nodes(chunk_bytes).clamp(1, u64::from(u32::MAX));
@@ -37,7 +37,7 @@ fn sizes(vector_bytes: usize, chunk_bytes: u64, segment_bytes: u64) -> (u32, u32
     (chunk_nodes as u32, (segment_chunks * chunk_nodes) as u32)
 }
 
-/// The number of vectors of `vector_bytes` bytes in each segment except the last.
+/// Only the last segment has fewer vectors.
 pub(crate) fn segment_vectors(options: &BuildOptions, vector_bytes: usize) -> u32 {
     sizes(vector_bytes, options.chunk_bytes, options.segment_bytes).1
 }
@@ -54,13 +54,11 @@ pub(crate) struct KeptSegment {
 }
 
 impl SegmentFormat {
-    /// The format for whole vectors, which may span several pages, except with the paper's
-    /// compression.
+    /// Whole vectors may span several pages, except with the paper's compression.
     pub(crate) fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let (options, coding) = (choices.options, choices.coding()?);
         let vectors = match choices.compression {
-            // In the paper, a block has only whole vectors, and the metadata has the last vector of
-            // each block.
+            // In the paper, a block has only whole vectors.
             Compression::Paper => {
                 check_memory(options, choices.source)?;
                 choices.slotted(FileKind::Vectors, coding.largest_vector())?
@@ -109,7 +107,6 @@ fn check_memory(options: &BuildOptions, source: &dyn VectorSource) -> Result<(),
     }
 }
 
-/// The names of the codecs of segments, in the order of their first use.
 pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
     let mut names: Vec<&str> = Vec::new();
     for segment in segments {
@@ -121,8 +118,7 @@ pub(crate) fn codecs(segments: &[SegmentFacts]) -> String {
 }
 
 impl KeptSegment {
-    /// The files of the segment, which gets the number `n`: the existing file of vectors, and a new
-    /// file of its chunks.
+    /// The existing file of vectors, and a new file of its chunks. The segment gets the number `n`.
     pub(crate) fn files(&self, build: &Writing<'_>, n: u32) -> Result<[FileEntry; 2], Error> {
         let vectors = FileEntry {
             role: FileEntry::role_of(FileKind::Vectors, Some(n)),

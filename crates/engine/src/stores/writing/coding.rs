@@ -23,11 +23,10 @@ use crate::{Compression, Error};
 const SAMPLED_LISTS: u64 = 10_000;
 /// The number of Huffman tables for the gaps in lists. More tables make lists hardly shorter.
 const LIST_TABLES: usize = 4;
-/// The bytes of the vectors on which the codec of a segment is trained, and the least number of
-/// them.
+/// The bytes of the sample for the codec of a segment, and its least number of vectors.
 const SAMPLED_BYTES: usize = 4 << 20;
 const SAMPLED_VECTORS: usize = 64;
-/// The bytes of the vectors that are read together to count byte values, if there are no chunks.
+/// Without chunks, so many bytes of vectors are read together to count byte values.
 const COUNTED_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +70,7 @@ impl Coding {
         self.vectors.vector_bytes()
     }
 
-    /// Trains the model of all lists on evenly spaced lists, so that in locality order each
-    /// neighbourhood has its share.
+    /// The lists are evenly spaced. In locality order, each neighbourhood has its share.
     pub(crate) fn learn_lists(&self, lists: &mut Lists) -> Result<ListModel, Error> {
         let usual = self.degree as u32;
         if self.compression != Compression::Best {
@@ -90,8 +88,8 @@ impl Coding {
         Ok(trainer.finish(LIST_TABLES))
     }
 
-    /// Trains the codec for the vectors of a segment. With `chunk`, each group of `chunk` vectors
-    /// may have a base, from which they differ in few bits.
+    /// With `chunk`, each group of `chunk` vectors may have a base, from which the vectors differ
+    /// in few bits.
     pub(crate) fn learn_vectors(
         &self,
         build: &Writing<'_>,
@@ -120,7 +118,7 @@ impl Coding {
         self.sample_of(rows, segment, SAMPLED_VECTORS)
     }
 
-    /// Samples evenly at least `least` vectors, or all of a smaller segment.
+    /// The sample has at least `least` vectors, or all vectors of a smaller segment.
     fn sample_of(
         &self,
         rows: &dyn VectorSource,
@@ -134,12 +132,10 @@ impl Coding {
         Ok(sample)
     }
 
-    /// The largest bytes of a leading part, and of a trailing part.
     pub(crate) fn largest_parts(&self) -> (usize, usize) {
         (self.vectors.dim() + 1, self.vectors.vector_bytes() + 1)
     }
 
-    /// The mean bytes of an encoded vector, measured on a sample.
     pub(crate) fn expected_vector(&self, rows: &dyn VectorSource) -> Result<f64, Error> {
         let sample = self.sample_all(rows)?;
         let huffman = || SegmentModel::train_codec(self.vectors, VectorCodec::Huffman, &sample);
@@ -157,13 +153,13 @@ impl Coding {
         Ok(code.len() as f64 / vectors as f64)
     }
 
-    /// The mean bytes of an encoded leading and trailing part, on a sample with the middle one of
-    /// the rounding steps. With any step, both together take about the same space.
+    /// The mean bytes of both parts, with the middle one of the rounding steps. With any step, both
+    /// parts together take about the same space.
     pub(crate) fn expected_parts(&self, rows: &dyn VectorSource) -> Result<(f64, f64), Error> {
         let sample = self.sample_all(rows)?;
         let models = self.nested_of(&sample);
         let Some(model) = models.get(models.len() / 2) else {
-            // No rounding step suits such vectors, so the trailing part is the whole vector.
+            // No rounding step suits such vectors. So the trailing part is the whole vector.
             return Ok((0.0, self.largest_vector() as f64));
         };
         let (mut leading, mut trailing) = (Vec::new(), Vec::new());
@@ -180,8 +176,8 @@ impl Coding {
         self.sample_of(rows, 0..self.nodes, 4 * SAMPLED_VECTORS)
     }
 
-    /// The models for vectors in two parts: one for each rounding step that suits the sample, the
-    /// coarsest first.
+    /// The models for vectors in two parts, one for each suitable rounding step. The coarsest comes
+    /// first.
     pub(crate) fn nested_of(&self, sample: &[u8]) -> Vec<NestedModel> {
         let steps = NestedModel::steps(self.vectors, sample).into_iter();
         steps
@@ -193,7 +189,6 @@ impl Coding {
         even(0..self.nodes, count)
     }
 
-    /// Trains the codec for the vectors of a segment in two parts, with the rounding step `step`.
     pub(crate) fn learn_parts(
         &self,
         rows: &dyn VectorSource,
@@ -218,9 +213,8 @@ impl Coding {
         })
     }
 
-    /// The first pass over a segment of DecoupleVS §3.3: decides for each chunk whether it has a
-    /// base, and counts the byte values of the differences for the Huffman table. The second pass
-    /// encodes the vectors.
+    /// The first pass over a segment of DecoupleVS §3.3. It decides for each chunk whether the
+    /// chunk has a base, and counts byte values for the Huffman table.
     fn count(
         &self,
         build: &Writing<'_>,
@@ -263,7 +257,6 @@ pub(crate) struct SegmentCode {
 }
 
 impl SegmentCode {
-    /// The base against which the vector of a node is encoded, if the chunk of the node has one.
     pub(crate) fn base(&self, node: u32) -> Option<&[u8]> {
         let chunk = (node - self.first) / self.chunk;
         self.bases.get(chunk as usize)?.as_deref()

@@ -39,8 +39,8 @@ use crate::{BuildOptions, Error};
 
 /// Writes the nodes of an index in one layout, when their order and pages are decided.
 pub(crate) trait NodeWriter: Send + Sync {
-    /// The bytes of the record of each node, in the present order. `None` if all records have one
-    /// length, or if they are not on pages.
+    /// The bytes of the record of each node. `None` if all records have one length, or if they are
+    /// not on pages.
     fn sizes(&self, build: &Writing<'_>, graph: &mut Constructed) -> Result<Option<Sizes>, Error> {
         let _ = (build, graph);
         Ok(None)
@@ -56,7 +56,6 @@ pub(crate) trait NodeWriter: Send + Sync {
     ) -> Result<Written, Error>;
 }
 
-/// A writer of nodes, and the number of nodes that a page is expected to have.
 pub(crate) type Planned = (Box<dyn NodeWriter>, usize);
 
 pub(crate) struct Writing<'a> {
@@ -64,7 +63,7 @@ pub(crate) struct Writing<'a> {
     pub(crate) options: &'a BuildOptions,
     pub(crate) degree: usize,
     pub(crate) check: Check,
-    /// Segments of vectors that stay unchanged, which have the first rows.
+    /// Unchanged segments of vectors. Their rows come first.
     pub(crate) kept: &'a [KeptSegment],
     pub(crate) checkpoint: Checkpoint<'a>,
     pub(crate) scratch: &'a Path,
@@ -79,8 +78,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// Checks rows again, which a source that is read twice may have changed since the graph was
-    /// built.
+    /// A source that is read twice may have changed since the graph was built.
     pub(crate) fn check_again(
         &self,
         rows: &NodeRows<'_>,
@@ -105,8 +103,8 @@ impl Writing<'_> {
         (0..count).map(|i| (i * rows / count) as u32).collect()
     }
 
-    /// The nodes at which a search may start if codes are beside lists: the medoid, and an even
-    /// sample.
+    /// If codes are beside lists, a search may start at the medoid and at an even sample of the
+    /// nodes.
     pub(crate) fn entry_points(&self, medoid: u32) -> Vec<u32> {
         let others = self.options.preset.entry_points.saturating_sub(1);
         let mut entries = vec![medoid];

@@ -8,12 +8,12 @@
 //!                          twice, since codes of lists change with the numbers
 //! ```
 //!
-//! Lists become longer when nodes are renumbered: on photo-sift-100k by 3.6 % with the first plan,
-//! so that every page would overflow by one record. The second plan changes them little. If a
+//! Renumbered nodes have longer lists. On photo-sift-100k, lists are 3.6 % longer after the first
+//! plan, and every page would overflow by one record. The second plan changes lists little. If a
 //! record does not fit after all, it is written to the next page
 //! ([`SlottedFile::planned`](super::slotted::SlottedFile::planned)).
 //!
-//! Rejected after trials on photo-sift-100k with R = 64:
+//! Trials on photo-sift-100k with R = 64 rejected three variants:
 //!
 //! - To fill a page, take the largest record that fits, of the next 16 records. The index is .3 %
 //!   smaller, with 3 % more reads, since fewer nodes find a node with a record of equal length to
@@ -47,9 +47,8 @@ pub(crate) struct PagePlan {
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
     coding: Coding,
-    /// For each node, the bytes of its record without the list, with the fields of the page for it.
+    /// The bytes of each record without the list, but with the fields of the page for the record.
     beside: Vec<u32>,
-    /// The largest number of bytes that a page needs for the fields of one record.
     telling: u32,
     room: usize,
     pub(crate) step: Option<u8>,
@@ -65,8 +64,8 @@ impl Sizes {
             }
             None => rows as u64,
         };
-        // The lengths of the records on a page differ by less than 256. Ids have no order, so the
-        // ids on a page may differ by as much as ids in the whole index.
+        // The lengths on a page differ by less than 256. Ids may differ by as much as ids in the
+        // whole index.
         let id = 8 - spread.leading_zeros() / 8;
         Self {
             coding,
@@ -83,13 +82,12 @@ impl Sizes {
         self.beside.extend(beside);
     }
 
-    /// Sets the sizes for `nodes` nodes whose records have only a list.
     pub(crate) fn of_lists_alone(mut self, nodes: usize) -> Self {
         self.beside = vec![self.telling; nodes];
         self
     }
 
-    /// The bytes of the record of each node, under the present numbers of the nodes.
+    /// Sizes under the present numbers of the nodes.
     fn with_lists(&self, build: &Writing<'_>, lists: &mut Lists) -> Result<Vec<u32>, Error> {
         let model = self.coding.learn_lists(lists)?;
         let (mut list, mut code) = (Vec::new(), Vec::new());
@@ -109,7 +107,7 @@ impl Sizes {
         Ok(bytes)
     }
 
-    /// Whether two records of average size fit on a page, so that it matters which nodes share one.
+    /// If only one record fits on a page, it does not matter which nodes share pages.
     fn are_shared(&self, bytes: &[u32]) -> bool {
         let all: u64 = bytes.iter().map(|&bytes| u64::from(bytes)).sum();
         2 * all <= self.room as u64 * bytes.len() as u64
@@ -117,8 +115,8 @@ impl Sizes {
 }
 
 impl Writing<'_> {
-    /// Decides which nodes share a page, and renumbers them. The numbers stay if nodes are in input
-    /// order, if each page has one record, or if all pages have the same number of records.
+    /// The numbers stay if nodes are in input order, or if all pages have the same number of
+    /// records.
     pub(crate) fn share_pages(
         &self,
         writer: &dyn NodeWriter,

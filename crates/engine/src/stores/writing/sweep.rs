@@ -1,5 +1,5 @@
-//! A sweep reads the collection in node order, passes it to a layout in batches of nodes, and
-//! writes the PQ codes of the nodes to a file if it has a codebook.
+//! A sweep reads the collection in node order, and passes it to a layout in batches of nodes. If it
+//! has a codebook, it also writes the PQ codes.
 //!
 //! ```text
 //!   rows  ──┬──> batch ──> coupled | packed | decoupled | ..      ──> their files
@@ -18,14 +18,12 @@ use crate::data::VectorSource;
 use crate::graph::{Constructed, GraphError, Lists, NodeRows};
 use crate::progress::Stage;
 
-/// The largest and the least number of nodes in a batch, which otherwise fills [`BATCH_BYTES`].
+/// The largest and the least number of nodes in a batch of [`BATCH_BYTES`].
 const MOST_NODES: usize = 4096;
 const LEAST_NODES: usize = 32;
-/// The approximate bytes of memory for a batch, with the codes and floats that are computed from
-/// the vectors.
+/// The bytes of a batch, with the codes and floats that are computed from its vectors.
 const BATCH_BYTES: usize = 8 << 20;
 
-/// The files that a layout has written, with the facts about them for the manifest.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
     pub(crate) files: Vec<FileEntry>,
@@ -33,11 +31,9 @@ pub(crate) struct Written {
     pub(crate) vector_bytes: u64,
     pub(crate) list_codec: String,
     pub(crate) vector_codec: String,
-    /// The segments that have files of their own.
     pub(crate) segments: Vec<SegmentFacts>,
 }
 
-/// Consecutive nodes of a sweep, which are one batch.
 #[derive(Clone, Copy)]
 pub(crate) struct Nodes<'a> {
     first: u32,
@@ -64,8 +60,7 @@ impl<'a> Nodes<'a> {
         &self.vectors[place * self.vector_bytes..(place + 1) * self.vector_bytes]
     }
 
-    /// The neighbours of the node at position `place`, in the order of the graph, usually by
-    /// distance.
+    /// The neighbours in the order of the graph, usually by distance.
     pub(crate) fn list(&self, place: usize) -> &'a [u32] {
         let bounds = &self.lists.bounds;
         &self.lists.links[bounds[place]..bounds[place + 1]]
@@ -109,7 +104,7 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Calls `write` to write all nodes, whose codes the sweep writes at the same time.
+    /// The sweep writes the codes at the same time.
     pub(crate) fn with_codes(
         build: &Writing<'_>,
         graph: &mut Constructed,
@@ -124,8 +119,7 @@ impl Sweep<'_> {
 }
 
 impl<'a> Sweep<'a> {
-    /// Creates a sweep that begins at node 0. `stage` is the name of the work in the progress
-    /// report.
+    /// `stage` is the name of the work in the progress report.
     pub(crate) fn new(
         build: &'a Writing<'a>,
         graph: &'a mut Constructed,
@@ -152,7 +146,6 @@ impl<'a> Sweep<'a> {
         })
     }
 
-    /// All rows in node order, on which layouts train codecs.
     pub(crate) fn rows(&self) -> NodeRows<'a> {
         self.rows
     }
@@ -161,7 +154,7 @@ impl<'a> Sweep<'a> {
         self.lists
     }
 
-    /// Divides the remaining nodes into ranges of `nodes` nodes, the last perhaps shorter.
+    /// The last range may be shorter.
     pub(crate) fn segments(&self, nodes: u32) -> impl Iterator<Item = Range<u32>> + use<> {
         let rows = self.rows.rows() as u32;
         (self.next as u32..rows)
@@ -169,7 +162,6 @@ impl<'a> Sweep<'a> {
             .map(move |first| first..rows.min(first.saturating_add(nodes)))
     }
 
-    /// The next batch of nodes below `end`. `None` if no such nodes remain.
     pub(crate) fn next(&mut self, end: u32) -> Result<Option<Nodes<'_>>, Error> {
         self.build.go_on()?;
         let first = self.next;

@@ -1,5 +1,5 @@
-//! `verify` finds no fault in undamaged indexes with direct inserts, and reports each fault of the
-//! table of nodes and pages.
+//! `verify` on indexes with direct inserts, with and without faults of the table of nodes and
+//! pages.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -79,8 +79,8 @@ impl Grown {
         }
     }
 
-    /// An index with every kind of change to an id, some of them pending. A process makes each such
-    /// index only once.
+    /// An index with every kind of change to an id, some pending. Each is made only once in a
+    /// process.
     fn new(layout: Layout, update: Update) -> Self {
         static GROWN: Mutex<Vec<(Layout, Update, SimVolume)>> = Mutex::new(Vec::new());
         let mut all = GROWN.lock();
@@ -126,11 +126,9 @@ impl Grown {
             threads,
             update: Some(update),
             direct: DirectOptions {
-                // Less than all pending nodes need, so that pages are written while some nodes are
-                // pending.
+                // Less than all pending nodes need, so that pages are written meanwhile.
                 pending: 8 << 10,
-                // With one thread, requests run one after another, so that each run makes the same
-                // pages.
+                // With one thread, each run makes the same pages.
                 in_flight: if threads == 1 { 1 } else { 4 },
                 // With this setting some records stay pending.
                 write_home: false,
@@ -184,7 +182,6 @@ impl Grown {
         (manifest.file(kind.name()).unwrap().name.clone(), bytes)
     }
 
-    /// The pages of the file with nodes, and the pages without nodes.
     fn in_use(&self) -> (Vec<u32>, Vec<u32>) {
         let (placement, pending) = self.tables();
         let (name, bytes) = self.pages();
@@ -233,7 +230,6 @@ impl Grown {
         volume
     }
 
-    /// Checks that there are `count` problems, each in this file and with this text.
     #[track_caller]
     fn says(&self, volume: &SimVolume, count: usize, file: &str, text: &str) {
         let found = lines(volume);
@@ -284,8 +280,7 @@ fn many_threads_leave_a_clean_index() {
         let ids: Vec<u64> = (1_000..2_500).collect();
         live.insert(&vectors(&ids, 1), Some(&ids), &Silent).unwrap();
         drop(live);
-        // A handle without changes makes a checkpoint only if vectors that waited in the log are
-        // inserted.
+        // Only waiting vectors in the log cause a checkpoint.
         drop(grown.open(update, 1));
         let found = report(&grown.volume);
         assert!(found.clean(), "{layout}, {update:?}: {:#?}", found.problems);
@@ -372,8 +367,8 @@ fn a_node_is_in_one_place_and_the_table_says_in_which() {
         let text = format!("node {node} has a pending record, but is on page {page} already");
         let found = lines(&volume);
         assert!(found[0].contains("/pending-") && found[0].contains(&text));
-        // If vectors are apart from lists, the pending id differs from the id on the page of the
-        // vector. If they are in two parts, the pending vector also differs.
+        // The pending id differs from the id on the page of the vector. In two parts, the vector
+        // differs too.
         let others = match layout {
             Layout::Decoupled => 1,
             Layout::Layered => 3,
@@ -421,7 +416,6 @@ fn what_waits_is_of_nodes_that_are() {
             (&|pending| pending.records[0].vector.push(1), ""),
         ] {
             let volume = grown.with(|_, pending, _| change(pending));
-            // `verify` must report no problem of nodes that may be pending.
             grown.says(&volume, 1, "/pending-", text);
         }
         let long = grown.with(|_, pending, _| pending.records[0].list = (0..9).collect());
@@ -450,7 +444,6 @@ fn ids_and_counts_are_those_of_the_records_that_count() {
             let text = format!("says that {wrong} vectors are live; {live} are: of {nodes} nodes");
             grown.says(&with_live(wrong), 1, "/MANIFEST", &text);
         }
-        // The table of inserted ids has an id too many, lacks an id, or both.
         let volume = grown.with(|placement, _, _| {
             let at = placement.ids.partition_point(|&(id, _)| id < 600);
             placement.ids.insert(at, (600, 2));
@@ -524,8 +517,8 @@ fn both_tables_are_there_or_none_is() {
             let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
             grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
         }
-        // The manifest says that the index took no direct inserts. Pages of the build may have been
-        // reused for other nodes.
+        // Without direct inserts in the manifest, pages of the build may have been reused for other
+        // nodes.
         let volume = grown.with(|_, _, manifest| manifest.placement = None);
         let found = lines(&volume);
         for role in ["placement", "pending"] {
