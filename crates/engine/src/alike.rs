@@ -1,18 +1,17 @@
-//! Finds names that resemble a name that does not exist, for all suggestions in errors and
-//! warnings.
+//! Finds names that resemble a name that does not exist. All suggestions in errors follow this
+//! rule.
 //!
-//! The distance of two names is the number of edits that turn one into the other: to add, remove or
-//! replace a letter, or to swap two neighbouring letters. Case does not matter.
+//! The distance of two names is the number of edits: to add, remove or replace a letter, or to swap
+//! two neighbouring letters. Case does not matter.
 
 use strsim::damerau_levenshtein;
 
-/// The length of the shortest names that [`is_slip`] compares. Many shorter names differ by one
-/// edit.
+/// [`is_slip`] does not compare shorter names, since many of them differ by one edit.
 const LEAST_NAME: usize = 3;
 
-/// Returns the name that a user meant by `typed`: the nearest name with at most one edit for every
-/// three letters of the longer name, or one edit if the names are short. Otherwise `typed` may
-/// abbreviate a name, with its first letter and others in order.
+/// Returns the name that a user meant by `typed`. It has at most one edit for every three letters,
+/// or one edit if it is short. Otherwise `typed` may abbreviate a name: it has the first letter of
+/// the name, and others in order.
 pub fn meant<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let names: Vec<&str> = names.into_iter().collect();
     let length = |name: &str| name.chars().count();
@@ -26,7 +25,7 @@ pub fn meant<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Optio
     near.or_else(|| abbreviated.min_by_key(|name| length(name)))
 }
 
-/// Whether `short` begins with the first letter of `long`, and has other letters of it in order.
+/// `short` begins with the first letter of `long`, and has other letters of `long` in order.
 fn abbreviates(short: &str, long: &str) -> bool {
     let (short, long) = (short.to_lowercase(), long.to_lowercase());
     let mut letters = long.chars();
@@ -42,16 +41,15 @@ pub(crate) fn edits(one: &str, other: &str) -> usize {
     damerau_levenshtein(&one.to_lowercase(), &other.to_lowercase())
 }
 
-/// Whether a new name is probably a typing error for an existing name: it differs by one edit or in
-/// case, but not only in digits.
+/// A new name is probably a typing error if it differs by one edit or in case, but not only in
+/// digits.
 pub(crate) fn is_slip(new: &str, old: &str) -> bool {
     let letters = |name: &str| name.replace(|c: char| c.is_ascii_digit(), "");
     let (one, other): (Vec<char>, Vec<char>) = (
         new.chars().flat_map(char::to_lowercase).collect(),
         old.chars().flat_map(char::to_lowercase).collect(),
     );
-    // Equal ends of the names do not change the distance. Without them, most pairs need no
-    // computation.
+    // Equal ends do not change the distance. Without them, most pairs need no computation.
     let shorter = one.len().min(other.len());
     let front = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
     let back = one.iter().rev().zip(other.iter().rev());

@@ -2,7 +2,7 @@
 
 const WORD: u64 = 64;
 
-/// A set of numbers from 0 on. The system allocates no pages for words that were never written.
+/// A set of numbers from 0 on. Words that were never written take no memory.
 #[derive(Debug)]
 pub(crate) struct Bits(Vec<u64>);
 
@@ -21,7 +21,7 @@ impl Bits {
         word.is_some_and(|word| word >> (at % WORD) & 1 == 1)
     }
 
-    /// Adds a number. Returns false if the set already had the number, or has no bit for it.
+    /// False if the set already had the number, or has no bit for it.
     pub(crate) fn add(&mut self, at: u64) -> bool {
         let fresh = self.takes(at) && !self.has(at);
         if fresh {

@@ -1,5 +1,4 @@
-//! Block fill of an inline index: the share of blocks that its nodes use, and degrees or code
-//! lengths that would use them better (AiSAQ §3.1).
+//! Block fill of an inline index: the share of blocks that its nodes use (AiSAQ §3.1).
 
 use std::fmt;
 
@@ -13,8 +12,8 @@ pub struct BlockFill {
     /// The use by the index as it is.
     #[serde(flatten)]
     pub fill: Fill,
-    /// Proposals that use the blocks better: a higher degree or longer codes in the same blocks,
-    /// and the largest degree that saves a block or fits another node into a block.
+    /// Proposals that use the blocks better: a higher degree, longer codes, and the largest degree
+    /// that saves a block or fits another node into it.
     pub proposals: Vec<Fill>,
 }
 
@@ -77,8 +76,8 @@ impl fmt::Display for Fill {
     }
 }
 
-/// On photo-sift-100k, degrees from 24 to 40 need about the same number of reads for a recall, and
-/// degrees of 16 and 64 need more.
+/// On photo-sift-100k, these degrees need about the same number of reads for a recall. Degrees of
+/// 16 and 64 need more.
 const USUAL_DEGREES: std::ops::RangeInclusive<usize> = 24..=40;
 
 /// The largest degree with the fewest blocks to read for a node.

@@ -1,4 +1,4 @@
-//! Measures how useful memory is for a collection, at a build, with a sample of its rows as
+//! Measures how useful memory is for a collection. A build does this, with a sample of the rows as
 //! queries.
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //!           second half  as the preset says         -> reads that the hottest pages would save
 //! ```
 //!
-//! The planner ([`crate::plan`]) divides a budget by these numbers, of which it uses only the
-//! proportions: a query that is a row finds this row at once, so real queries read more.
+//! The planner ([`crate::plan`]) divides a budget by the proportions of these numbers. Real queries
+//! read more, since a query that is a row finds this row at once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -22,7 +22,7 @@ use crate::progress::Silent;
 use crate::stores::heat::{Heat, LIST};
 use crate::{Error, SearchOptions, Strategy};
 
-/// A smaller collection fits into memory, and is not measured.
+/// A smaller collection fits into memory.
 pub(crate) const LEAST_ROWS: usize = 1_000;
 /// The number of rows for each query, and the largest number of queries.
 const ROWS_A_QUERY: usize = 250;
@@ -35,7 +35,6 @@ pub(crate) fn sample_size(rows: usize) -> usize {
     (rows / ROWS_A_QUERY).clamp(200, MOST_QUERIES).min(rows)
 }
 
-/// Measures an index with its rows in `sample` as queries.
 pub(crate) fn measure(
     index: &Index,
     sample: &[u8],
@@ -51,8 +50,7 @@ pub(crate) fn measure(
             k: 10.min(index.nodes()),
             list: LIST,
             navigation,
-            // Best-first search gives the same numbers under any order of completions, so a build
-            // writes the same bytes each time.
+            // Best-first search gives the same numbers under any order of completions.
             strategy: Some(Strategy::BestFirst),
             beam: Some(BEAM),
             threads,
@@ -95,7 +93,7 @@ fn load(count: &AtomicU32) -> u32 {
     count.load(Ordering::Relaxed)
 }
 
-/// The shares of `reads` that memory would have served with the hottest pages by `ranking`.
+/// The shares of `reads` that memory would have served, with the hottest pages by `ranking`.
 fn curve(ranking: &[AtomicU32], reads: &[AtomicU32]) -> Vec<HotShare> {
     let total: u64 = reads.iter().map(|count| u64::from(load(count))).sum();
     if total == 0 {

@@ -7,9 +7,9 @@ pub(crate) fn slow() -> bool {
     std::env::var_os("STRATANN_SLOW").is_some()
 }
 
-/// The crash modes to try at operation `at`. Slow tests try all modes. Other tests try one mode,
-/// which changes with each operation, and shifts by one after every third operation, so that even
-/// work that repeats every three operations meets each mode.
+/// Slow tests try all crash modes. Other tests try one mode, which changes with each operation. It
+/// also shifts after every third operation, so that work which repeats every three operations meets
+/// each mode.
 pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     match slow() {
         true => Crash::ALL.to_vec(),
@@ -17,7 +17,7 @@ pub(crate) fn crashes(at: u64) -> Vec<Crash> {
     }
 }
 
-/// A slow test visits every case, other tests one of `few` cases, beginning with the first.
+/// A slow test visits every case. Other tests visit one of `few` cases, beginning with the first.
 pub(crate) fn step(few: usize) -> usize {
     if slow() { 1 } else { few }
 }
@@ -31,15 +31,15 @@ pub(crate) struct Crashed {
 }
 
 /// Makes machines that crash during one operation of `work`, and calls `check` with each. The work
-/// begins on a copy of `before`, and calls its second argument at each acknowledgement, `all` times
+/// begins on a copy of `before`. It calls its second argument at each acknowledgement, `all` times
 /// if nothing fails. Returns the number of operations.
 ///
 /// In slow tests, the work runs again for a crash at each operation. By default, the first, the
-/// last and every second operation have a crash. The work runs again for every eighth operation;
-/// the other machines are states that one run without failures recorded.
+/// last and every second operation have a crash. The work runs again for every eighth operation.
+/// The other machines are states of one run without failures.
 ///
-/// `shift` chooses the operations and their crash modes ([`crashes`]), differently in each case of
-/// a test.
+/// `shift` chooses the operations and their crash modes ([`crashes`]). Each case of a test has
+/// another number.
 pub(crate) fn each_crash(
     before: &SimVolume,
     shift: u64,
@@ -61,8 +61,8 @@ pub(crate) fn each_crash(
         if !slow() && !is_end && (at + shift) % 2 == 1 {
             continue;
         }
-        // An acknowledgement does not count if the work before it ends with the operation that
-        // crashes.
+        // If the work before an acknowledgement ends with the crash, the acknowledgement does not
+        // count.
         let done = acknowledged.partition_point(|&end| end <= start + at);
         let mut crashed = Crashed {
             at,
@@ -75,8 +75,7 @@ pub(crate) fn each_crash(
             crashed.volume.fail_after(at, Failure::Crash);
             crashed.acknowledged = 0;
             work(&crashed.volume, &mut || crashed.acknowledged += 1);
-            // A call that ignores failures of its last operations, such as removals, acknowledges
-            // its work anyway.
+            // If a call ignores failures of its last operations, it acknowledges its work anyway.
             assert!(crashed.acknowledged >= done, "operation {at}");
         }
         check(crashed);

@@ -1,5 +1,5 @@
-//! Finds and reads the files that the manifest of an index names, and refuses files that contradict
-//! it. [`stores::reading`](crate::stores::reading) reads the headers and the tables of stores.
+//! Finds and reads the files that the manifest of an index names. Files that contradict the
+//! manifest are refused.
 
 mod place;
 mod streams;
@@ -17,7 +17,7 @@ pub(crate) use self::streams::{
 };
 use crate::Error;
 
-/// The manifest's entry for a file of this kind; for file `n`, from 0, if there are several.
+/// If an index has several files of this kind, `n` is the number of the file, from 0.
 pub(crate) fn entry<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -47,23 +47,23 @@ pub(crate) fn check_length(
     .into())
 }
 
-/// Refuses a file that is shorter than the manifest says, or longer if no pages may be appended.
+/// Refuses a file that is shorter than the manifest says. If no pages may be appended, a longer
+/// file is refused too.
 pub(crate) fn check_file(
     volume: &dyn Volume,
     entry: &FileEntry,
     kind: FileKind,
 ) -> Result<(), Error> {
     let length = volume.len(&entry.name)?;
-    // Direct inserts append pages to the file, or to the last segment. Later pages than the
-    // checkpoint's may be left by a crash.
+    // Direct inserts append pages. A crash may have left pages after those that the checkpoint
+    // names.
     if kind.has_pages() && length >= entry.length {
         return Ok(());
     }
     check_length(volume, entry, length)
 }
 
-/// An upper bound of the number of nodes by the lengths of files alone, whose numbers may be wrong.
-/// Each node takes at least a byte.
+/// An upper bound by the lengths of files, since each node takes at least a byte.
 pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     let nodes = manifest
         .placement
@@ -73,7 +73,7 @@ pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     nodes.min(bytes.fold(0, u64::saturating_add))
 }
 
-/// The name of a file of this kind for errors.
+/// For errors.
 pub(crate) fn file_of(
     volume: &dyn Volume,
     manifest: &Manifest,

@@ -1,5 +1,5 @@
 //! Divides work among several threads. If the system refuses threads (`RLIMIT_NPROC`, a cgroup's
-//! `pids.max`), those that exist do all of it, at least the calling thread.
+//! `pids.max`), fewer threads do all of the work.
 
 use std::num::NonZero;
 use std::sync::OnceLock;
@@ -7,23 +7,23 @@ use std::thread::{self, ScopedJoinHandle};
 
 use parking_lot::Mutex;
 
-/// The number of processors that this process may use. It is cached, since the system calls would
-/// cost a server with one query a call.
+/// The number of processors that this process may use. It is cached, since it costs a dozen system
+/// calls.
 pub fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))
 }
 
-/// The address space of a thread's stack in bytes, as the standard library reserves it.
+/// The address space that the standard library reserves for a thread's stack.
 const STACK: u64 = 2 << 20;
 
-/// The address space of the stacks of `threads` threads, for calls that check for memory first.
+/// Calls that check for memory include the address space of stacks.
 pub(crate) fn stacks(threads: usize) -> u64 {
     (threads as u64).saturating_mul(STACK)
 }
 
-/// Does all shares of some work on several threads, one of them the calling thread. Returns the
-/// results in order, or panics as a share does.
+/// Does all shares of some work on several threads, with the calling thread. If a share panics, the
+/// call panics.
 pub(crate) fn shared<S, T: Send>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     work: impl Fn(S) -> T + Sync,
@@ -32,8 +32,7 @@ pub(crate) fn shared<S, T: Send>(
     shared_beside(shares, helpers, work, || ()).0
 }
 
-/// Shares work like [`shared`], with `helpers` threads beside the calling thread, which does `own`
-/// before it helps.
+/// Has `helpers` threads beside the calling thread, which does `own` before it helps.
 pub(crate) fn shared_beside<S, T: Send, O>(
     shares: impl ExactSizeIterator<Item = S> + Send,
     helpers: usize,

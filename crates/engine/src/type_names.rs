@@ -1,4 +1,5 @@
-//! Parses names of types of columns, also those of pandas, SQL, Arrow and other programs.
+//! Parses names of types of columns. Names of other programs, such as pandas and SQL, give
+//! suggestions.
 
 use std::fmt;
 
@@ -7,7 +8,7 @@ use thiserror::Error;
 
 use crate::alike::meant;
 
-/// Names of types in other programs, in lower case and without parameters.
+/// In lower case, and without parameters.
 const ELSEWHERE: &[(ColumnType, &[&str])] = &[
     (ColumnType::Boolean, &["bool", "bit", "logical"]),
     (
@@ -140,8 +141,7 @@ fn named(name: &str) -> Option<ColumnType> {
     all.find(|kind| kind.to_string() == name)
 }
 
-/// The type with this name in another program, perhaps with parameters: "varchar(20)",
-/// "datetime64[ns, UTC]".
+/// A name may have parameters: "varchar(20)", "datetime64[ns, UTC]".
 fn elsewhere(name: &str) -> Option<ColumnType> {
     let name = name.trim().to_lowercase();
     let called = |name: &str| {
@@ -149,7 +149,7 @@ fn elsewhere(name: &str) -> Option<ColumnType> {
         row.map(|(kind, _)| *kind)
     };
     let plain = name.split(['(', '[', '<']).next().unwrap_or(&name).trim();
-    // The elements of a list decide its type, and only the complete names of lists have them.
+    // The elements of a list decide its type.
     let list = ["list", "array"].contains(&plain) || name.ends_with("[]");
     called(&name).or_else(|| match list {
         true => None,

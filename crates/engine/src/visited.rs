@@ -1,4 +1,4 @@
-//! The visited set of a query: a direct-mapped filter of the scored nodes, which may forget nodes.
+//! The visited set of a query: a direct-mapped filter of scored nodes. It may forget nodes.
 //!
 //! ```text
 //!   slot = hash(node):        the slot has the last node with this hash
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A forgotten node costs one more distance, and does not change the candidate list. In return, a
-//! look-up is one load without a data-dependent branch. The size depends on the list size alone, so
+//! look-up is one load without a data-dependent branch. The size depends only on the list size, so
 //! the filter stays in the second-level cache.
 
 /// All node numbers are below the value of an empty slot.
@@ -45,7 +45,7 @@ impl Visited {
         self.shift = 32 - size.trailing_zeros();
     }
 
-    /// Adds a node. Returns false if the set has the node already.
+    /// False if the set has the node already.
     #[inline]
     pub(crate) fn insert(&mut self, node: u32) -> bool {
         let at = (node.wrapping_mul(0x9E37_79B1) >> self.shift) as usize;

@@ -10,12 +10,11 @@ use crate::filter::Schema;
 use crate::progress::Progress;
 use crate::{Error, ErrorKind, stored};
 
-/// The number of checks whether another process has created the index, and their pause: ten seconds
-/// in all.
+/// The number of checks whether another process has created the index. All take ten seconds.
 const LOOKS: usize = 500;
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Whether the directory `path` has an index, which must be for vectors of this shape and metric.
+/// Whether the directory `path` has an index, which must fit these vectors and this metric.
 ///
 /// # Errors
 /// The call fails with [`Error::Argument`] if the index has another dimension, element type or
@@ -51,9 +50,9 @@ pub fn is_there_for(
     Ok(true)
 }
 
-/// Creates an index without vectors like [`create_with_columns`], or returns `None` if there is
-/// one. If several processes call this function at the same time, one of them creates the index,
-/// and the others wait for it.
+/// Creates an index like [`create_with_columns`]. If an index exists, it stays unchanged, and the
+/// result is `None`. If several processes call this function, one creates the index, and the others
+/// wait.
 ///
 /// # Errors
 /// The call fails for the reasons of [`create_with_columns`] and [`is_there_for`], or if `options`

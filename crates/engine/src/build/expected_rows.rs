@@ -1,8 +1,7 @@
-//! Estimates the storage and memory that attributes take, before a build, from an even sample of
-//! the rows in a temporary folder.
+//! Estimates the storage and memory of attributes before a build, from an even sample of the rows.
 //!
-//! A sample of all rows gives almost exact sizes. Otherwise they are extrapolated from the growth
-//! between half of the sample and the whole sample.
+//! If the sample has all rows, the sizes are almost exact. Otherwise they are extrapolated from the
+//! growth between half of the sample and the whole sample.
 
 use stratann_layout::FileEntry;
 use stratann_tier::{Directory, TierError};
@@ -13,7 +12,7 @@ use crate::durable::Checkpoint;
 use crate::plan::segment_memory;
 use crate::stores::columns::SegmentWriter;
 
-/// The largest and the smallest number of rows of a sample, and its approximate bytes.
+/// The bounds of the number of rows of a sample, and its approximate bytes.
 const MOST_ROWS: usize = 1 << 16;
 const LEAST_ROWS: usize = 1 << 6;
 const BYTES: usize = 16 << 20;
@@ -21,13 +20,13 @@ const BYTES: usize = 16 << 20;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ExpectedRows {
     pub(super) storage: u64,
-    /// The bytes that the tables of attributes take in memory while the index is open.
+    /// The bytes of tables in memory while the index is open.
     pub(super) search: u64,
     pub(super) build: u64,
 }
 
 impl ExpectedRows {
-    /// The largest size of the temporary files while rows are sorted under a cap on memory.
+    /// The largest size of the temporary files of the sort.
     pub(super) fn scratch(&self, memory: Option<u64>) -> u64 {
         match self.storage > segment_memory(memory) {
             // For a numeric value, a record has 22 bytes during the sort, and 12 bytes in the file.
@@ -74,7 +73,7 @@ impl Rows<'_> {
         Ok(expected)
     }
 
-    /// Writes the rows of a sample. Returns their bytes on storage and in memory.
+    /// Returns the bytes of the rows on storage and in memory.
     fn written(&self, vectors: usize, sample: usize) -> Result<(u64, u64), Error> {
         let failed = |source| {
             let place = std::env::temp_dir().display().to_string();

@@ -104,8 +104,7 @@ impl Facts {
             order: options.order.unwrap_or(options.preset.order),
             training_rows: training_rows(options.memory, dim),
             navigation_nodes: match (options.navigation * rows as f64).ceil() as usize {
-                // Over less than 16 nodes, a navigation graph saves no reads compared with a start
-                // at the medoid.
+                // Over less than 16 nodes, a navigation graph saves no reads.
                 0..16 => 0,
                 nodes => nodes,
             },
@@ -139,8 +138,7 @@ pub(super) fn low_codes(options: &BuildOptions) -> Result<Option<LowCodes>, Erro
     }
 }
 
-/// The bytes of a vector's code, or of both codes if vectors have two. A given codebook determines
-/// them, and must fit the vectors.
+/// The bytes of the codes of a vector. A given codebook must fit the vectors.
 fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     let Some(codebook) = &options.codebook else {
         let low_codes = low_codes(options)?;
@@ -192,8 +190,7 @@ fn code_bytes(dim: usize, options: &BuildOptions) -> Result<usize, Error> {
     }
 }
 
-/// The number of rows on which the codebook is trained. Under a memory cap, their floats take an
-/// eighth of the cap.
+/// Under a memory cap, the floats of these rows take an eighth of the cap.
 pub(crate) fn training_rows(memory: Option<u64>, dim: usize) -> usize {
     let most = codebook::training_rows(dim);
     memory.map_or(most, |bytes| {

@@ -17,8 +17,8 @@ pub(super) struct Choice {
     pub(super) writer: Box<dyn NodeWriter>,
     pub(super) layout: Layout,
     pub(super) degree: usize,
-    /// The number of nodes that a page is expected to have, at least 1. Locality order divides the
-    /// rows into groups of this size.
+    /// The number of nodes that a page is expected to have, at least 1. Locality order has groups
+    /// of this size.
     pub(super) nodes_per_page: usize,
     pub(super) space: Option<SpaceChoice>,
 }
@@ -32,8 +32,8 @@ pub(super) const CHOSEN: [Layout; 4] = [
 ];
 
 impl Choice {
-    /// Chooses the layout by the options, then by the preset, and then by the size of the vectors
-    /// and a sample of them.
+    /// The options decide first, then the preset, and then the size of the vectors and a sample of
+    /// them.
     pub(super) fn of(
         source: &dyn VectorSource,
         options: &BuildOptions,
@@ -53,8 +53,8 @@ impl Choice {
             Some(layout) => layout,
             None if !codes_fit => Layout::Inline,
             None if expected.are_packed() => Layout::Packed,
-            // The layout with vectors in two parts has a compression of its own, so another
-            // explicit one excludes it.
+            // Vectors in two parts have a compression of their own. So another explicit compression
+            // excludes them.
             None if compression != Compression::Best => Layout::Decoupled,
             None => {
                 let coding = Coding::new(source, degree, compression)?;
@@ -77,8 +77,7 @@ impl Choice {
             let remedy = "Choose a layout with codes in memory, or another preset";
             return Err(Error::call("layout", layout, reason, remedy));
         }
-        // The choices above were made with the usual degree. A longer list does not change the
-        // reasons for them.
+        // The choices above assume the usual degree. A longer list does not change their reasons.
         let space = match options.space {
             Some(budget) => {
                 let compression = match layout.composition().vectors {
@@ -155,8 +154,7 @@ fn check_search_memory(
     }
 }
 
-/// Refuses an explicit compression if the layout has none. The compression of a preset is then
-/// ignored.
+/// The compression of a preset is ignored if the layout has none.
 fn check_uncompressed(options: &BuildOptions, layout: Layout) -> Result<(), Error> {
     match options.compression {
         Some(asked @ (Compression::Paper | Compression::Best)) => {

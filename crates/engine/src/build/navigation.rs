@@ -10,7 +10,7 @@ use crate::navigation::rounded;
 use crate::stores::writing::files::write_stream;
 use crate::stores::writing::sweep::Written;
 
-/// The largest number of neighbours in the navigation graph, and the list size of its build.
+/// R and L of the navigation graph.
 pub(super) const NAVIGATION_DEGREE: usize = 32;
 const NAVIGATION_LIST: usize = 64;
 
@@ -56,8 +56,7 @@ impl Build<'_> {
             vectors,
             step: None,
         };
-        // If codes are in the records, a search ranks seeds by their distances, which must be
-        // exact.
+        // If codes are in the records, seeds are ranked by exact distances.
         let file = match self.facts.layout.has_codes_in_records() {
             true => file,
             false => rounded(

@@ -34,8 +34,7 @@ pub struct BuildPlan {
     pub memory: u64,
     /// The least memory cap with which the build works, in bytes.
     pub least_memory: u64,
-    /// Whether the memory cap would make the build slower, by a graph in parts, one after the
-    /// other.
+    /// Whether the memory cap is so low that the graph would be built in parts, which takes longer.
     pub in_parts: bool,
     /// The bytes of all files of the index; for clusters, an upper bound.
     pub storage: u64,
@@ -56,12 +55,12 @@ pub fn plan_build(source: &dyn VectorSource, options: &BuildOptions) -> Result<B
     plan_all(source, None, options)
 }
 
-/// Estimates the costs like [`plan_build`], for vectors with attributes. The call reads all rows,
-/// and writes a sample of them to a temporary folder ([`std::env::temp_dir`]).
+/// Estimates the costs for vectors with attributes. The call reads all rows, and writes a sample of
+/// them to a temporary folder ([`std::env::temp_dir`]).
 ///
 /// # Errors
 /// The call fails for the reasons of [`plan_build`], if [`build_with_rows`](crate::build_with_rows)
-/// would refuse the rows, if the temporary folder cannot be written, or if `progress` interrupts.
+/// would refuse the rows, if the folder cannot be written, or if `progress` interrupts.
 pub fn plan_build_with_rows(
     source: &dyn VectorSource,
     rows: &dyn RowSource,
@@ -126,7 +125,7 @@ fn plan_of(source: &dyn VectorSource, options: &BuildOptions) -> Result<BuildPla
                 memory: needs,
                 least_memory: needs,
                 storage: clusters.most_bytes(source),
-                // A build copies rows without random access first.
+                // If rows have no random access, a build first copies them.
                 scratch: match source.has_random_access() {
                     true => 0,
                     false => plan.raw_bytes,

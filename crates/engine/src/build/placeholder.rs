@@ -1,9 +1,8 @@
-//! The *placeholder* is the one node of an index that was built of no rows, so that no walk, page
-//! or table has to handle an index without nodes.
+//! The *placeholder* is the one node of an index that was built of no rows. So no walk, page or
+//! table has to handle an index without nodes.
 //!
-//! A placeholder is dead from the beginning: a walk passes through it, no search returns it, and
-//! the first merge of an index with vectors removes it. Reader feature bit 3 in the MANIFEST marks
-//! it.
+//! A placeholder is dead from the beginning. A walk passes through it, no search returns it, and
+//! the first merge removes it. Reader feature bit 3 in the MANIFEST marks it.
 //!
 //! | field | value in a placeholder |
 //! |---|---|
@@ -29,7 +28,7 @@ pub(super) struct Placeholder<'a> {
 }
 
 impl<'a> Placeholder<'a> {
-    /// Makes the row for an index of vectors with the dimension and element type of `none`.
+    /// `none` has the dimension and the element type of the vectors.
     pub(super) fn of(none: &'a dyn VectorSource, metric: Metric) -> Result<Self, Error> {
         check_dimension(none)?;
         let (element, dim) = (none.element(), none.dim());
@@ -85,8 +84,7 @@ fn one(element: Element) -> &'static [u8] {
 }
 
 impl BuildOptions {
-    /// The options for a build of a placeholder. The call fails if they have ids, or a space
-    /// budget, from which no degree follows.
+    /// The call fails if the options have ids, or a space budget, from which no degree follows.
     pub(super) fn of_placeholder(&self) -> Result<Self, Error> {
         check_ids(self.ids.as_deref().unwrap_or_default(), 0)?;
         if let Some(space) = self.space {

@@ -21,8 +21,7 @@ pub struct BuildReport {
     pub peak_rss_bytes: u64,
     /// The mean degree of the graph's nodes.
     pub degree_mean: f64,
-    /// R, the largest number of neighbours of a node, perhaps from a space budget; 0 in a cluster
-    /// index.
+    /// R, the largest number of neighbours of a node. It is 0 in a cluster index.
     pub degree: usize,
     /// The reasons for this degree, if it follows from a space budget.
     pub space: Option<SpaceChoice>,
@@ -42,8 +41,8 @@ pub struct BuildReport {
     pub fill: Option<BlockFill>,
     /// The number of clusters. `None` for a graph index.
     pub clusters: Option<u64>,
-    /// The work from savepoints of an earlier build, in order, such as "order", "graph, pass 2 of
-    /// 2: 60 %" and "codebook".
+    /// The work from savepoints of an earlier build, in order: "order", "graph, pass 2 of 2: 60 %",
+    /// "codebook".
     pub resumed: Vec<String>,
     /// The bytes of savepoints that the build wrote.
     pub savepoint_bytes: u64,

@@ -21,7 +21,7 @@ const BETWEEN_LOOKS: usize = 1 << 12;
 pub(crate) trait CarriedRows: Sync + fmt::Debug {
     fn schema(&self) -> Schema;
 
-    /// The bytes of a row; empty if it has no attributes.
+    /// Empty if the row has no attributes.
     fn bytes(&self, row: usize) -> Result<Cow<'_, [u8]>, Error>;
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Checks the rows that a caller gave for `vectors` vectors before the work begins.
+    /// The rows are checked before the work begins.
     pub(super) fn of(
         source: &'a dyn RowSource,
         vectors: usize,
@@ -87,7 +87,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Writes the segment of columns. `order` has the row of each node.
+    /// `order` has the row of each node.
     pub(super) fn write(
         &self,
         volume: &dyn Volume,

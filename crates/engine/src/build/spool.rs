@@ -1,4 +1,4 @@
-//! A file of vectors that grows, for a build whose number of rows is not known beforehand.
+//! A file of vectors that grows, if the number of rows is not known beforehand.
 
 use std::fs::File;
 use std::io::{BufWriter, Seek, Write};
@@ -43,7 +43,7 @@ impl Spool {
         self.rows == 0
     }
 
-    /// Completes the file of at least one row, and opens it.
+    /// The file must have at least one row.
     pub(crate) fn finish(self) -> Result<VectorFile, Error> {
         let (path, rows) = (self.path, self.rows);
         let failed = |source| cannot_write(&path, source);

@@ -1,4 +1,4 @@
-//! The codebook of a build: of a caller, of a savepoint, or trained.
+//! The codebook of a build. A caller or a savepoint has it, or the build trains it.
 
 use stratann_vector::{Training, to_f32};
 
@@ -68,8 +68,7 @@ impl Build<'_> {
         Codebook::of_sample(floats, dim, code_bytes, metric, &training, low_codes)
     }
 
-    /// The approximate bytes of training in addition to the graph: the floats of the sample, and
-    /// for each thread the floats of one chunk of each row and a few words for each row.
+    /// The floats of the sample. Each thread also has the floats of one chunk of each row.
     pub(super) fn training_bytes(&self) -> u64 {
         if self.writing.options.codebook.is_some() {
             return 0;

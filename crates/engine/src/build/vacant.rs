@@ -1,5 +1,4 @@
-//! Decides whether a new index may be built in a directory, which must be empty, or have only the
-//! files of an interrupted first build.
+//! Decides whether a new index may be built in a directory.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,9 +9,9 @@ use stratann_tier::{LOCK_FILE, TierError};
 use crate::durable::are_of_first_build;
 use crate::{Error, bounds, savepoint, stored};
 
-/// Whether a build that replaces nothing may begin in the directory `path`: nothing exists there,
-/// or only files of a first build that runs or was killed. False for an index, a file, a directory
-/// of other files, and an index with changes whose manifest is missing.
+/// Whether a build that replaces nothing may begin in the directory `path`. It may if nothing
+/// exists there, or only files of a first build. It may not in an index, a directory of other
+/// files, or an index with changes whose manifest is missing.
 ///
 /// # Errors
 /// The call fails if the path cannot be examined, or if its entries cannot be listed.
@@ -39,8 +38,8 @@ pub fn is_vacant(path: impl AsRef<Path>) -> Result<bool, Error> {
     Ok(are_of_first_build(files))
 }
 
-/// Refuses a directory whose content is neither an index nor files of an interrupted build, which
-/// has left a lock file. A folder of several indexes must not become an index.
+/// The directory has neither an index nor a lock file of an interrupted build. A folder of several
+/// indexes must not become an index.
 pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     match stranger(&entries(path)?) {
         None => Ok(()),
@@ -53,7 +52,7 @@ pub(super) fn check_vacant(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// The names in a directory; none if it does not exist.
+/// None if the directory does not exist.
 fn entries(path: &Path) -> Result<Vec<OsString>, Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let entries = match path.read_dir() {

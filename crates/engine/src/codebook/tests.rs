@@ -58,7 +58,6 @@ fn assert_same(a: &Codebook, b: &Codebook) {
     assert_eq!(a.hash(), b.hash());
 }
 
-/// Writes a codebook file with the given fields and payload, and with correct checksums.
 fn file(folder: &Path, payload: &[u8], fields: &[u8]) -> PathBuf {
     let path = folder.join("codebook");
     fs::write(&path, stream::encode(FileKind::Codebook, payload, fields)).unwrap();
@@ -92,8 +91,8 @@ fn names(folder: &Path) -> Vec<String> {
 fn what_is_written_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("space.codebook");
-    // The chunks of a vector have equal widths, or different widths. A code has one byte, or as
-    // many bytes as dimensions, or a number between.
+    // Chunks of equal widths and of different widths, and codes of one byte up to as many bytes as
+    // dimensions.
     for (dim, code_bytes) in [(8, 4), (DIM, CODE), (5, 1), (5, 5), (1, 1)] {
         let codebook = train(&floats(300, dim, 1.0), &options(code_bytes));
         assert_eq!((codebook.dim(), codebook.code_bytes()), (dim, code_bytes));
@@ -203,8 +202,8 @@ fn a_shape_that_does_not_fit_the_centroids_is_refused() {
     let (fields, payload) = small().file();
     let (dim, code_bytes) = (DIM as u32, CODE as u32);
     Codebook::read(file(folder.path(), &payload, &fields)).unwrap();
-    // With 2^30 dimensions, 256 centroids of 4 bytes for each dimension take 2^40 bytes. With 2^32
-    // - 1 dimensions, they take about 2^42 bytes.
+    // 256 centroids of 2^30 dimensions take 2^40 bytes, and those with 2^32 - 1 dimensions about
+    // 2^42.
     for (dim, code_bytes) in [
         (dim + 1, code_bytes),
         (dim - 1, code_bytes),
@@ -287,7 +286,7 @@ fn that_of_an_index_is_read_like_any_other() {
     };
     for layout in [Layout::Coupled, Layout::Inline] {
         let (codebook, bytes) = of_index(&build(&base, &format!("{layout}"), layout, None));
-        // The copy in another index is the same file, and so is one that is written elsewhere.
+        // All copies of the codebook are the same file.
         let name = format!("{layout}-other");
         let (shared, copy) = of_index(&build(&other, &name, layout, Some(&codebook)));
         assert_same(&shared, &codebook);
@@ -352,7 +351,7 @@ fn under_cosine_rows_count_by_their_direction() {
         };
         self::train(&floats(700, DIM, scale), &options)
     };
-    // The factor is a power of two, so that the directions are exactly the same.
+    // With a power of two, the directions are exactly the same.
     assert_same(&train(4.0, Metric::Cosine), &train(1.0, Metric::Cosine));
     let longer = train(4.0, Metric::L2);
     assert_ne!(longer.hash(), train(1.0, Metric::L2).hash());
@@ -414,8 +413,7 @@ fn training_takes_an_even_sample() {
     assert_eq!(asked(1_000), all);
     let every_third: Vec<usize> = (0..3 * MOST).step_by(3).collect();
     assert!(asked(3 * MOST) == every_third);
-    // Of 100,001 rows, the sample leaves out one. The last row of the sample is a row of the
-    // source.
+    // Of 100,001 rows, the sample leaves out one.
     let most = asked(MOST + 1);
     assert_eq!(most.len(), MOST);
     assert!(most.is_sorted() && most[0] == 0 && most[MOST - 1] < MOST + 1);

@@ -8,8 +8,8 @@
 //!      8 n*d*s  the elements, row after row; s bytes each
 //! ```
 //!
-//! A file whose name ends with `.crop_nb_N` has the first N rows of a larger file, and perhaps its
-//! header.
+//! A file whose name ends with `.crop_nb_N` has the first N rows of a larger file. Its header may
+//! be that file's.
 
 use super::DataError;
 use super::output::Output;
@@ -22,10 +22,9 @@ use stratann_vector::Element;
 
 pub(super) const HEADER: u64 = 8;
 
-/// The bytes of one read and write of [`write_bin`].
 const PIECE: usize = 1 << 20;
 
-/// Reads the number of rows and the dimension, neither of which may be zero.
+/// Neither the number of rows nor the dimension may be zero.
 pub(super) fn read_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), DataError> {
     let (rows, dim) = read_any_header(file, length, name)?;
     check_not_empty(name, u64::from(rows), u64::from(dim))?;
@@ -50,8 +49,8 @@ fn read_any_header(file: &File, length: u64, name: &str) -> Result<(u32, u32), D
     ))
 }
 
-/// Reads the header, and compares the length of the file with it. A file may have no rows only with
-/// `even_empty`. For a cropped file, `left` is the number of rows in its name.
+/// Compares the length of the file with the header. Only with `even_empty`, a file may have no
+/// rows. `left` is the number of rows in the name of a cropped file.
 pub(super) fn read_shape(
     file: &File,
     length: u64,
@@ -97,9 +96,8 @@ pub(crate) fn bin_extension(element: Element) -> &'static str {
     }
 }
 
-/// Writes all rows of a source to a file, whose extension must fit the element type: `.fbin` for
-/// f32, `.hbin` for f16, `.u8bin` for u8, and `.i8bin` for i8. The file gets its name when it is
-/// complete, and replaces an older one.
+/// Writes all rows of a source. The extension must fit the element type: `.fbin` for f32, `.hbin`
+/// for f16, `.u8bin` for u8, `.i8bin` for i8. The file gets its name when it is complete.
 pub fn write_bin(path: impl AsRef<Path>, source: &dyn VectorSource) -> Result<(), DataError> {
     let path = path.as_ref();
     let right = bin_extension(source.element());

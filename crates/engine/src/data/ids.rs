@@ -8,8 +8,7 @@ use super::source::{open, read_at};
 
 const PIECE: usize = 1 << 20;
 
-/// Reads the ids in a `.npy` file: a little-endian array with one dimension of `uint64`, `int64`,
-/// `uint32` or `int32`.
+/// Reads the ids in a `.npy` file: a little-endian array of `uint64`, `int64`, `uint32` or `int32`.
 ///
 /// # Errors
 /// The call fails if the file cannot be read or has another array, or if a number is negative or
@@ -47,7 +46,7 @@ pub fn read_ids(path: impl AsRef<Path>) -> Result<Vec<u64>, DataError> {
         format!("its header says {count} ids")
     })?;
     let signed = header.descr.starts_with("<i");
-    // The length of the file was checked, so it has this number of ids.
+    // The length of the file was checked.
     let mut ids = Vec::with_capacity(count as usize);
     let mut piece = vec![0; PIECE];
     let mut offset = start;

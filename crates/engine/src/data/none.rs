@@ -1,5 +1,5 @@
-//! Sources without vectors: [`NoRows`] for an empty index, and an [`Outline`] with the shape of
-//! vectors that were not read yet.
+//! Sources without vectors. [`NoRows`] builds an empty index. An [`Outline`] has the shape of
+//! unread vectors.
 
 use stratann_vector::Element;
 

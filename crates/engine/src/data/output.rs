@@ -6,14 +6,14 @@ use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A file that is written under a temporary name, which [`Output::commit`] changes to `path`. A
-/// drop without a commit removes it.
+/// A file with a temporary name, which [`Output::commit`] changes to `path`. Without a commit, a
+/// drop removes the file.
 #[derive(Debug)]
 pub(crate) struct Output {
     writer: BufWriter<File>,
     name: String,
     path: PathBuf,
-    /// The temporary file; `None` if the target is a pipe or a device.
+    /// `None` if the target is a pipe or a device.
     beside: Option<PathBuf>,
     home: stratann_tier::Home,
 }
@@ -57,7 +57,7 @@ impl Output {
         Ok(())
     }
 
-    /// Overwrites bytes at the beginning of the file. The call fails for a pipe.
+    /// The call fails for a pipe.
     pub(crate) fn write_in_front(&mut self, bytes: &[u8]) -> Result<(), DataError> {
         let written = self.writer.flush();
         let written = written.and_then(|()| self.writer.get_ref().write_all_at(bytes, 0));
@@ -102,14 +102,13 @@ impl Drop for Output {
         if let Some(beside) = &self.beside
             && self.home.is_here()
         {
-            // The write has already failed, and a second error would not help.
+            // A second error would not help.
             let _ = std::fs::remove_file(beside);
         }
     }
 }
 
-/// The hidden path `folder/.name.<process>.partial` on the same file system, which no other process
-/// uses.
+/// `folder/.name.<process>.partial`. No other process uses this file.
 fn beside(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!(".{name}.{}.partial", std::process::id()))

@@ -14,10 +14,9 @@ use super::source::{Shape, Stored, check_not_empty, read_at};
 use std::fs::File;
 use stratann_vector::Element;
 
-/// The bytes of one read, with the dimensions between the rows.
 const PIECE: usize = 1 << 20;
 
-/// The dimension of the first row and the number of rows, for elements of `size` bytes.
+/// Elements have `size` bytes.
 pub(super) fn read_counts(
     file: &File,
     length: u64,
@@ -74,7 +73,7 @@ pub(super) fn read_shape(
     })
 }
 
-/// Reads whole rows, which must have the dimension of the first row.
+/// The rows must have the dimension of the first row.
 pub(super) fn read_rows(
     file: &File,
     shape: &Shape,

@@ -1,4 +1,4 @@
-//! The files of ids and of attributes that belong to the file of vectors of an export.
+//! The files of ids and of attributes of an export.
 //!
 //! ```text
 //!   X.ids.npy   an array of uint64      17     X.jsonl   {"colour":"red","payload":{"any":"JSON"}}
@@ -22,7 +22,7 @@ pub(super) fn ids_of(rows: &Path) -> PathBuf {
 
 pub(super) struct IdsFile {
     output: Output,
-    /// The header; `None` if the file is no array.
+    /// `None` if the file is no array.
     header: Option<NpyHeader>,
 }
 
@@ -46,7 +46,7 @@ impl IdsFile {
         }
     }
 
-    /// Syncs the file of `ids` ids under its temporary name.
+    /// Syncs the file, which has `ids` ids and still its temporary name.
     pub(super) fn complete(&mut self, ids: u64) -> Result<(), DataError> {
         if let Some(header) = &self.header {
             self.output.write_in_front(&header.bytes(ids))?;
@@ -84,7 +84,7 @@ impl AttributesFile {
         })
     }
 
-    /// Appends a row; `None` gives an empty object.
+    /// `None` gives an empty object.
     pub(super) fn push(&mut self, row: Option<&Row>) -> Result<(), Error> {
         let empty = Row::default();
         let row = row.unwrap_or(&empty);
@@ -107,12 +107,11 @@ impl AttributesFile {
         Ok(self.output.write(&line)?)
     }
 
-    /// Syncs the file under its temporary name.
     pub(super) fn complete(&mut self) -> Result<(), DataError> {
         self.output.complete()
     }
 
-    /// Gives the complete file its name. Returns the columns of times, and the key of the payload.
+    /// Returns the columns of times, and the key of the payload.
     pub(super) fn commit(self) -> Result<(Vec<String>, Option<String>), DataError> {
         self.output.commit()?;
         Ok((self.times, self.has_payload.then_some(self.payload)))

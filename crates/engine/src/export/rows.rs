@@ -14,7 +14,7 @@ pub(super) struct RowsFile {
 }
 
 enum Header {
-    /// The number of rows and the dimension (this value), with 32 bits each.
+    /// The number of rows and this dimension, with 32 bits each.
     Bin(u32),
     Npy(NpyHeader),
 }
@@ -33,7 +33,7 @@ impl Header {
 }
 
 impl RowsFile {
-    /// Creates a file, whose extension must fit the element type.
+    /// The extension must fit the element type.
     pub(super) fn create(path: &Path, dim: usize, element: Element) -> Result<Self, DataError> {
         let (header, expected) = match element {
             Element::F32 => ("<f4", ".npy .fbin"),
@@ -67,7 +67,6 @@ impl RowsFile {
         self.output.write(vector)
     }
 
-    /// Syncs the file under its temporary name.
     pub(super) fn complete(&mut self) -> Result<(), DataError> {
         let header = self.header.bytes(self.rows)?;
         self.output.write_in_front(&header)?;

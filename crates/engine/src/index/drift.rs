@@ -7,14 +7,13 @@ use super::Index;
 
 #[derive(Debug, Default)]
 pub(crate) struct Drift {
-    /// Locked while a sample is examined, which may wait for memory and threads of searches.
-    /// Searches never wait for this lock.
+    /// Locked while a sample is examined. Searches never wait for this lock, since the sample waits
+    /// for searches.
     pub(crate) looking: Mutex<()>,
     looked: Mutex<Looked>,
 }
 
-/// The number of vectors inserted before the sample (`came`; 0 without a sample), and the share of
-/// them that had drifted, in thousandths.
+/// `came` vectors were inserted before the sample. The share that had drifted is in thousandths.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Looked {
     pub(crate) came: u64,
@@ -31,7 +30,7 @@ impl Drift {
         }
     }
 
-    /// The facts that a checkpoint records. `None` if no vector has drifted.
+    /// `None` if no vector has drifted.
     pub(crate) fn facts(&self) -> Option<DriftFacts> {
         let Looked { came, thousandths } = self.last();
         (thousandths > 0).then_some(DriftFacts { came, thousandths })
@@ -52,8 +51,7 @@ impl Looked {
         f64::from(self.thousandths) / 1_000.0
     }
 
-    /// The number of drifted vectors as a share of all `live` vectors. Vectors inserted since the
-    /// sample count as drifted at the same rate.
+    /// The share of all `live` vectors. Vectors since the sample are assumed to drift as often.
     pub(crate) fn of_all(self, index: &Index, live: u64) -> f64 {
         (self.share() * came(index) as f64 / live.max(1) as f64).min(1.0)
     }

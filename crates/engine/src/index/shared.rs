@@ -1,5 +1,4 @@
-//! The resources that several indexes of one process can share: threads, codebooks, and the memory
-//! for queries in flight.
+//! Resources that several indexes of one process can share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,8 +21,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The codebook of an index, shared if one with the same content is in memory. No lock is held
-    /// while it is read.
+    /// If a codebook with the same content is in memory, the index shares it. No lock is held
+    /// during a read.
     pub(super) fn codebook(
         &self,
         volume: &dyn Volume,
@@ -42,17 +41,16 @@ impl Shared {
         let known = codebooks
             .entry(manifest.codebook.clone())
             .or_insert_with(|| codebook.clone());
-        // Another thread may have read the same codebook at the same time.
+        // Another thread may have read the same codebook.
         Ok(Some(&*known).filter(fits).cloned().unwrap_or(codebook))
     }
 
-    /// Removes a shared codebook. Indexes that use it keep it.
+    /// Indexes that use the codebook keep it.
     pub(crate) fn forget_codebook(&self, hash: &str) {
         self.codebooks.lock().remove(hash);
     }
 
-    /// A pool of at least `threads` search threads, which keep their rings and buffers after a
-    /// batch.
+    /// A pool of at least `threads` threads, which keep their rings and buffers.
     pub(crate) fn worker_pool(&self, threads: usize, io: IoMode) -> Result<Arc<WorkerPool>, Error> {
         let mut worker_pool = self.worker_pool.lock();
         let smaller = match &*worker_pool {
@@ -75,8 +73,8 @@ impl Shared {
             }
         };
         *worker_pool = Some(started.clone());
-        // The smaller pool is dropped without the lock, because the drop waits for threads, and one
-        // of them may run a callback that needs this lock.
+        // The drop waits for threads. One of them may run a callback that needs the lock, so the
+        // lock is released first.
         drop(worker_pool);
         drop(smaller);
         Ok(started)

@@ -1,9 +1,7 @@
-//! Reads the attributes of vectors as far as possible: the newest row of each id, from the logs or
-//! from the segments.
+//! Reads the newest row of each id, from the logs or from the segments.
 //!
-//! Index parts can be made from the rows, except for columns in which no row has a value. If the
-//! header of a file of rows is damaged, the index part gives the number of rows, from which the
-//! places of the file's parts follow.
+//! Index parts can be made from rows, except for columns without a value. If the header of a file
+//! of rows is damaged, the number of rows is from the index part.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -44,7 +42,6 @@ pub(super) struct Salvaged<'a> {
     /// The last row of each id in the logs.
     logged: HashMap<u64, Vec<u8>>,
     schema: Schema,
-    /// The ids of the rows of the build, in the order of the rows.
     ids: Vec<u64>,
     pub(super) lost: Vec<Lost>,
 }
@@ -56,7 +53,7 @@ impl fmt::Debug for Salvaged<'_> {
 }
 
 impl<'a> Salvaged<'a> {
-    /// Reads the rows of an index; `None` if it has no columns. `logged` are the rows in its logs.
+    /// `None` if the index has no columns. `logged` are the rows in its logs.
     pub(super) fn read(
         volume: &'a dyn Volume,
         manifest: &Manifest,
@@ -104,7 +101,7 @@ impl<'a> Salvaged<'a> {
         };
         for column in part.iter().flat_map(PartReader::columns) {
             if let Some(kind) = ColumnType::from_code(column.kind) {
-                // If another segment has another type for the column, the rows of that segment
+                // If two segments have different types for a column, the rows of the later segment
                 // decide.
                 let _ = self.schema.declare(&column.name, kind);
             }
@@ -131,7 +128,6 @@ impl<'a> Salvaged<'a> {
             Header::Right(_) if files::read(volume, &entry.name, 0, &mut first)? => {
                 RowsFile::open(&first, &file).ok().map(|(shape, _)| shape)
             }
-            // The sizes of the file's parts follow from the number of rows.
             _ => part.and_then(|part| shape_of(entry, part.nodes().len())),
         };
         let Some(shape) = shape else {
@@ -194,7 +190,7 @@ impl<'a> Salvaged<'a> {
         Ok(())
     }
 
-    /// Finds the whole blocks among some blocks of a file, whose first block has the number 1.
+    /// The first block of the file has the number 1.
     fn whole_blocks(
         &self,
         entry: &FileEntry,
@@ -234,7 +230,7 @@ fn block_at(volume: &dyn Volume, name: &str, number: u64, out: &mut [u8]) -> Res
     Ok(read && block::check(out, number, name).is_ok())
 }
 
-/// The shape of a file of `rows` rows, if its length in the manifest determines its parts.
+/// The shape follows if the length of the file in the manifest determines its parts.
 fn shape_of(entry: &FileEntry, rows: u64) -> Option<RowsFile> {
     let none = RowsFile::new(rows, 0).ok()?;
     let blocks = (entry.length / BLOCK as u64).checked_sub(1)?;

@@ -1,7 +1,7 @@
 //! Reads files that may be damaged, missing or cut short, or may be files of another index.
 //!
 //! A repair skips only damage. If this user may not read a file, or if a later version wrote it,
-//! its vectors exist, so the repair fails and does not lose them.
+//! its vectors exist. So the repair fails and does not lose them.
 
 use stratann_layout::header::stored_checksum;
 use stratann_layout::{BLOCK, FileEntry, FileHeader, FileKind, LayoutError, block};
@@ -13,11 +13,11 @@ use crate::{Error, stored};
 const LOST: [i32; 4] = [5, 61, 74, 117];
 
 pub(super) enum Header {
-    /// The header is readable, and the file is the file that the manifest names.
+    /// The file is the file that the manifest names.
     Right(FileHeader),
-    /// The header is damaged, for this reason. The bytes after it may still be readable.
+    /// The reason. The bytes after the header may still be readable.
     Damaged(String),
-    /// The file is missing or does not belong to the index, for this reason.
+    /// The reason. The file is missing, or does not belong to the index.
     None(String),
 }
 
@@ -59,7 +59,7 @@ pub(super) fn header(
     }
 }
 
-/// Reads bytes into `out`; `false` if these bytes are lost or never existed.
+/// `false` if the bytes are lost or never existed.
 pub(super) fn read(
     volume: &dyn Volume,
     name: &str,
@@ -84,7 +84,7 @@ fn is_lost(error: &TierError) -> bool {
     }
 }
 
-/// Whether an error means damage, and not that a read failed for another reason.
+/// Otherwise a read failed for another reason.
 pub(super) fn is_damage(error: &Error) -> bool {
     match error {
         Error::Layout(_) => !is_newer(error),
@@ -125,15 +125,15 @@ pub(super) fn first_part(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The payload of a byte string, of which some blocks may be damaged.
+/// The payload of a byte string. Some blocks may be damaged.
 pub(super) struct Payload {
     pub(super) bytes: Vec<u8>,
     pub(super) whole: Vec<bool>,
 }
 
 impl Payload {
-    /// Reads a file, and checks its blocks one by one. If parts of the payload are missing, the
-    /// returned text is the reason.
+    /// Checks the blocks one by one. If parts of the payload are missing, the returned text is the
+    /// reason.
     pub(super) fn read(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -173,7 +173,7 @@ impl Payload {
         self.bytes.len() as u64
     }
 
-    /// Bytes of the payload, if they exist and none of them is damaged.
+    /// `None` if some of the bytes are missing or damaged.
     pub(super) fn get(&self, at: u64, length: u64) -> Option<&[u8]> {
         let end = usize::try_from(at.checked_add(length)?).ok()?;
         let at = usize::try_from(at).ok()?;

@@ -1,5 +1,5 @@
 //! Reads the vectors of an inline index that took direct inserts. The place of each page follows
-//! from its nodes. The journal also has the pages that the last checkpoint was to write in place.
+//! from its nodes. The journal has the pages that the last checkpoint was to write in place.
 //!
 //! ```text
 //!   journal is whole      its pages, and the others of the file, up to the last node's page
@@ -29,10 +29,10 @@ struct Even<'m> {
     format: Box<dyn FixedFormat>,
     nodes: u64,
     pages: Pages,
-    /// The file, with its name in errors; `None` if the whole file is lost.
+    /// `None` if the whole file is lost.
     file: Option<(&'m FileEntry, String)>,
     journal: JournalFile,
-    /// The readable pages of the journal, ascending.
+    /// In ascending order.
     laid: Vec<u32>,
 }
 
@@ -60,8 +60,7 @@ impl Even<'_> {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Passes on the readable vectors. Returns an upper bound of the number of vectors that should
-    /// exist.
+    /// Returns an upper bound of the number of vectors that should exist.
     pub(super) fn journaled(
         &mut self,
         layout: Layout,
@@ -84,8 +83,7 @@ impl<'m> Files<'m, '_, '_> {
             }
             Ok(())
         })?;
-        // Some missing nodes may be dead, so the losses are at most the live vectors that are
-        // missing.
+        // Some missing nodes may be dead. The losses are at most the missing live vectors.
         let most = match &placement {
             Ok(_) => facts.live.saturating_sub(live),
             Err(_) => facts.live,
@@ -114,7 +112,6 @@ impl<'m> Files<'m, '_, '_> {
         })
     }
 
-    /// Opens the file and the journal, and reports their faults.
     fn even(
         &mut self,
         layout: Layout,
@@ -164,7 +161,7 @@ impl<'m> Files<'m, '_, '_> {
         Ok(newest)
     }
 
-    /// Passes all records of the current pages to `each`. Returns the losses.
+    /// Passes the records of all current pages to `each`. Returns the losses.
     fn each_node(
         &mut self,
         even: &Even<'m>,

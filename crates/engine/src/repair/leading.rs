@@ -1,17 +1,15 @@
-//! The leading parts of vectors whose trailing parts are in segments, from the undamaged pages of
-//! the file of lists.
+//! The leading parts of vectors, from the undamaged pages of the file of lists.
 //!
 //! - **Pages of the build** have the number of their first node, so the directory is not needed.
 //! - **Rewritten pages** have the number of each of their nodes. The table of direct inserts has
 //!   the current page of a node. If the table is lost, all pages with this node and the same
 //!   external id are read, and their leading parts must be equal.
 //!
-//! The leading parts of a node on two pages may differ. A page from before a crash may have another
-//! vector for a node number that no checkpoint had, since the log is replayed after the crash. A
-//! vector of the build is the same on every page.
+//! After a crash, the log is replayed, and a node number that no checkpoint had may get another
+//! vector. So the leading parts of such a node on two pages may differ. A vector of the build is
+//! the same on every page.
 //!
-//! Only the node numbers of all pages are in memory. Pages are read again when vectors are
-//! composed, in the order of nodes.
+//! Only the node numbers of all pages are in memory. Vectors are composed in the order of nodes.
 
 use std::ops::Range;
 
@@ -27,14 +25,14 @@ use crate::{Error, stored};
 #[derive(Default)]
 pub(super) struct LeadingParts<'m> {
     file: Option<PartFile<'m>>,
-    /// The first node of each undamaged page of the build, with the page, ordered by node.
+    /// The first node of each undamaged page of the build, and the page.
     pages: Vec<(u32, u64)>,
-    /// If the table is lost, the nodes on rewritten pages, with these pages, ordered by node.
+    /// Without the table, the nodes on rewritten pages, and these pages.
     moved: Vec<(u32, u64)>,
     /// Nodes with this number or a higher one were inserted after the build.
     built: u32,
-    /// The page that was read last, its bytes, and its nodes with their ids and the ranges of their
-    /// parts.
+    /// The page that was read last. The next fields are its bytes, and the ids and parts of its
+    /// nodes.
     here: Option<u64>,
     page: Vec<u8>,
     parts: Vec<(u32, u64, Range<usize>)>,
@@ -56,8 +54,7 @@ impl LeadingParts<'_> {
         wrong.unwrap_or_else(|| "it lacks some leading parts".into())
     }
 
-    /// The leading part of a node with an external id, if it is not lost. `by_table` is its page in
-    /// the table.
+    /// `None` if the leading part is lost. `by_table` is the page of the node in the table.
     pub(super) fn of(
         &mut self,
         volume: &dyn Volume,
@@ -109,7 +106,7 @@ impl LeadingParts<'_> {
         if !files::read(volume, &file.entry.name, offset, &mut self.page)? {
             return Ok(());
         }
-        // The page was readable when the pages were counted, so an error is not expected here.
+        // The page was readable when the pages were counted.
         let Ok(read) = file.format.read(page, &self.page, None, &file.name) else {
             return Ok(());
         };
@@ -125,7 +122,6 @@ impl LeadingParts<'_> {
     }
 }
 
-/// The pages among the first `pages` that have nodes according to a table.
 fn pages_in_use(table: &PlacementFile, pages: u64) -> Bits {
     let mut in_use = Bits::new(pages);
     for &page in &table.page_of {
@@ -137,8 +133,8 @@ fn pages_in_use(table: &PlacementFile, pages: u64) -> Bits {
 }
 
 impl<'m> Files<'m, '_, '_> {
-    /// Opens the leading parts in a file of this kind. Lost ones are reported with the vectors that
-    /// need them. After direct inserts, `table` has the pages of nodes, if it is known.
+    /// Lost leading parts are reported with the vectors that need them. After direct inserts,
+    /// `table` has the pages of nodes.
     pub(super) fn leading_parts(
         &mut self,
         kind: FileKind,

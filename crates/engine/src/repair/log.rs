@@ -1,6 +1,6 @@
 //! Reads the logs, whose records replace, delete or add vectors.
 //!
-//! The first pass finds the last record of each id, and the second reads its vector, so that no
+//! The first pass finds the last record of each id, and the second pass reads its vector. So no
 //! vector stays in memory. In a damaged log, every readable record counts, since each has a
 //! sequence number.
 
@@ -15,17 +15,17 @@ use crate::durable::{self, LogPosition, LostRecords};
 use crate::progress::Progress;
 
 struct Last {
-    /// Whether the checkpoint has the id, because its first record replaces or deletes a vector.
+    /// If the first record of an id replaces or deletes a vector, the checkpoint has the id.
     stored: bool,
-    /// The sequence number of the record with the id's vector; `None` if it was deleted.
+    /// `None` if the vector was deleted.
     vector: Option<u64>,
 }
 
 pub(super) struct Changes {
     ids: HashMap<u64, Last>,
-    /// The last row of each id in the logs; empty if the id has no attributes.
+    /// The last row of each id in the logs. Empty if the id has no attributes.
     pub(super) rows: HashMap<u64, Vec<u8>>,
-    /// The number after the largest id in the logs; 0 if there is none.
+    /// The number after the largest id in the logs, or 0.
     pub(super) next_id: u64,
     pub(super) lost: Vec<Lost>,
 }
@@ -79,7 +79,7 @@ impl Changes {
                 _ => _ = rows.insert(id, record.row().unwrap_or_default().to_vec()),
             }
             if let LogRecord::Row { .. } = record {
-                // A record with a row of attributes does not change the vector.
+                // A row of attributes does not change the vector.
                 return Ok(());
             }
             let last = ids.entry(id).or_insert(Last {
@@ -114,8 +114,7 @@ impl Changes {
         self.ids.contains_key(&id)
     }
 
-    /// The number of ids of the checkpoint, among those in `which`, that the logs replace or
-    /// delete.
+    /// Only ids for which `which` returns true count.
     pub(super) fn superseded(&self, which: impl Fn(u64) -> bool) -> u64 {
         let ids = self.ids.iter();
         let stored = ids.filter(|(id, last)| last.stored && which(**id));

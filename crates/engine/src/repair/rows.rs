@@ -47,7 +47,6 @@ impl Rows {
         })
     }
 
-    /// The fault for which a build would refuse a vector.
     pub(super) fn fault(&mut self, vector: &[u8]) -> Option<Fault> {
         if first_invalid(self.element, vector).is_some() {
             return Some(Fault::NotFinite);
@@ -62,7 +61,7 @@ impl Rows {
         None
     }
 
-    /// Records that the checkpoint has an id. Returns whether the id is new.
+    /// Whether the id is new.
     pub(super) fn first_of(&mut self, id: u64) -> bool {
         self.seen.insert(id)
     }
@@ -76,7 +75,7 @@ impl Rows {
         self.file.push(vector)
     }
 
-    /// Completes the file of all rows, with their ids. Without rows, there is no file.
+    /// Without rows, there is no file.
     pub(super) fn finish(self) -> Result<(Option<VectorFile>, Vec<u64>), Error> {
         let file = match self.file.is_empty() {
             true => None,
@@ -86,7 +85,7 @@ impl Rows {
     }
 }
 
-/// A set of ids: a bit for each id in the range of row numbers, and a hash set of others.
+/// Ids in the range of row numbers take a bit each, and other ids are in a hash set.
 struct Seen {
     small: Bits,
     large: HashSet<u64>,

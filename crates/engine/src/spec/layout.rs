@@ -13,21 +13,21 @@ pub enum Layout {
     /// Compressed lists are in pages, and compressed vectors in segments, as in DecoupleVS §3.3.
     Decoupled,
     /// As [`Coupled`](Layout::Coupled), with the codes of the neighbours beside each list (AiSAQ
-    /// §3.1), so that no codes stay in memory.
+    /// §3.1).
     Inline,
-    /// As [`Packed`](Layout::Packed), but with only the leading part of each vector, by which a
-    /// search ranks nodes. The trailing parts are in segments.
+    /// As [`Packed`](Layout::Packed), but only the leading part of each vector is beside its list.
+    /// The trailing parts are in segments.
     Layered,
-    /// The id, vector and list of each node are stored without padding, for memory that is read in
-    /// units of bytes (second-tier memory §5).
+    /// The id, vector and list of each node without padding, for memory that is read in units of
+    /// bytes (second-tier memory §5).
     Csr,
-    /// Clusters, whose posting lists have the vectors of all their members, as in SPANN.
+    /// Clusters. A posting list has the vectors of all its members, as in SPANN.
     Replicated,
-    /// Clusters, whose posting lists have only the numbers of members; every vector is stored once.
-    /// The second-tier memory paper calls this decoupled (§6.1).
+    /// Clusters. A posting list has only the numbers of its members. The second-tier memory paper
+    /// calls this layout decoupled (§6.1).
     Addressed,
-    /// As [`Addressed`](Layout::Addressed), but each vector is in the group of one of its clusters,
-    /// which one read returns (second-tier memory paper, §6.2).
+    /// As [`Addressed`](Layout::Addressed), but each vector is in the group of one of its clusters
+    /// (second-tier memory paper, §6.2).
     Grouped,
 }
 

@@ -16,15 +16,14 @@ const LOST: &str = "lost+found";
 /// The name of the MANIFEST of an unfinished snapshot ([`snapshot`](crate::snapshot)).
 pub(crate) const UNFINISHED_SNAPSHOT: &str = "SNAPSHOT.new";
 
-/// The absolute path of an index, which stays valid if the process changes its working directory.
+/// The path stays valid if the process changes its working directory.
 pub(crate) fn home(path: &Path) -> Result<PathBuf, Error> {
     bounds::path(path)?;
     let failed = |source| TierError::io("look for", path.display().to_string(), 0, 0, source);
     Ok(std::path::absolute(path).map_err(failed)?)
 }
 
-/// The directory at `path`, which must exist. An unreadable directory has another error than a
-/// missing one.
+/// An unreadable directory has another error than a missing one.
 pub(crate) fn existing(path: &Path) -> Result<Directory, Error> {
     bounds::path(path)?;
     Directory::open(path).map_err(|error| match &error {
@@ -89,7 +88,7 @@ pub(crate) fn is_absent(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-/// Whether a directory has a MANIFEST. The call fails if that is unknown.
+/// The call fails if it is unknown whether the directory has a MANIFEST.
 pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
     let place = path.join(MANIFEST);
     match std::fs::metadata(&place) {
@@ -101,8 +100,7 @@ pub(crate) fn is_index(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// The sorted names of the indexes in a directory, without hidden folders, which are unfinished
-/// copies or in a trash.
+/// Hidden folders do not count. They are unfinished copies, or are in a trash.
 pub(crate) fn indexes_in(path: &Path) -> Result<Vec<String>, Error> {
     let failed = |source| TierError::io("list", path.display().to_string(), 0, 0, source);
     let mut indexes = Vec::new();
@@ -132,7 +130,6 @@ fn no_manifest(volume: &dyn Volume) -> Error {
         Ok(indexes) => indexes,
         // A simulated volume has no directory.
         Err(Error::Tier(TierError::Missing { .. })) => Vec::new(),
-        // It is certain that this directory is no index.
         Err(error) => {
             let reason =
                 format!("it has no MANIFEST, and could not be searched for indexes: {error}");

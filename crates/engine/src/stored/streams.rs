@@ -6,11 +6,10 @@ use stratann_tier::{Volume, VolumeReader};
 use super::{check_length, entry, name_of};
 use crate::Error;
 
-/// The bytes that are read at a time, so that a large file is never twice in memory.
+/// A large file is never twice in memory.
 const PIECE: usize = 256 * BLOCK;
 
-/// Refuses a byte string whose file is too short for this payload, before memory is allocated for
-/// it.
+/// Checks the length of the file before memory is allocated for the payload.
 pub(crate) fn check_room(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -34,7 +33,7 @@ pub(crate) fn check_room(
     .into())
 }
 
-/// Reads a byte string of the index into `out`, which has the length of the payload.
+/// `out` has the length of the payload.
 pub(crate) fn read_stream(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -46,7 +45,7 @@ pub(crate) fn read_stream(
     })
 }
 
-/// Reads a byte string of the index, with the length in the header of the file.
+/// The header of the file has the length of the payload.
 pub(crate) fn read_stream_whole(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -60,7 +59,7 @@ pub(crate) fn read_stream_whole(
     Ok(payload)
 }
 
-/// Verifies a byte string without keeping it in memory. Returns the length of the payload.
+/// Does not keep the byte string in memory. Returns the length of the payload.
 pub(crate) fn check_stream(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -74,8 +73,8 @@ pub(crate) fn check_stream(
     Ok(length)
 }
 
-/// Passes a byte string to `sink` piece by piece. `sink` must push each piece into the reader,
-/// which verifies the length, the header and every block.
+/// `sink` must push each piece into the reader, which verifies the length, the header and every
+/// block.
 pub(crate) fn read_pieces(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -117,7 +116,7 @@ fn stream_of(
     Ok(())
 }
 
-/// Reads an open file, which may have been renamed or removed since.
+/// The open file may have been renamed or removed.
 pub(crate) fn read_opened(
     opened: &dyn VolumeReader,
     volume: &dyn Volume,

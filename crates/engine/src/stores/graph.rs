@@ -1,5 +1,4 @@
-//! The stores of an open graph index: its topology, its vectors if these are apart from lists, and
-//! their pages in memory.
+//! The stores of an open graph index: topology, vectors apart from lists, and pages in memory.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -24,14 +23,12 @@ pub(crate) struct GraphStores {
     pub(crate) nodes: u64,
     pub(crate) pages: Pages,
     pub(crate) resident: Resident,
-    /// The vectors, if they are apart from lists.
     pub(crate) segments: Option<Segments>,
-    /// The placement of nodes, set if the index has taken direct inserts, or may take them.
+    /// Set if the index has taken direct inserts, or may take them.
     pub(crate) placement: Placed,
 }
 
 impl GraphStores {
-    /// Opens the graph that the manifest names, without reading pages.
     pub(crate) fn open(volume: &dyn Volume, manifest: &Manifest) -> Result<Self, Error> {
         let composition = stored::layout(volume, manifest)?.composition();
         let placement = Placed::default();
@@ -68,7 +65,6 @@ impl GraphStores {
         directory + placement + self.segments.as_ref().map_or(0, Segments::metadata_bytes)
     }
 
-    /// The pages of lists, and the pages of all segments, as the build wrote them.
     pub(crate) fn files(&self) -> (PageFile, PageFile) {
         let mut vectors = PageFile::default();
         for segment in self.segments.iter().flat_map(Segments::iter) {
@@ -79,8 +75,8 @@ impl GraphStores {
         (self.pages.file(self.nodes), vectors)
     }
 
-    /// The pages of lists, and of segments, that may be kept in memory: with those that direct
-    /// inserts added, and without empty pages.
+    /// The pages of lists and of segments that may be kept in memory. They include added pages, but
+    /// no empty ones.
     pub(crate) fn keepable(&self) -> (PageFile, PageFile) {
         let (mut graph, mut vectors) = self.files();
         if let Some(placement) = self.placement.get() {
@@ -94,8 +90,7 @@ impl GraphStores {
         (graph, vectors)
     }
 
-    /// Applies the changes between the build and a checkpoint. No other thread may use the stores
-    /// yet.
+    /// Applies the changes since the build. No other thread may use the stores yet.
     pub(crate) fn take_placement(
         &self,
         volume: &dyn Volume,
@@ -118,7 +113,7 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Applies the placement of nodes and the pending changes, in layouts whose records move.
+    /// For layouts whose records move.
     fn take_pending(
         &self,
         volume: &dyn Volume,
@@ -141,7 +136,7 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Applies the journal, in layouts with pages rewritten in place.
+    /// For layouts with pages rewritten in place.
     fn take_journal<N: NodePages>(
         &self,
         volume: &dyn Volume,
@@ -170,8 +165,7 @@ impl GraphStores {
         Ok(())
     }
 
-    /// Loads the hottest pages into memory, as many as the memory plan allows; without `heat`, the
-    /// first pages.
+    /// Without `heat`, the call loads the first pages.
     pub(crate) fn load(
         &mut self,
         volume: &dyn Volume,
@@ -218,8 +212,8 @@ fn count(flags: &[bool]) -> u64 {
     flags.iter().filter(|&&flag| flag).count() as u64
 }
 
-/// Decides for each page, in order, whether it is among the hottest `share` of the pages in use. A
-/// page that was added after the build gets the mean count of the build's pages.
+/// Decides for each page, in order, whether it is among the hottest `share`. Added pages get the
+/// mean count of the build's pages.
 pub(super) fn hottest(
     heat: Option<&[u16]>,
     in_use: &[bool],

@@ -10,7 +10,6 @@ pub(crate) const LIST: usize = 40;
 
 pub(crate) struct Heat {
     pub(crate) graph: Vec<AtomicU32>,
-    /// The counts of the pages of all segments, one segment after the other.
     pub(crate) vectors: Vec<AtomicU32>,
     starts: Vec<usize>,
 }
@@ -37,7 +36,7 @@ impl Heat {
         }
     }
 
-    /// Counts a request for each page of vectors in `place`.
+    /// `place` has pages of vectors.
     pub(crate) fn vectors(&self, place: Extent) {
         let start = self.starts.get(place.segment).copied().unwrap_or(0) as u64;
         for page in place.page..place.end() {
@@ -48,8 +47,7 @@ impl Heat {
     }
 }
 
-/// Selects the hottest `share` of pages: those with more reads than a threshold, and the first ones
-/// at the threshold.
+/// Selects the pages with more reads than a threshold, and the first pages at the threshold.
 pub(crate) struct Hottest {
     above: u16,
     /// The number of pages at the threshold that are still to be selected.
@@ -57,8 +55,7 @@ pub(crate) struct Hottest {
 }
 
 impl Hottest {
-    /// Prepares the selection of the hottest `share` of pages, with time and memory by `heat`
-    /// alone.
+    /// Time and memory depend only on `heat`.
     pub(crate) fn new(heat: &[u16], share: f64) -> Self {
         let mut counts = vec![0u64; 1 << 16];
         for &reads in heat {
@@ -78,7 +75,7 @@ impl Hottest {
         Self { above: 0, at: 0 }
     }
 
-    /// Whether the next page in order, which was read `reads` times, is selected.
+    /// The caller passes the pages in order. The next page was read `reads` times.
     pub(crate) fn takes(&mut self, reads: u16) -> bool {
         if reads != self.above {
             return reads > self.above;

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A **layout** is a named composition of stores. The [`Composition`] of a layout has the
-//! properties of its stores, and the functions that open and write them. [`topology`] has the only
+//! properties of its stores, and the functions that open and write the stores. [`topology`] has the
 //! list of layouts.
 //!
 //! The compiler makes one version of a search for each layout ([`on_pages`]), so a hop needs no

@@ -10,12 +10,10 @@
 //! ```
 //!
 //! *Unwritten* pages are dirty. A dirty page is newer than the resident page with the same number.
-//! If pages never change, no page is both, since the number of a resident page is not reused while
-//! the index is open.
 //!
-//! All queries share dirty and resident pages; held pages, and pages being read, belong to one
-//! query. [`Traversal::fetch`](crate::search) tries the sources for pages of lists, `Reranker::ask`
-//! for vectors, and `Inserter::page_bytes` for an insert.
+//! Held pages, and pages being read, belong to one query. [`Traversal::fetch`](crate::search) tries
+//! the sources for pages of lists, `Reranker::ask` for vectors, and `Inserter::page_bytes` for an
+//! insert.
 //!
 //! A scan keeps no pages. A merge reads whole files, and replaces pages by their dirty versions.
 
@@ -56,7 +54,7 @@ impl From<Bytes<'_>> for PageBytes {
 }
 
 impl Bytes<'_> {
-    /// Whether these bytes are current. `now` is the dirty version of the page, if there is one.
+    /// `now` is the dirty version of the page, if there is one.
     #[inline]
     pub(crate) fn are_current(&self, now: Option<&PageBytes>) -> bool {
         match (now, self) {

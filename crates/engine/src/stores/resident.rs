@@ -1,5 +1,4 @@
-//! Pages that are kept in memory: all pages of a file, or its hottest pages. They are read and
-//! verified once, when the index is opened.
+//! Pages that are kept in memory. They are read and verified once, when the index is opened.
 
 use stratann_tier::{HugeBytes, Volume};
 
@@ -10,14 +9,13 @@ const PIECE: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct Resident {
-    /// For each page of the file, its position in `bytes`, counted in pages, or [`AWAY`]; empty if
-    /// no page is resident, or if all pages are in order.
+    /// For each page, its position in `bytes`, counted in pages, or [`AWAY`]. Empty if no page is
+    /// resident, or if all are.
     places: Vec<u32>,
     bytes: Option<HugeBytes>,
     page_bytes: usize,
 }
 
-/// Checks a page, given the page's number and bytes.
 pub(crate) type Check<'a> = dyn Fn(u64, &[u8]) -> Result<(), Error> + 'a;
 
 pub(crate) struct Source<'a> {
@@ -29,8 +27,7 @@ pub(crate) struct Source<'a> {
 }
 
 impl Resident {
-    /// Loads the pages for which `wanted`, which is called in page order, returns true. `check`
-    /// must accept each loaded page.
+    /// Loads the pages for which `wanted` returns true. `wanted` is called in page order.
     pub(crate) fn load(
         source: &Source<'_>,
         wanted: &mut dyn FnMut(u64) -> bool,
@@ -56,7 +53,7 @@ impl Resident {
                 page += 1;
                 continue;
             }
-            // Pages that follow each other in the file do so in memory, so one read loads several.
+            // Pages that follow each other do so in memory too. One read loads several.
             let run = places[page..]
                 .iter()
                 .take(most)
@@ -81,7 +78,7 @@ impl Resident {
         })
     }
 
-    /// The pages of a file that is in memory as a whole, in the order of page numbers.
+    /// All pages of the file are in memory, in order.
     pub(crate) fn whole(bytes: HugeBytes, page_bytes: usize) -> Self {
         Self {
             places: Vec::new(),
@@ -112,8 +109,7 @@ impl Resident {
                 if places.contains(&AWAY) {
                     return None;
                 }
-                // Pages are in memory in the order of their numbers, so consecutive ones are next
-                // to each other.
+                // Consecutive pages are next to each other in memory.
                 *places.first()? as usize
             }
         };

@@ -1,15 +1,14 @@
 //! Assigns roles to volumes, and so to tiers.
 //!
-//! The name of a file gives its kind, and the kind its role ([`FileKind::role`]). The engine uses a
-//! single volume, which passes each operation on a file to the volume of its role.
+//! The name of a file gives its kind, and the kind gives its role ([`FileKind::role`]). The engine
+//! uses a single volume, which passes each operation to the volume of the file's role.
 
 use std::sync::Arc;
 
 use stratann_layout::{FileKind, Role};
 use stratann_tier::{SplitVolume, Volume};
 
-/// Joins the index folder and the volumes of some roles into a single volume. The log and files
-/// without a role are always in the folder.
+/// Joins the index folder and the volumes of some roles. The log is always in the folder.
 #[cfg_attr(
     not(test),
     expect(
@@ -56,8 +55,7 @@ pub(crate) mod tests {
     use crate::verify::verify_in;
     use crate::{Compression, Index, Layout, OpenOptions, SearchOptions, Strategy, stored};
 
-    /// A simulated machine with an index on four disks, whose topology is read from a copy in
-    /// memory.
+    /// The topology of this index is read from a copy in memory.
     pub(crate) fn four_disks() -> SimVolume {
         SimVolume::joined(4, |disks| {
             let disk = |n: usize| -> Arc<dyn Volume> { Arc::new(disks[n].clone()) };
@@ -73,8 +71,8 @@ pub(crate) mod tests {
         })
     }
 
-    /// The topology is mapped, vectors are in memory, ids in another folder, and all other files in
-    /// the index folder.
+    /// Mapped topology, vectors in memory, ids in another folder, and other files in the index
+    /// folder.
     pub(crate) fn tiers(folder: &Path) -> Arc<dyn Volume> {
         let directory = |name: &str| Directory::create(folder.join(name)).unwrap();
         let mapped: Arc<dyn Volume> = Arc::new(MemoryVolume::mapped(directory("topology")));
@@ -168,16 +166,16 @@ pub(crate) mod tests {
                         assert_eq!(one.distances, several.distances, "{layout}");
                         let mut counters = [one.counters, several.counters];
                         if layout == Layout::Csr || layout.has_clusters() {
-                            // A read from memory returns exactly the needed bytes. A read from a
-                            // disk returns whole blocks.
+                            // Reads from memory return exactly the needed bytes. Reads from a disk
+                            // return whole blocks.
                             assert!(counters[0].bytes_read > counters[1].bytes_read);
                             counters.iter_mut().for_each(|c| c.bytes_read = 0);
                         }
                         assert_eq!(counters[0], counters[1], "{layout}");
                         continue;
                     }
-                    // The reads of a pipelined search depend on the timing of completions, and so
-                    // do some of its results.
+                    // The reads of a pipelined search depend on the timing, and so do some of its
+                    // results.
                     let pairs = one.distances.iter().zip(&several.distances);
                     let same = pairs.filter(|(one, several)| one == several).count();
                     let all = one.distances.len();

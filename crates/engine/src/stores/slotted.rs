@@ -1,5 +1,4 @@
-//! Slotted pages: the common code of packed pages, layered pages, pages of lists, and segments. A
-//! directory gives the page of a node.
+//! Slotted pages: the common code of packed pages, layered pages, pages of lists, and segments.
 
 use std::borrow::Cow;
 
@@ -20,7 +19,7 @@ pub(crate) struct SlottedPages {
     pub(crate) shape: SlottedShape,
     pub(crate) directory: PageDirectory,
     pub(crate) file: String,
-    /// The placement of nodes, which stays empty in a segment.
+    /// Empty in a segment.
     pub(crate) placement: Placed,
 }
 
@@ -58,8 +57,7 @@ impl SlottedPages {
         (self.shape.file_offset(page), self.shape.page_bytes())
     }
 
-    /// Reads a page in place. `check` verifies its checksums, and `ids` says whether the page has
-    /// ids.
+    /// `check` verifies the checksums of the page. `ids` says whether the page has ids.
     #[inline]
     pub(crate) fn view<'p>(
         &'p self,
@@ -165,7 +163,7 @@ impl PageFormat for SlottedShape {
     }
 }
 
-/// The model that was decoded from a file, or the error with the file's name.
+/// An error gets the file's name.
 pub(crate) fn model<T>(file: &str, found: Result<T, CodecError>) -> Result<T, Error> {
     found.map_err(|error| Error::Damaged {
         file: file.to_owned(),
@@ -194,7 +192,7 @@ impl Composer for SlottedComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // If a node comes twice, the page that its records are from is damaged.
+        // If a node comes twice, a page of its records is damaged.
         if self.nodes.contains(&node) {
             return false;
         }

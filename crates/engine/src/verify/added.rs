@@ -1,8 +1,7 @@
-//! Checks pages of vectors that direct inserts added, if vectors are stored apart from lists.
+//! Checks pages of vectors that direct inserts added.
 //!
-//! Added pages follow the pages of the build in the last segment, with the inserted nodes in order.
-//! Pages that are not in the table are from after the checkpoint, or from a writer that crashed,
-//! and are ignored.
+//! In the last segment, added pages follow the pages of the build. Pages that are not in the table
+//! are from after the checkpoint, or from a crashed writer. They are ignored.
 
 use super::Check;
 use super::pages::{NodeAt, Pages};
@@ -76,7 +75,7 @@ impl Check<'_> {
         })
     }
 
-    /// Checks that a node which waits for a page of the graph has the vector of its two parts.
+    /// A pending node must have the vector that its two parts give.
     pub(super) fn waits_as(&mut self, place: NodeAt<'_>, node: u32, vector: &[u8]) {
         let Some(tables) = self.placement_tables else {
             return;
@@ -91,8 +90,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that nodes on a page of vectors which wait for a page of the graph have their pending
-    /// ids.
+    /// The ids on a page of vectors must equal the pending ids.
     fn as_they_wait(
         &mut self,
         read: &PageRecords<'_>,

@@ -1,5 +1,5 @@
-//! Checks whether searches find the vectors that were inserted after the last build or merge as
-//! well as older ones. Drift of vectors is no damage, so it causes only a warning.
+//! Checks whether searches find vectors that were inserted after the last build or merge. Drift is
+//! no damage, so it causes only a warning.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +13,10 @@ use crate::progress::Progress;
 use crate::stores::codes::Codes;
 use crate::{Error, stored};
 
-/// With more bytes of codes, the check would need too much memory. `stats` checks indexes of every
-/// size.
+/// With more bytes of codes, the check needs too much memory.
 const MOST_CODES: u64 = 64 << 20;
 
-/// Warns if searches miss some vectors of the index with this `report`, or if the check failed.
+/// `report` is about this index.
 pub(super) fn warn(
     home: &Arc<dyn Volume>,
     path: &Path,

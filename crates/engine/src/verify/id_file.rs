@@ -1,8 +1,7 @@
 //! Checks the file of ids: ids ascend, and each record of the build has an entry.
 //!
-//! Records are looked up in batches, sorted by id, so that each block is read about once for each
-//! batch. A bit for each entry shows whether a record has its id; an entry without one is
-//! superfluous.
+//! Records are looked up in batches, sorted by id. So each block is read about once for each batch.
+//! A bit for each entry shows whether a record has its id.
 
 use stratann_layout::Manifest;
 use stratann_tier::Volume;
@@ -14,7 +13,6 @@ use crate::bits::Bits;
 use crate::stores::ids::{IdTable, LastBlock};
 
 const BATCH: usize = 1 << 16;
-/// The check looks for an interruption after this many blocks.
 const BETWEEN_LOOKS: u64 = 256;
 
 pub(super) struct IdFile {
@@ -22,19 +20,17 @@ pub(super) struct IdFile {
     /// The ids and nodes of records that wait for the look-up.
     waiting: Vec<(u64, u32)>,
     records: u64,
-    /// For each entry, whether a record has its id.
+    /// The entries of which a record has the id.
     found: Bits,
-    /// Whether a look-up could not read a block, so that it is unknown which entries have no
-    /// record.
+    /// If a look-up could not read a block, it is unknown which entries have no record.
     unread: bool,
 }
 
 impl IdFile {
-    /// Opens the file of ids, if there is one and its header is correct.
+    /// `None` if there is no such file, or if its header is wrong.
     pub(super) fn open(volume: &dyn Volume, manifest: &Manifest) -> Option<Self> {
         let ids = IdTable::open(volume, manifest).ok()??;
         Some(Self {
-            // The blocks of these entries exist.
             found: Bits::new(ids.entries().entries()),
             ids,
             waiting: Vec::new(),
@@ -136,8 +132,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the id of a record. The file of ids must have a record of the build with its node. If
-    /// there is no file, row numbers must be in range.
+    /// A record of the build must be in the file of ids. Without this file, row numbers must be in
+    /// range.
     pub(super) fn expect_id(&mut self, place: NodeAt<'_>, id: u64) {
         let (node, manifest) = (place.node, self.manifest);
         let Some(file) = &mut self.id_file else {

@@ -19,8 +19,8 @@ impl Ids {
         }
     }
 
-    /// Adds an id. Returns `false` if it was added before, except a large id, which
-    /// [`repeated`](Self::repeated) finds.
+    /// `false` if the id was added before. Only [`repeated`](Self::repeated) finds repetitions of
+    /// large ids.
     pub(super) fn insert(&mut self, id: u64) -> bool {
         if self.small.takes(id) {
             return self.small.add(id);
@@ -29,7 +29,7 @@ impl Ids {
         true
     }
 
-    /// Removes all large ids. Returns repeated ids, each as often as it was repeated.
+    /// Removes all large ids. A repeated id is returned as often as it was repeated.
     pub(super) fn repeated(&mut self) -> Vec<u64> {
         let mut large = std::mem::take(&mut self.large);
         large.sort_unstable();

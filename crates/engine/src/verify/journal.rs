@@ -1,13 +1,12 @@
 //! Checks pages of an inline index that took direct inserts. The place of each page follows from
-//! its nodes. The journal also has the pages that were to be written in place after the last
-//! checkpoint.
+//! its nodes. The journal has the pages that were to be written in place.
 //!
 //! ```text
 //!   journal   page -> bytes     these count: in the file the page may be old, torn, or missing
 //!   file      all other pages   up to the last node's page; later ones come from a crash
 //! ```
 //!
-//! If the journal cannot be read, the pages in the file count, and damaged ones are lost.
+//! If the journal cannot be read, the pages in the file count.
 
 use stratann_layout::{FileEntry, FileKind, JournalFile};
 
@@ -98,11 +97,11 @@ impl Check<'_> {
         records.check(self, read, page, file, offset);
     }
 
-    /// Checks the journal, whose pages must belong to the index, be whole, and have existing nodes.
+    /// Each page must belong to the index, be whole, and have existing nodes.
     pub(super) fn journal(&mut self, payload: Vec<u8>, name: &str) -> Result<(), Error> {
         let (manifest, nodes) = (self.manifest, self.nodes());
         let Some(format) = self.composition.fixed_format(manifest)? else {
-            // This layout has no journal. A name of one is reported as a fault of the manifest.
+            // This layout has no journal. The manifest is at fault if it names one.
             return Ok(());
         };
         let count = format.pages(nodes);
@@ -114,7 +113,7 @@ impl Check<'_> {
                 self.report.problem(name, None, what);
                 continue;
             }
-            // The offset of a problem is that of the page in the file of pages.
+            // The offset is in the file of pages, not in the journal.
             let place = format!(
                 "{name}, for page {page} of {}",
                 self.composition.lists.name()

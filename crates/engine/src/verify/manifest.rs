@@ -1,5 +1,4 @@
-//! Checks the manifest: the files of the index, the division of nodes into segments, and the sums
-//! over all lists and vectors.
+//! Checks the manifest: the files, the division of nodes into segments, and the sums.
 
 use stratann_layout::manifest::{FILE_NAME as MANIFEST, IDS};
 use stratann_layout::{FileEntry, FileKind, Form, SegmentFacts};
@@ -10,12 +9,12 @@ use crate::stores::VectorsAt;
 
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// The number of lists that were read, and in the next field of their links.
+    /// The next field counts the links of these lists.
     pub(super) lists: u64,
     pub(super) edges: u64,
     pub(super) degree_max: u32,
     pub(super) list_bytes: u64,
-    /// The number of vectors that were read, and in the next field of their bytes on storage.
+    /// The next field has the bytes of these vectors on storage.
     pub(super) vectors: u64,
     pub(super) vector_bytes: u64,
 }
@@ -52,8 +51,8 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that the manifest names all files that the layout needs, and that all segments except
-    /// the last have the same number of records, by which a division gives the segment of a node.
+    /// All segments except the last must have the same number of records, since a division gives
+    /// the segment of a node.
     pub(super) fn claims(&mut self) {
         let mut needed = vec![(self.composition.lists, None)];
         needed.extend(self.composition.codes.file().map(|kind| (kind, None)));
@@ -97,8 +96,7 @@ impl Check<'_> {
         let Some((last, others)) = segments.split_last() else {
             return;
         };
-        // With the garbage of a kept segment: all segments except the last were full when they were
-        // written.
+        // Garbage counts too, since segments were full when they were written.
         let records = |segment: &SegmentFacts| segment.stored().1;
         let capacity = records(&segments[0]);
         let wrong = |&n: &usize| match others.get(n) {
@@ -118,8 +116,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the sums over the lists and vectors of the build, without later inserts, if all could
-    /// be read.
+    /// Checks the sums over the build, without later inserts, if all could be read.
     pub(super) fn sums(&mut self) {
         if self.manifest.placement.is_some() {
             return;
@@ -157,7 +154,7 @@ impl Check<'_> {
         }
     }
 
-    /// Reports repeated external ids that were found only after all ids were sorted.
+    /// Some repeated ids are found only after all ids were sorted.
     pub(super) fn repeated_ids(&mut self) {
         let (kind, n) = match self.composition.vectors {
             VectorsAt::Records | VectorsAt::Parts => (self.composition.lists, None),

@@ -31,14 +31,14 @@ impl Pages {
 #[derive(Clone, Copy)]
 pub(super) struct NodeAt<'a> {
     pub(super) file: &'a str,
-    /// The offset of the page of the node, or `None` if the node is pending.
+    /// `None` if the node is pending.
     pub(super) offset: Option<u64>,
     pub(super) node: u64,
 }
 
 impl Check<'_> {
-    /// Calls `each` with the number, the offset and the bytes of each page of a file, and with the
-    /// bytes of the following pages that its records may need.
+    /// `each` gets the number, the offset and the bytes of each page, and the bytes of the
+    /// following pages.
     pub(super) fn each_page(
         &mut self,
         entry: &FileEntry,
@@ -86,7 +86,7 @@ impl Check<'_> {
         placement.map_or(self.manifest.vectors, |facts| facts.nodes)
     }
 
-    /// Reports a page with rewritten records, in an index whose pages are never rewritten.
+    /// The pages of this index are never rewritten.
     pub(super) fn no_relocated(&mut self, page: u64, offset: u64, file: &str) {
         let what =
             format!("page {page} has rewritten records, but the MANIFEST says that there are none");
@@ -98,7 +98,7 @@ impl Check<'_> {
         self.report.problem(place.file, place.offset, what);
     }
 
-    /// Checks the links of a node, whose list takes `bytes` bytes on storage.
+    /// The list of the node takes `bytes` bytes on storage.
     pub(super) fn links(&mut self, place: NodeAt<'_>, links: &[u32], bytes: usize) {
         let (nodes, degree) = (self.nodes(), self.manifest.graph().degree);
         self.sums.lists += 1;
@@ -118,7 +118,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the vector of a node, which takes `bytes` bytes on storage.
+    /// The vector of the node takes `bytes` bytes on storage.
     pub(super) fn vector(&mut self, place: NodeAt<'_>, vector: &[u8], bytes: usize) {
         self.sums.vectors += 1;
         self.sums.vector_bytes += bytes as u64;

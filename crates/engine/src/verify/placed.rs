@@ -7,9 +7,8 @@
 //!   pending     changes, records  a list counts as it will be when its page is written
 //! ```
 //!
-//! If vectors are stored apart from lists, the pages have neither vectors nor ids; such vectors are
-//! never pending, and are on pages of segments ([`super::added`]). If vectors are in two parts, the
-//! pages have the leading parts and the ids.
+//! If vectors are stored apart from lists, they are never pending, and are on pages of segments
+//! ([`super::added`]). If vectors are in two parts, the pages have the leading parts and the ids.
 
 use stratann_layout::{FileEntry, FileKind, LayoutError};
 
@@ -47,8 +46,7 @@ impl Check<'_> {
         let file = reading::pages(self.volume, self.manifest, kind, None)?;
         let tables = self.tables(None);
         let mut records = self.records_of(kind, &tables, &*file.format, file.first);
-        // Without the table, the current pages are unknown. The table is reported when its file is
-        // checked.
+        // The table is reported when its file is checked.
         let Some(placement_tables) = self.placement_tables else {
             return self.advance(entry.length);
         };
@@ -77,7 +75,6 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Finds the pages with nodes, among the `pages` pages of the file.
     fn in_use(&mut self, tables: &Tables, pages: u64, name: &str) -> Bits {
         let mut waits = Bits::new(tables.placement.page_of.len() as u64);
         for record in tables.pending.iter().flat_map(|pending| &pending.records) {
@@ -149,7 +146,7 @@ impl Check<'_> {
         self.report.refused(name, error);
     }
 
-    /// The place and the node of a record, if the table has its page for its node.
+    /// `None` if the table has another page for the node of the record.
     fn is_here<'n>(
         &mut self,
         walk: &mut Walk<'_>,
@@ -178,8 +175,7 @@ impl Check<'_> {
             );
             return None;
         };
-        // A record that has moved leaves its old bytes. A second record of the same node on a page
-        // does not count.
+        // A record that has moved leaves its old bytes. Of two records of a node, the first counts.
         if u64::from(here) != page.number || !walk.found.add(node.into()) {
             return None;
         }
@@ -187,15 +183,15 @@ impl Check<'_> {
         Some((place, node))
     }
 
-    /// Checks the list of a node, in `links`, with its pending changes applied.
+    /// The list of the node is in `links`. Pending changes are applied to it.
     fn list(&mut self, walk: &mut Walk<'_>, place: NodeAt<'_>, node: u32, bytes: usize) {
         let degree = self.manifest.graph().degree as usize;
         let changes = walk.tables.changes(node);
         if !changes.is_empty() {
             let most = walk.links.len().max(degree);
             apply(changes, node, &mut walk.links);
-            // Two concurrent inserts may both have used the last free place of a list. Only the
-            // first link will be written, which is no damage.
+            // Two concurrent inserts may both have used the last free place of a list. This is no
+            // damage.
             walk.links.truncate(most);
         }
         self.links(place, &walk.links, bytes);

@@ -5,8 +5,8 @@
 //!   pending     nodes and changes that are on no page yet
 //! ```
 //!
-//! Ids must be unique only among live records, since a deleted or replaced id has dead records on
-//! nodes below a bound. Totals are checked after all files were read.
+//! Ids must be unique among live records. A deleted or replaced id also has dead records, on nodes
+//! below a bound. Totals are checked after all files were read.
 
 use stratann_layout::{FileKind, Manifest, PendingFile, PendingRecord, PlacementFile};
 use stratann_tier::Volume;
@@ -20,10 +20,9 @@ use crate::stores::topology::placement::Placement;
 use crate::{Layout, stored};
 
 pub(super) struct Tables {
-    /// The table, without the codes.
     pub(super) placement: PlacementFile,
     pub(super) name: String,
-    /// The pending changes and new nodes, ordered by node, if they can be read.
+    /// Pending changes and new nodes, ordered by node. `None` if they cannot be read.
     pub(super) pending: Option<Waiting>,
 }
 
@@ -81,7 +80,6 @@ impl Tables {
         &rest[..rest.partition_point(|change| change.node == node)]
     }
 
-    /// The pending nodes among `count` nodes from `first` on.
     pub(super) fn waiting_from(&self, first: u64, count: usize) -> &[PendingRecord] {
         let Some(waiting) = &self.pending else {
             return &[];
@@ -96,15 +94,13 @@ impl Tables {
 
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// The number of records with an id.
     records: u64,
-    /// The number of dead ones of these, and in the next field of live ones that were inserted
-    /// after the build and are in the table of inserted ids.
+    /// The next field counts live records that were inserted after the build, and are in the table.
     dead: u64,
     later: u64,
 }
 
-/// The fault in the table's list of added pages of vectors, if this list does not fit the layout.
+/// The fault in the table's list of added pages, if this list does not fit the layout.
 pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<String> {
     let added = placement.added.len();
     let later = placement.nodes.saturating_sub(placement.built);
@@ -120,15 +116,13 @@ pub(crate) fn added_wrong(layout: Layout, placement: &PlacementFile) -> Option<S
 }
 
 impl Check<'_> {
-    /// Whether segment `n` may have added pages, also pages that no checkpoint names, as after a
-    /// crash.
+    /// After a crash, segment `n` may have added pages that no checkpoint names.
     pub(super) fn may_grow(&self, n: Option<u32>) -> bool {
         let behind = n.map(|n| n as usize + 1);
         behind == Some(self.manifest.segments.len())
     }
 
-    /// The table of nodes and pages, for readers of pages; empty without direct inserts, or if it
-    /// cannot be read.
+    /// For readers of pages. The table is empty without direct inserts, or if it cannot be read.
     pub(super) fn where_nodes_are(&self) -> Placed {
         let made = self.placed.get_or_init(|| {
             let placed = Placed::default();

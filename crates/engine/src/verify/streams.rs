@@ -28,7 +28,7 @@ impl Check<'_> {
             return self.advance(entry.length);
         }
         if matches!(kind, FileKind::Rows | FileKind::Columns) {
-            // The contents of both files of a segment are checked together, after their checksums.
+            // The contents of both files of a segment are checked later, together.
             stored::check_stream(volume, manifest, kind, n)?;
             self.whole_columns.insert((kind, n));
             return self.advance(entry.length);
@@ -58,8 +58,7 @@ impl Check<'_> {
         self.advance(entry.length)
     }
 
-    /// Checks that the codebook has the hash that the MANIFEST names. With another codebook, codes
-    /// have no meaning.
+    /// With another codebook than the MANIFEST names, codes have no meaning.
     fn codebook(&mut self, name: &str) -> Result<(), Error> {
         let (volume, manifest) = (self.volume, self.manifest);
         if manifest.codebook.is_empty() {
@@ -77,7 +76,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks only the length of a byte string, without reading it into memory.
+    /// Does not read the byte string into memory.
     fn length(&mut self, kind: FileKind, expected: u64, name: &str) -> Result<(), Error> {
         let found = stored::check_stream(self.volume, self.manifest, kind, None)?;
         if found != expected {
@@ -144,7 +143,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the directory, which must fit the file of lists, and whose models must decode.
+    /// The directory must fit the file of lists, and its models must decode.
     fn directory(&mut self, payload: &[u8], name: &str) -> Result<(), Error> {
         // If the file of lists has no valid header, the right size is unknown.
         let Ok(pages) = reading::pages(self.volume, self.manifest, self.composition.lists, None)
@@ -171,7 +170,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the chunks of a segment, which must fit its file, and whose model must decode.
+    /// The chunks must fit the file of the segment, and their model must decode.
     fn chunks(&mut self, n: Option<u32>, payload: &[u8], name: &str) -> Result<(), Error> {
         let Ok((shape, span)) = reading::span(self.volume, self.manifest, n.unwrap_or(0)) else {
             return Ok(());
@@ -179,7 +178,6 @@ impl Check<'_> {
         let file = ChunksFile::decode(payload, span, shape.vector_bytes(), name)?;
         self.vector_model(format_args!("the model of the vectors"), &file.model, name);
         if self.composition.vectors == VectorsAt::Parts
-            // Faults of the directory are reported when the directory is checked.
             && let Ok(directory) = reading::directory(self.volume, self.manifest)
             && directory.vector_models.get(n.unwrap_or(0) as usize) != Some(&file.model)
         {

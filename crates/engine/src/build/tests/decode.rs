@@ -1,5 +1,4 @@
-//! Reads an index node by node with the layout crate and the codec crate alone, and encodes its
-//! vectors again.
+//! Reads an index node by node, only with the layout crate and the codec crate.
 
 use stratann_codec::{ListModel, NestedModel, SegmentModel};
 use stratann_layout::{
@@ -20,7 +19,7 @@ pub(super) struct Decoded {
     pub(super) lists: Vec<Vec<u32>>,
 }
 
-/// Decodes all pages of the index in a volume, in any layout, and panics if it finds a fault.
+/// Panics if it finds a fault.
 pub(super) fn decode(volume: &dyn Volume) -> Decoded {
     let manifest = stored::manifest(volume).unwrap();
     let mut nodes = Decoded::default();
@@ -98,8 +97,7 @@ fn coupled(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Checks that each node has the codes of its neighbours in the order of its list, and each entry
-/// point its own.
+/// Each node must have the codes of its neighbours, and each entry point its own.
 fn inline(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     let (shape, entry) = reading::inline(volume, manifest).unwrap();
     let (dim, degree) = (
@@ -322,7 +320,7 @@ fn layered(volume: &dyn Volume, manifest: &Manifest, nodes: &mut Decoded) {
     }
 }
 
-/// Reads the node, id, list and vector of each slotted record, which the directory must find.
+/// The directory must find each record.
 fn each_record(
     volume: &dyn Volume,
     manifest: &Manifest,

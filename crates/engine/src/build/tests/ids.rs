@@ -80,8 +80,8 @@ fn ids_that_are_the_numbers_of_their_nodes_have_none() {
         assert_eq!(manifest.file("ids").is_some(), has_one, "{place}");
         let table = IdTable::open(&volume, manifest).unwrap();
         assert_eq!(table.is_some(), has_one, "{place}");
-        // A header and one block, which has a node in ten bits for each row number. Pairs of id and
-        // node would need three blocks.
+        // One block has a node in ten bits for each row number. Pairs of id and node would need
+        // three.
         let length = manifest.file("ids").map(|entry| entry.length);
         assert_eq!(length, has_one.then_some(2 * 4096), "{place}");
         each_vector(&index, &Silent, &mut |node, id, vector| {
@@ -101,8 +101,7 @@ fn ids_that_are_the_numbers_of_their_nodes_have_none() {
 
 #[test]
 fn a_damaged_block_of_ids_is_one_problem() {
-    // With squares of row numbers as ids, a look-up of an id in another block reads the damaged
-    // block too.
+    // With these ids, look-ups of ids in other blocks read the damaged block too.
     let squares = (0..ROWS as u64).map(|row| row * row).collect();
     let (volume, index) = built(Layout::Packed, Some(squares));
     let name = &index.manifest().file("ids").unwrap().name;

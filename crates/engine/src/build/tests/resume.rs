@@ -34,7 +34,7 @@ fn build_of(
     committed.durable(&*volume).map(|()| report)
 }
 
-/// All files of an index and its manifest, without the number of the checkpoint.
+/// The names and the manifest are without the number of the checkpoint.
 fn contents(volume: &SimVolume) -> (BTreeMap<String, Vec<u8>>, Manifest) {
     let mut manifest = stored::manifest(volume).unwrap();
     let number = format!("-{:06}", manifest.checkpoint);
@@ -184,8 +184,7 @@ fn a_build_is_killed_again_and_again_and_ends_all_the_same() {
     let mut volume = SimVolume::new();
     let mut lives = 0;
     loop {
-        // Before the failure, the build can write three savepoints, or all files after the last
-        // savepoint.
+        // Before the failure, the build can write three savepoints, or all files after them.
         volume.fail_after(15 + lives, Failure::Crash);
         let built = build_of(&volume, &source, &options, &Silent);
         if built.is_ok() && !volume.has_crashed() {
@@ -206,7 +205,7 @@ fn what_befalls_a_savepoint_does_not_befall_the_build() {
     let before = interrupted(&source, &options);
     let mut failed = 0;
     for start in [SimVolume::new(), before] {
-        // By default, each call fails in only one way, and the next call fails in another way.
+        // By default, each call fails in one way, and the next call in another.
         let all = (0..).flat_map(|call| Mishap::ALL.map(|mishap| (call, mishap)));
         let some = |n: usize| slow() || n % 3 == n / 3 % 3;
         for (call, mishap) in all.enumerate().filter(|one| some(one.0)).map(|one| one.1) {

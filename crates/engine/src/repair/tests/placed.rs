@@ -28,8 +28,8 @@ const INLINE: (Layout, Update) = (Layout::Inline, Update::InPlace);
 const WHOLE: [Layout; 2] = [Layout::Coupled, Layout::Packed];
 
 impl Place {
-    /// An index with direct inserts, replacements and deletes, and with an empty log, and the
-    /// deleted ids. A process makes each such index only once.
+    /// An index with direct inserts, replacements and deletes, and the deleted ids. A process makes
+    /// each only once.
     fn grown(layout: Layout, update: Update) -> (Self, BTreeSet<u64>) {
         type Grown = (Layout, Update, Place, BTreeSet<u64>);
         static GROWN: Mutex<Vec<Grown>> = Mutex::new(Vec::new());
@@ -90,7 +90,7 @@ impl Place {
             update: Some(update),
             direct: DirectOptions {
                 pending: 16 << 10,
-                // Requests run one after another, so that each run makes the same pages.
+                // Each run makes the same pages.
                 in_flight: 1,
                 // With this setting some records stay pending.
                 write_home: false,
@@ -251,8 +251,7 @@ fn without_the_placement_all_records_count_and_deleted_ids_come_back() {
             let what = format!("{layout}, {update:?}: {how}");
             let report = place.repair(&volume).unwrap();
             let found = place.whole(&volume, &what);
-            // All live vectors are in the index, in their last versions. All other vectors have
-            // deleted ids.
+            // All live vectors are in the index. All other vectors have deleted ids.
             for (id, vector) in &place.model {
                 assert_eq!(found.get(id), Some(vector), "{what}: {id}");
             }

@@ -1,5 +1,4 @@
-//! Damages segments with vectors that continue from page to page, which loses the vectors with
-//! bytes in a damaged block.
+//! Damages segments with spanning vectors. Vectors with bytes in a damaged block are lost.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +61,7 @@ impl Place {
         let shared: Arc<dyn Volume> = Arc::new(self.volume.clone());
         let index = Index::open_in(shared, self.folder.path(), &OpenOptions::default()).unwrap();
         let segments = index.graph().segments.as_ref().unwrap();
-        // Nodes come in ascending order, and the last node of an id is the live one.
+        // Nodes ascend, and the last node of an id is live.
         let mut places = BTreeMap::new();
         each_vector(&index, &Silent, &mut |node, id, _| {
             places.insert(id, segments.place_of(node));
@@ -93,8 +92,7 @@ fn of_a_damaged_block_the_vectors_are_lost_that_touch_it() {
             let several = touched.values().filter(|blocks| blocks.len() > 1).count();
             assert!(several > 0, "{dim}: {touched:?}");
             let mut tried = 0;
-            // By default, every third block and the last block are damaged, among them those that
-            // the test repairs.
+            // By default, every third block and the last block are damaged.
             for block in (0..blocks).filter(|block| slow() || block % 3 == 1 || block + 1 == blocks)
             {
                 let what = format!("{dim}, {compression}: block {block} of {name}");
@@ -169,8 +167,7 @@ fn a_vector_that_goes_on_on_a_page_of_another_time_is_not_put_together() {
 #[test]
 fn what_was_replaced_does_not_come_back_because_its_successor_goes_on_on_a_damaged_page() {
     let mut place = place(WIDE[1], Compression::Best, true);
-    // The two new vectors come after another vector, so that they do not end on the page on which
-    // they start.
+    // The two new vectors come after another vector, so that they span pages.
     place.put(&wide(5_000, 2, WIDE[1]), &[200, REPLACED]);
     let last = place.manifest().segments.len() as u32 - 1;
     let name = place.entry(FileKind::Vectors, Some(last)).name;
@@ -179,7 +176,7 @@ fn what_was_replaced_does_not_come_back_because_its_successor_goes_on_on_a_damag
     assert!(touched[&REPLACED][0] < block);
     let lost = touched.iter().filter(|(_, pages)| pages.contains(&block));
     let lost: BTreeSet<u64> = lost.map(|(&id, _)| id).collect();
-    // The second run has no placement, so that no file says which nodes are dead.
+    // Without the placement, no file says which nodes are dead.
     for placement in [true, false] {
         let at = (block as usize + 1) * BLOCK + 300;
         let volume = place.damaged(&name, &|bytes| bytes[at] ^= 1);

@@ -1,4 +1,4 @@
-//! Reads clusters and vectors sequentially, for rebalances and merges, and opens each file once.
+//! Reads clusters and vectors sequentially, for rebalances and merges.
 
 use std::ops::Range;
 
@@ -28,12 +28,11 @@ impl<'a> ClusterReader<'a> {
         })
     }
 
-    /// Reads the posting list of a cluster, and verifies its checksum.
     pub(crate) fn extent(&mut self, cluster: u32) -> Result<ExtentView<'_>, Error> {
         self.extent_at(cluster, self.stores.place(cluster))
     }
 
-    /// Reads the posting list at `at`, which may be an earlier one of the cluster.
+    /// `at` may be an earlier posting list of the cluster.
     pub(super) fn extent_at(
         &mut self,
         cluster: u32,
@@ -44,7 +43,7 @@ impl<'a> ClusterReader<'a> {
         self.stores.view_at(cluster, at, &self.buffer, true)
     }
 
-    /// In the replicated layout only, calls `each` with the vectors whose own cluster is `cluster`.
+    /// In the replicated layout only: calls `each` with the vectors whose own cluster is `cluster`.
     pub(crate) fn each_own(
         &mut self,
         cluster: u32,
@@ -65,8 +64,7 @@ impl<'a> ClusterReader<'a> {
         outcome
     }
 
-    /// Calls `each` with consecutive vectors, from the vector at `at` on, and verifies their
-    /// checksums.
+    /// Calls `each` with consecutive vectors, from the vector at `at` on.
     pub(crate) fn each_behind(
         &mut self,
         at: MemberAt,
@@ -82,8 +80,8 @@ impl<'a> ClusterReader<'a> {
         Ok(())
     }
 
-    /// Calls `each` with the vectors of ascending `numbers`, and verifies their checksums. Near
-    /// vectors share a read. Vectors that cannot be read without their posting lists are skipped.
+    /// Calls `each` with the vectors of ascending `numbers`. Near vectors share a read. Vectors
+    /// that need their posting lists are skipped.
     pub(crate) fn each_member(
         &mut self,
         numbers: &[u32],

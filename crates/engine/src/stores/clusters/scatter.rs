@@ -1,5 +1,5 @@
-//! Scatter: the mean number of reads for a probe of a cluster, divided by the mean after the build,
-//! if vectors are in groups.
+//! Scatter, in layouts with groups: the mean number of reads for a probe of a cluster, divided by
+//! the mean after the build.
 //!
 //! ```text
 //!   cluster     the first read has                     further reads have
@@ -8,10 +8,10 @@
 //! ```
 //!
 //! The posting list of a changed cluster has no group, and its vectors are far from each other. So
-//! probes need more and more reads, although the files do not become larger.
+//! probes need more and more reads.
 //!
-//! Reads are counted on a sample of clusters. The files of the build stay until the index is
-//! rebuilt, so the reads after the build can be counted too.
+//! Reads are counted on a sample of clusters. Files of the build stay until the index is rebuilt,
+//! so that reads after the build can be counted too.
 
 use stratann_layout::{BLOCK, ExtentKind};
 use stratann_tier::Volume;
@@ -23,8 +23,7 @@ use crate::filter::NodeSet;
 
 const SAMPLE: u32 = 64;
 
-/// A sample of a set has at most `STRETCHES` stretches, each with `STRETCH` consecutive nodes of
-/// the set.
+/// A sample has at most `STRETCHES` stretches of `STRETCH` consecutive nodes.
 const STRETCH: usize = 128;
 const STRETCHES: u64 = 16;
 
@@ -34,8 +33,7 @@ fn even(clusters: u32) -> impl Iterator<Item = u32> {
 }
 
 impl ClusterStores {
-    /// A sample of clusters, with the current positions of their posting lists; empty without
-    /// groups.
+    /// Clusters, and the current positions of their posting lists. Empty without groups.
     pub(super) fn sample(&self) -> Vec<(u32, ExtentAt)> {
         let at = |cluster| (cluster, self.place(cluster));
         match self.kind {
@@ -44,8 +42,8 @@ impl ClusterStores {
         }
     }
 
-    /// Estimates the scatter by samples of clusters, each counted as if it were read alone. `None`
-    /// if the index is unchanged since the build, or if vectors are not in groups.
+    /// Each cluster of the sample is counted as if it were read alone. `None` if the index is
+    /// unchanged since the build, or without groups.
     pub(crate) fn scatter(&self, volume: &dyn Volume) -> Result<Option<f64>, Error> {
         if self.amended.is_none() || self.built_sample.is_empty() {
             return Ok(None);
@@ -57,8 +55,7 @@ impl ClusterStores {
     }
 
     /// Estimates the number of reads that return all vectors of a set without posting lists. Near
-    /// vectors share a read, which counts once for each block of its bytes. In a large set, a
-    /// sample of stretches is counted.
+    /// vectors share a read, which counts once for each block. Of a large set, a sample is counted.
     pub(crate) fn reads_of(&self, nodes: &NodeSet) -> f64 {
         let all = nodes.len();
         let (stretches, stretch) = match all <= STRETCHES * STRETCH as u64 {
@@ -85,7 +82,7 @@ impl ClusterStores {
         reads as f64 * all as f64 / counted.max(1) as f64
     }
 
-    /// The number of reads for some vectors, whose numbers ascend.
+    /// The `numbers` ascend.
     fn runs_of(&self, numbers: &[u32], places: &mut Vec<MemberAt>) -> usize {
         self.member_places(numbers, places);
         let (mut first, mut runs) = (0, 0);

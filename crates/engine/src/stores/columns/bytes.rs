@@ -1,5 +1,4 @@
-//! A file with a byte string, its *payload*, which is read in parts. A read verifies each block
-//! that it covers.
+//! A file with a byte string, its *payload*. A read verifies each block that it covers.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -23,7 +22,7 @@ thread_local! {
 }
 
 impl Looked {
-    /// Runs `look`. Returns its result, and the cost of its reads in this thread.
+    /// Returns the result of `look`, and the cost of its reads in this thread.
     pub(crate) fn of<T>(look: impl FnOnce() -> T) -> (T, Self) {
         let before = LOOKED.get();
         let found = look();
@@ -44,7 +43,7 @@ impl Looked {
     }
 }
 
-/// An open file, which stays readable after its name is removed, and which threads may share.
+/// An open file, which stays readable after its name is removed.
 #[derive(Debug)]
 pub(super) struct StreamFile {
     reader: Box<dyn VolumeReader>,
@@ -59,7 +58,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The position of a part in the window, if the window has all of it.
+    /// `None` if the window does not have all of the part.
     fn part(&self, part: &Range<u64>) -> Option<Range<usize>> {
         let from = part.start.checked_sub(self.start)?;
         let to = part.end.checked_sub(self.start)?;
@@ -68,7 +67,7 @@ impl Window {
 }
 
 impl StreamFile {
-    /// Opens a file that a manifest names. `open` parses its first block.
+    /// `open` parses the first block of the file.
     pub(super) fn open<T>(
         volume: &dyn Volume,
         entry: &FileEntry,
@@ -87,7 +86,7 @@ impl StreamFile {
         Ok((StreamFile { reader, file }, found))
     }
 
-    /// Reads a part that the payload must have, according to the header of the file.
+    /// According to the header of the file, the payload must have this part.
     pub(super) fn read(&self, part: Range<u64>) -> Result<Vec<u8>, Error> {
         let mut window = Window::default();
         let range = self.fill(&mut window, part, 0)?;
@@ -96,8 +95,7 @@ impl StreamFile {
         Ok(window.bytes)
     }
 
-    /// A part of the payload. If the window does not have it, the part and the following bytes up
-    /// to `to` are read into the window.
+    /// If the window does not have the part, the payload is read up to `to`.
     pub(super) fn read_in<'w>(
         &self,
         window: &'w mut Window,
@@ -114,7 +112,7 @@ impl StreamFile {
         Ok(&window.bytes[range])
     }
 
-    /// Reads a part, and the `more` bytes after it, into the window.
+    /// Also reads the `more` bytes after the part.
     fn fill(
         &self,
         window: &mut Window,

@@ -1,7 +1,7 @@
-//! Verifies a segment: its rows, and that its index part fits them.
+//! Verifies a segment: its rows, and its index part.
 //!
-//! The sum of a hash for every pair of a key and a node must be the same for rows and index part.
-//! So the check reads both files front to back, and keeps neither in memory.
+//! The sum of the hashes of all pairs of a key and a node must be the same for rows and index part.
+//! So neither file is kept in memory.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,7 @@ fn mixed(key: &[u8], node: u32) -> u64 {
     u64::from_le_bytes(eight)
 }
 
-/// Checks a segment of an index that has `nodes` nodes, and calls `wrong` with the file's name and
-/// a message for each fault. Other code verifies the checksums.
+/// Calls `wrong` for each fault. Other code verifies the checksums.
 pub(crate) fn check(
     rows: &RowsReader,
     part: &PartReader,

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{BESIDE_ROW, Found, RowBytes};
 
-/// The new rows, by node. The last node of an id counts, but searches that began before may still
-/// use its other nodes.
+/// The new rows, by node. The last node of an id counts, but earlier searches may still use others.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NewRows {
     by_node: BTreeMap<u32, (u64, RowBytes)>,
@@ -31,8 +30,7 @@ impl NewRows {
         *newest = node.max(*newest);
     }
 
-    /// Removes the row of a node whose insert failed. An earlier row with the same id then counts
-    /// again.
+    /// The node's insert failed. An earlier row with the same id counts again.
     pub(super) fn take_back(&mut self, node: u32) {
         let Some((id, row)) = self.by_node.remove(&node) else {
             return;

@@ -20,8 +20,8 @@ use super::write::Stream;
 use crate::Error;
 use crate::sorter::{Sorted, Sorter};
 
-/// The approximate number of groups of keys in a segment, and the most and the least groups of one
-/// column. The first key of each group is in memory while the segment is open.
+/// The approximate number of groups of keys in a segment. The next two constants are the bounds for
+/// one column. The first key of each group is in memory.
 const GROUPS: usize = 16 << 10;
 const MOST_GROUPS: usize = 1 << 10;
 const LEAST_GROUPS: usize = 16;
@@ -62,7 +62,7 @@ impl<'a> Records<'a> {
 
 struct Record<'r> {
     column: usize,
-    /// The key; `None` if the record says that the node has a value.
+    /// `None` if the record says that the node has a value.
     key: Option<&'r [u8]>,
     node: u32,
 }
@@ -78,7 +78,7 @@ impl<'r> Record<'r> {
     }
 }
 
-/// The bytes of the keys of each column, with the first few nodes beside each key.
+/// The bytes of the keys of each column, and of the first few nodes of each key.
 fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<usize>, Error> {
     let mut sizes = vec![0; columns.len()];
     // The current column and key, and the number of its nodes.
@@ -110,7 +110,6 @@ fn sizes(columns: &[(String, ColumnType)], records: &Sorted<'_>) -> Result<Vec<u
 pub(super) struct PartWriter<'a> {
     columns: &'a [(String, ColumnType)],
     stream: &'a mut Stream,
-    /// The least bytes of a group of each column.
     group_bytes: Vec<usize>,
     directory: Vec<PartColumn>,
     /// The nodes with a value in the current column. After its first key, `exists_at` has the
@@ -131,8 +130,7 @@ struct GroupAtHand {
     nodes: u64,
 }
 
-/// The current key with its nodes: a list of the first few nodes or, if there are more, the set of
-/// all.
+/// The current key with its nodes: a list of the first few nodes, or the set of all.
 #[derive(Default)]
 struct TermAtHand {
     key: Vec<u8>,
@@ -206,7 +204,7 @@ impl<'a> PartWriter<'a> {
         self.end_group_if_full()
     }
 
-    /// Writes the set of nodes with a value, which is complete when the first key comes.
+    /// The set of nodes with a value is complete when the first key comes.
     fn end_exists(&mut self) -> Result<Span, Error> {
         if let Some(span) = self.exists_at {
             return Ok(span);
@@ -283,7 +281,7 @@ impl<'a> PartWriter<'a> {
 }
 
 impl TermAtHand {
-    /// Adds a node that has this key. Nodes must ascend.
+    /// Nodes must ascend.
     fn take(&mut self, key: &[u8], node: u32) {
         if self.beside.is_empty() {
             self.key.clear();

@@ -1,11 +1,9 @@
-//! A cache of the matches of filters: for a segment and one condition of a filter, the matching
-//! nodes.
+//! A cache of the matches of filters. For a segment and one condition, it has the matching nodes.
 //!
-//! Many programs search one query at a time with the same filter. If half of 100,000 rows match,
-//! the 50,000 nodes come from 610 kB of an index part, which each call would read again.
+//! Many programs search one query at a time, with the same filter. If half of 100,000 rows match,
+//! each call would read 610 kB of an index part again.
 //!
 //! The files of a segment never change, so a cached set never becomes wrong.
-//! [`View::matching`](super::View::matching) also considers newer rows.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,10 +14,9 @@ use roaring::RoaringBitmap;
 use super::view::Asked;
 use crate::Error;
 
-/// The most bytes of the cache, with a memory budget and without one.
 const CAPPED: u64 = 256 << 10;
 const FREE: u64 = 16 << 20;
-/// The most sets. Their number is small, since the eviction looks at all sets.
+/// The number is small, since an eviction looks at all sets.
 const MOST_SETS: usize = 256;
 
 /// A condition on a segment: the segment's number, the column, and the look-up.
@@ -56,7 +53,7 @@ impl Remembered {
         }
     }
 
-    /// The bytes of memory of the cache; with a memory budget, the most that it may use.
+    /// With a memory budget, the most bytes that the cache may use.
     pub(super) fn memory_bytes(&self) -> u64 {
         match self.capped {
             true => self.most,
@@ -64,8 +61,7 @@ impl Remembered {
         }
     }
 
-    /// The cached nodes of a condition, or else those found by `look`, which are cached unless it
-    /// fails.
+    /// Cached nodes, or else the nodes that `look` finds. If `look` fails, nothing is cached.
     pub(super) fn get(
         &self,
         key: Key,
@@ -133,7 +129,6 @@ mod tests {
             capped: true,
             kept: Mutex::default(),
         };
-        // Every second of a hundred nodes. With its overhead, a set takes about 250 bytes.
         let set = |at: u32| -> RoaringBitmap { (at..at + 100).step_by(2).collect() };
         let look = |at: u32, expected: bool| {
             let mut looked = false;

@@ -29,7 +29,7 @@ impl Numbers {
     }
 }
 
-/// A row with values of all types. Some values are missing, some are in many rows, and some in one.
+/// Some values are missing, some are in many rows, and some in one.
 fn any_row(numbers: &mut Numbers) -> Row {
     let mut row = Row::default();
     let mut put = |name: &str, value| _ = row.attributes.insert(name.to_owned(), value);
@@ -49,7 +49,7 @@ fn any_row(numbers: &mut Numbers) -> Row {
             Value::Float(numbers.next(1_000) as f64 / 7.0 - 60.0),
         );
         let long = numbers.next(9) > 7;
-        // These keys have a common prefix that is longer than the part of a key in the directory.
+        // A common prefix that is longer than the part of a key in the directory.
         let name = format!(
             "{}{}",
             if long { "x".repeat(50) } else { String::new() },
@@ -91,7 +91,6 @@ const FILTERS: [&str; 20] = [
     "numbers contains -3 and not numbers contains 4",
 ];
 
-/// For each node, its id and its row.
 type Model = BTreeMap<u32, (u64, Row)>;
 
 fn is_the_model(columns: &Columns, model: &Model, nodes: u32) {
@@ -132,8 +131,8 @@ fn segments_are_what_the_model_is_however_little_memory_they_are_made_in() {
         let checkpoint = Checkpoint::begin(&volume, true).unwrap();
         let columns = Columns::default();
         let mut model = Model::new();
-        // The first round is the build, which leaves nodes from 1,000 on without rows. Checkpoints
-        // follow, and the rows of the last round are only in memory.
+        // The first round is the build. Checkpoints follow, and the rows of the last round are only
+        // in memory.
         let nodes = 1_500;
         let mut made = 0;
         for (turn, count) in [(0, 1_000), (1, 3), (2, 60), (3, 40), (4, 200), (5, 30)] {
@@ -159,8 +158,8 @@ fn segments_are_what_the_model_is_however_little_memory_they_are_made_in() {
                 columns.committed(written.unwrap().unwrap());
                 is_the_model(&columns, &model, nodes);
                 let held = columns.held.read();
-                // Segments of similar size were merged, so each has more than twice the rows of the
-                // next one.
+                // Each segment has more than twice the rows of the next, since similar ones were
+                // merged.
                 let rows: Vec<u64> = held.segments.iter().map(|s| s.rows.rows()).collect();
                 assert!(
                     rows[1..].windows(2).all(|two| two[0] > 2 * two[1]),
@@ -263,8 +262,7 @@ fn what_most_have_is_found_by_what_they_have_not() {
     let (few, of_few) = look("number >= 16000000");
     assert_eq!(most + few, u64::from(nodes));
     assert!(half > 14_000 && few < 1_600, "{half} {few}");
-    // One read returns many matches. If most nodes match, the look-up reads the nodes that do not
-    // match, and the set of all nodes with a value.
+    // One read returns many matches. If most nodes match, the look-up reads those that do not.
     assert!(of_half.bytes > 20_000 && of_half.reads <= 2, "{of_half:?}");
     assert!(of_most.bytes < of_half.bytes / 2, "{of_most:?} {of_half:?}");
     assert!(

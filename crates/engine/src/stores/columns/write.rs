@@ -5,8 +5,7 @@
 //!       └──> entries, ids                 └──> columns by name, key and node  ┴ budget (`sorter`)
 //! ```
 //!
-//! Only the memory for sets of nodes of the current column grows with the rows: by one bit to two
-//! bytes a row.
+//! Only the sets of nodes of the current column grow with the rows: by one bit to two bytes a row.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +27,7 @@ use crate::filter::Schema;
 use crate::sorter::Sorter;
 use crate::stores::writing::files::Sequential;
 
-/// The temporary files of the sorters, used at the same time. Real segments have lower numbers.
+/// The temporary files of the sorters. Real segments have lower numbers.
 const ENTRIES: (FileKind, u32) = (FileKind::Columns, u32::MAX);
 const IDS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 1);
 const COLUMNS: (FileKind, u32) = (FileKind::Columns, u32::MAX - 2);
@@ -95,8 +94,8 @@ pub(crate) struct SegmentWriter<'a> {
     number: u32,
     memory: u64,
     stream: Stream,
-    /// The entry of each row, sorted by node; in the next sorter, the number of each row's entry,
-    /// sorted by id.
+    /// The entry of each row, sorted by node. The next sorter has the number of the entry, sorted
+    /// by id.
     entries: Sorter<'a>,
     ids: Sorter<'a>,
     rows: u32,
@@ -104,8 +103,8 @@ pub(crate) struct SegmentWriter<'a> {
 }
 
 impl<'a> SegmentWriter<'a> {
-    /// Begins segment `number`, as files of a checkpoint, with about `memory` bytes for sorting.
-    /// The segment has all columns of `schema`, even those in which no row has a value.
+    /// Sorting takes about `memory` bytes. The segment has all columns of `schema`, even those
+    /// without a value.
     pub(crate) fn create(
         volume: &'a dyn Volume,
         checkpoint: &'a Checkpoint<'a>,
@@ -127,8 +126,7 @@ impl<'a> SegmentWriter<'a> {
         })
     }
 
-    /// Adds the row of a node, or no bytes for an empty row. Nodes must ascend, and only the newest
-    /// row of each id may be added.
+    /// Nodes must ascend. Only the newest row of each id may be added. An empty row has no bytes.
     pub(crate) fn push(&mut self, node: u32, id: u64, row: &[u8]) -> Result<(), Error> {
         for (name, value) in decoded(row)?.attributes {
             let kind = value.column_type();
@@ -155,8 +153,7 @@ impl<'a> SegmentWriter<'a> {
         self.stream.push(row)
     }
 
-    /// Writes the tables and the index part. Opens both files, since opening must not fail after
-    /// the checkpoint is committed.
+    /// Both files are opened here, since opening must not fail after the checkpoint is committed.
     pub(crate) fn finish(self) -> Result<(Segment, [FileEntry; 2]), Error> {
         let Self {
             volume,

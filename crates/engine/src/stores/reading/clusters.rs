@@ -1,5 +1,4 @@
-//! Reads the headers and tables of the files of a cluster index, and compares them with the
-//! manifest.
+//! Reads headers and tables of a cluster index, and compares them with the manifest.
 
 use stratann_layout::manifest::FILE_NAME as MANIFEST;
 use stratann_layout::{
@@ -20,8 +19,8 @@ pub(crate) fn cluster_facts<'m>(
     facts.ok_or_else(|| damaged(volume, MANIFEST, "it does not describe a cluster index"))
 }
 
-/// The entry and the shape of a file of clusters. Refused if its header is damaged or belongs to
-/// another index, or if its shape differs from the manifest.
+/// Refuses a file if its header is damaged or belongs to another index, or if its shape differs
+/// from the manifest.
 pub(crate) fn cluster_file<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -105,7 +104,7 @@ pub(crate) fn clusters(
     }
 }
 
-/// The file of vectors that are stored by themselves, which must have the right length.
+/// The file must have the length that its vectors need.
 pub(crate) fn members<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -118,8 +117,7 @@ pub(crate) fn members<'m>(
     }
 }
 
-/// The heads of all clusters, and the graph over them. `amended` has the clusters written after the
-/// build.
+/// `amended` has the clusters written after the build.
 pub(crate) fn heads(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -158,8 +156,7 @@ pub(crate) fn amended(
     Ok(Some(AmendedFile::decode(&payload, counts, &file)?))
 }
 
-/// The entry and the shape of a file that was written after the build, with vectors of the right
-/// shape.
+/// Refuses a file with vectors of another type or dimension.
 fn later_file<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -188,7 +185,7 @@ pub(crate) fn extent_segment<'m>(
     }
 }
 
-/// File `n` of the vectors that were inserted after the build and are stored by themselves.
+/// Single vectors that were inserted after the build.
 pub(crate) fn member_segment<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,

@@ -1,5 +1,4 @@
-//! Reads the headers and the tables of the files of stores. Files that contradict the manifest are
-//! refused.
+//! Reads the headers and the tables of stores. Files that contradict the manifest are refused.
 
 mod clusters;
 mod pages;

@@ -12,8 +12,8 @@ use crate::Error;
 use crate::stored::{check_file, entry, layout, name_of, of_another_index};
 use crate::stores::records::PageFormat;
 
-/// Reads the header of a file of pages. Refuses a file that is damaged, belongs to another index,
-/// or has another length, except a longer file to which pages may be appended.
+/// Refuses a file that is damaged, belongs to another index, or has another length. If pages may be
+/// appended to the file, it may be longer.
 pub(super) fn page_header(
     volume: &dyn Volume,
     entry: &FileEntry,
@@ -40,8 +40,8 @@ pub(crate) struct PagesFile<'m> {
     pub(crate) records: u64,
 }
 
-/// File `n` of lists, or of a segment of vectors. Refused if its header is damaged or belongs to
-/// another index, or if its shape or its nodes differ from the manifest.
+/// Refuses a file if its header is damaged or belongs to another index, or if its shape or its
+/// nodes differ from the manifest.
 pub(crate) fn pages<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -73,7 +73,7 @@ pub(crate) fn pages<'m>(
     })
 }
 
-/// The number of pages of file `n`. `None` if neither the manifest nor the header has it.
+/// `None` if neither the manifest nor the header has the number.
 pub(crate) fn pages_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -89,8 +89,8 @@ pub(crate) fn pages_of(
     computed.or_else(|| Some(slotted(volume, manifest, kind, n).ok()?.1.pages))
 }
 
-/// The entry of a file of lists whose format follows from the manifest. Refused if its header is
-/// damaged, or belongs to another index or another format.
+/// The format follows from the manifest. Refuses a damaged header, and one of another index or
+/// format.
 fn fixed<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -159,9 +159,8 @@ pub(crate) fn inline<'m>(
     Ok((shape, fixed(volume, manifest, FileKind::Inline, &shape)?))
 }
 
-/// The shape of slotted file `n`, and its nodes by their numbers in the file. Refused as in
-/// [`pages`]. In a segment that a merge kept, the file numbers records and not nodes: some are
-/// garbage, and the index has renumbered its nodes.
+/// Refuses the same files as [`pages`]. In a segment that a merge kept, the file numbers records
+/// and not nodes: some are garbage, and the index has renumbered its nodes.
 pub(crate) fn slotted<'m>(
     volume: &dyn Volume,
     manifest: &'m Manifest,
@@ -187,7 +186,6 @@ pub(crate) fn slotted<'m>(
     Ok((shape, facts, entry))
 }
 
-/// The shape and the span of segment `n`, from the manifest and the header.
 pub(crate) fn span(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -195,7 +193,7 @@ pub(crate) fn span(
 ) -> Result<(SlottedShape, SegmentSpan), Error> {
     let (shape, facts, _) = slotted(volume, manifest, FileKind::Vectors, Some(n))?;
     let segment = manifest.segments.get(n as usize);
-    // The function `slotted` refuses the file of a segment that does not exist.
+    // `slotted` refuses the file of a segment that does not exist.
     let (first, nodes) = segment.map_or((0, 0), |s| (s.first, u64::from(s.vectors)));
     let span = SegmentSpan {
         first,

@@ -14,8 +14,7 @@ use crate::Error;
 use crate::stored::{damaged, entry, file_of, layout, read_stream_whole};
 use crate::stores::VectorsAt;
 
-/// The allocated pages that a placement may have beyond the pages of its file and one for each
-/// node.
+/// A placement has at most the pages of its file, one page for each node, and so many others.
 const UNWRITTEN: u64 = 1 << 12;
 
 pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<DirectoryFile, Error> {
@@ -47,8 +46,7 @@ pub(crate) fn chunks(
     )?)
 }
 
-/// The pages of nodes that were inserted or rewritten after the build. `None` without direct
-/// inserts.
+/// `None` without direct inserts.
 pub(crate) fn placement(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -60,7 +58,7 @@ pub(crate) fn placement(
     placement_of(volume, manifest, facts, payload).map(Some)
 }
 
-/// The changes that wait for the pages of their lists, if records move in this layout.
+/// For layouts whose records move.
 pub(crate) fn pending(volume: &dyn Volume, manifest: &Manifest) -> Result<PendingFile, Error> {
     let Some(facts) = &manifest.placement else {
         return Ok(PendingFile::default());
@@ -69,7 +67,7 @@ pub(crate) fn pending(volume: &dyn Volume, manifest: &Manifest) -> Result<Pendin
     pending_of(volume, manifest, facts, &payload)
 }
 
-/// The pages that are about to be written in place, if pages stay in place in this layout.
+/// For layouts whose pages stay in place.
 pub(crate) fn journal(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -80,7 +78,7 @@ pub(crate) fn journal(
     Ok(JournalFile::decode(payload, page_bytes, &file)?)
 }
 
-/// Decodes the table from nodes to pages, which must fit the manifest.
+/// The table must fit the manifest.
 pub(crate) fn placement_of(
     volume: &dyn Volume,
     manifest: &Manifest,
@@ -96,7 +94,7 @@ pub(crate) fn placement_of(
         false => manifest.code_bytes,
     };
     let placement = PlacementFile::decode(payload, code_bytes as usize, &file)?;
-    // Only few pages are allocated and not written yet. Each of them is for a node.
+    // Only few pages are allocated and not written yet.
     let there = volume.len(&entry(volume, manifest, composition.lists, None)?.name);
     let pages = there.map_or(3 * facts.nodes, |bytes| bytes / BLOCK as u64);
     let most = pages + facts.nodes + UNWRITTEN;
@@ -144,16 +142,14 @@ pub(crate) fn pending_of(
         VectorsAt::Records | VectorsAt::Parts => {
             manifest.dimension as usize * manifest.element.size()
         }
-        // New vectors are written to segments, so they are never pending.
+        // New vectors are written to segments, and are never pending.
         VectorsAt::Segments => 0,
     };
-    // The function `manifest` refuses larger numbers.
     let nodes = u32::try_from(facts.nodes).unwrap_or(u32::MAX);
     Ok(PendingFile::decode(payload, nodes, vector_bytes, &file)?)
 }
 
-/// The number of reads of each page by the build's sample queries, if it made any. `lists` and
-/// `vectors` are the numbers of pages.
+/// `None` if the build made no sample queries. `lists` and `vectors` are the numbers of pages.
 pub(crate) fn heat(
     volume: &dyn Volume,
     manifest: &Manifest,

@@ -1,28 +1,27 @@
 //! The number of lists that link to each node inserted after the build.
 //!
-//! A full list drops a neighbour at an insert, usually the farthest. An outlier is the farthest
-//! neighbour in every list that links to it, so all these lists might drop it. To keep it
-//! reachable, the last list that links to a node keeps the link.
+//! At an insert, a full list drops a neighbour, usually the farthest. If an outlier is the farthest
+//! neighbour in every list, all lists might drop it. So the last list that links to a node keeps
+//! the link.
 //!
-//! By OdinANN's rules alone (§3.3), no list linked to three or four of 9,000 rows of photo-sift
-//! that were inserted into an index of 2,000 rows with lists of 16 neighbours.
+//! 9,000 rows of photo-sift were inserted into an index of 2,000 rows with lists of 16 neighbours.
+//! By OdinANN's rules alone (§3.3), no list linked to three or four of the rows.
 
 use std::sync::atomic::Ordering;
 
 use super::placement::Words;
 
-/// The number of lists that link to each node, in one byte: 0 means unknown, and 255 means 255 or
-/// more.
+/// One byte for each node: 0 means unknown, and 255 means 255 or more.
 #[derive(Default)]
 pub(crate) struct ListCounts(Words);
 
-/// The position of the word with a node's byte, and the shift of the byte in this word.
+/// The position of the word with a node's byte, and the shift of the byte.
 fn place(node: u32) -> (u32, u32) {
     (node / 4, node % 4 * 8)
 }
 
 impl ListCounts {
-    /// The number of lists that link to a node; 0 if it is unknown.
+    /// 0 if the number is unknown.
     pub(crate) fn get(&self, node: u32) -> u8 {
         let (word, shift) = place(node);
         (self.0.get(word) >> shift) as u8
@@ -46,8 +45,8 @@ impl ListCounts {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
     }
 
-    /// Counts a list that is about to drop its link to a node. Returns false if it is the last one,
-    /// so that it must keep the link.
+    /// A list is about to drop its link to a node. False if it is the last list, which must keep
+    /// the link.
     pub(crate) fn leave(&self, node: u32) -> bool {
         match self.get(node) {
             0 | u8::MAX => return true,

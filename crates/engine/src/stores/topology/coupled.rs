@@ -1,5 +1,4 @@
-//! Coupled pages: records of one size. The page of a node follows from its number, and records need
-//! no decoding.
+//! Coupled pages: records of one size, which need no decoding.
 
 use stratann_layout::{
     CoupledShape, FileHeader, FileKind, Geometry, LayoutError, Manifest, PageBuilder,
@@ -180,7 +179,7 @@ impl Composer for CoupledComposer {
     }
 
     fn push(&mut self, node: u32, id: u64, list: &[u8], vector: &[u8]) -> bool {
-        // If a node comes twice, the page that its records are from is damaged.
+        // If a node comes twice, a page of its records is damaged.
         if self.nodes.contains(&node) {
             return false;
         }

@@ -1,6 +1,5 @@
-//! Rows of a CSR graph, each with the list and the vector of a node. There is no padding between
-//! rows, and a read covers exactly the bytes of a row (second-tier memory, §5). A row counts as a
-//! page with one node, whose number is the node's.
+//! Rows of a CSR graph, each with the list and the vector of a node. A read covers exactly the
+//! bytes of a row (second-tier memory, §5). A row counts as a page with one node.
 
 use std::borrow::Cow;
 

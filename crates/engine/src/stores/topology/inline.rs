@@ -1,8 +1,8 @@
 //! Inline pages: like coupled pages, but with the codes of the neighbours beside each list (AiSAQ
 //! §3.1).
 //!
-//! An inline index has neither codes nor a table of pages in memory. The page of a node follows
-//! from its number even after inserts, and pages are rewritten in place.
+//! Neither codes nor a table of pages are in memory. The page of a node follows from its number
+//! even after inserts, and pages are rewritten in place.
 
 use stratann_layout::{
     EntryPoints, FileHeader, FileKind, Geometry, InlineBuilder, InlineShape,
@@ -244,8 +244,8 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
     Ok((Box::new(shape), shape.nodes_per_page()))
 }
 
-/// Writes pages of nodes, and the entry points with their codes. A page is a block with as many
-/// nodes as fit, or several blocks with one node.
+/// Also writes the entry points with their codes. A page is a block with as many nodes as fit, or
+/// several blocks with one node.
 impl NodeWriter for InlineShape {
     fn write(
         &self,

@@ -1,8 +1,8 @@
 //! Layered pages: a node's compressed list beside the leading part of its vector.
 //!
-//! The leading part is exact enough for ranking, and takes so little space that a page has several
-//! times as many nodes. The trailing part is in a segment. A search reads it only for the few nodes
-//! whose rank is in doubt at the end.
+//! The leading part is exact enough for ranking. It takes so little space that a page has several
+//! times as many nodes. At its end, a search reads the trailing parts of the few nodes whose rank
+//! is in doubt.
 //!
 //! ```text
 //!   layered-…        slotted pages: | list, leading part, id | ..   in the order of nodes
@@ -70,13 +70,13 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
 pub(crate) struct LayeredPages {
     pub(crate) pages: SlottedPages,
     lists: ListModel,
-    /// The models of vectors, each for `segment_vectors` consecutive nodes.
+    /// Each model covers `segment_vectors` consecutive nodes.
     vectors: Vec<NestedModel>,
     segment_vectors: u32,
 }
 
 impl LayeredPages {
-    /// The model of a node's vector; the last one for nodes inserted after the build.
+    /// Nodes inserted after the build use the last model.
     #[inline]
     fn model(&self, node: u32) -> &NestedModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -177,8 +177,7 @@ impl Composable for LayeredPages {
         self.pages.encode_list(&self.lists, node, list, out)
     }
 
-    /// Appends the leading part. Other code appends the trailing part to the last segment, whose
-    /// model encodes all nodes inserted after the build.
+    /// Other code appends the trailing part to the last segment.
     fn encode_vector(&self, node: u32, vector: &[u8], out: &mut Vec<u8>) -> Result<(), Error> {
         self.leading_part(node, vector, out)
     }

@@ -1,5 +1,4 @@
-//! Pages of compressed adjacency lists only: the graph of the decoupled layout (DecoupleVS §3.3,
-//! "block-based auxiliary index organization").
+//! Pages of adjacency lists only (DecoupleVS §3.3, "block-based auxiliary index organization").
 
 use stratann_codec::{ListModel, elias_fano};
 

@@ -60,13 +60,13 @@ fn open(volume: &dyn Volume, manifest: &Manifest, placement: &Placed) -> Result<
 pub(crate) struct PackedPages {
     pub(crate) pages: SlottedPages,
     pub(crate) lists: ListModel,
-    /// The models of vectors, each for `segment_vectors` consecutive nodes.
+    /// Each model covers `segment_vectors` consecutive nodes.
     pub(crate) vectors: Vec<SegmentModel>,
     pub(crate) segment_vectors: u32,
 }
 
 impl PackedPages {
-    /// The model of a node's vector; the last one for nodes inserted after the build.
+    /// Nodes inserted after the build use the last model.
     #[inline]
     fn model(&self, node: u32) -> &SegmentModel {
         let segment = (node / self.segment_vectors) as usize;
@@ -158,13 +158,11 @@ fn writer(choices: &Choices<'_>) -> Result<Planned, Error> {
 struct PackedFormat {
     shape: SlottedShape,
     coding: Coding,
-    /// The number of nodes whose vectors are coded with one model.
     segment_nodes: u32,
 }
 
 impl PackedFormat {
-    /// A format whose pages have space for the largest possible record. A segment has as many bytes
-    /// of vectors as the options request, but at least one vector.
+    /// A segment has as many bytes of vectors as the options request, but at least one vector.
     fn new(choices: &Choices<'_>) -> Result<Self, Error> {
         let coding = choices.coding()?;
         let largest = coding.largest_list() + coding.largest_vector();
@@ -177,8 +175,7 @@ impl PackedFormat {
     }
 }
 
-/// Writes slotted pages, with as many nodes on each as fit, and the directory with the models and
-/// the nodes of each page.
+/// Also writes the directory, with the models and the nodes of each page.
 impl NodeWriter for PackedFormat {
     fn write(
         &self,
@@ -203,7 +200,7 @@ impl NodeWriter for PackedFormat {
     }
 }
 
-/// Calls `each` with each encoded batch. Returns the encoder and the models of vectors.
+/// `each` gets each encoded batch. Returns the encoder and the models of vectors.
 fn encode(
     build: &Writing<'_>,
     format: &PackedFormat,

@@ -1,5 +1,4 @@
-//! Reads the leading parts of vectors, from the pages with lists, for code that reads all vectors
-//! of a layered index in order.
+//! Reads the leading parts of vectors, for code that reads all vectors of a layered index in order.
 //!
 //! ```text
 //!   nodes on pages of the build:                 a window of these pages, read at once
@@ -21,7 +20,7 @@ pub(crate) struct LeadingFile<'f> {
     pub(crate) volume: &'f dyn Volume,
     pub(crate) name: &'f str,
     pub(crate) pages: &'f Pages,
-    /// The placement of nodes, if the file took direct inserts.
+    /// Set if the file took direct inserts.
     pub(crate) placement: Option<&'f Placement>,
 }
 
@@ -31,8 +30,8 @@ pub(crate) struct LeadingParts {
     first: u64,
     count: u64,
     verified: Option<u64>,
-    /// The bytes of a single page, its number if they are its version on storage, and whether it
-    /// was verified.
+    /// The next fields are the page's number, if the bytes are from storage, and whether it was
+    /// verified.
     alone: Vec<u8>,
     alone_is: Option<u64>,
     alone_verified: bool,
@@ -40,8 +39,7 @@ pub(crate) struct LeadingParts {
 }
 
 impl LeadingParts {
-    /// The id of a node and the leading part of its vector. Successive calls are fast if their
-    /// nodes ascend.
+    /// Successive calls are fast if their nodes ascend.
     pub(crate) fn of<'s>(
         &'s mut self,
         file: &LeadingFile<'s>,
@@ -98,8 +96,8 @@ impl LeadingParts {
         Ok((record.id, record.vector))
     }
 
-    /// Reads a page from storage, alone if a node has moved to it, and otherwise with the next
-    /// pages as a window. Returns whether the page must still be verified, and whether it is in the
+    /// Reads a page. If a node has moved to the page, it is read alone, and otherwise with the next
+    /// pages as a window. Returns whether it must still be verified, and whether it is in the
     /// window.
     fn read<N: NodePages>(
         &mut self,

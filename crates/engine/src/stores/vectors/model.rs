@@ -7,7 +7,7 @@ use crate::stores::VectorsAt;
 
 pub(crate) enum VectorModel {
     Whole(SegmentModel),
-    /// Each record is the trailing part of a vector, whose leading part is beside its list.
+    /// The leading part of the vector is beside its list.
     Trailing(NestedModel),
 }
 
@@ -21,7 +21,7 @@ impl VectorModel {
         })
     }
 
-    /// Parses the model, and refuses one that does not fit the vectors of an index.
+    /// Refuses a model that does not fit the vectors of an index.
     pub(crate) fn of_index(
         bytes: &[u8],
         vectors: VectorsAt,
@@ -53,7 +53,7 @@ impl VectorModel {
         }
     }
 
-    /// The bytes of the model's tables, without the small ones of whole vectors.
+    /// The small tables of whole vectors are not counted.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Self::Whole(_) => 0,
@@ -68,8 +68,7 @@ impl VectorModel {
         }
     }
 
-    /// Decodes a vector into `out`. `bytes` are its bytes in the file; a trailing part also needs
-    /// its `leading` part.
+    /// `bytes` is a vector in the file. A trailing part also needs the `leading` part.
     #[inline]
     pub(crate) fn decode(
         &self,

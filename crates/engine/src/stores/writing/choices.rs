@@ -7,9 +7,8 @@ use super::coding::Coding;
 use crate::data::VectorSource;
 use crate::{BuildOptions, Compression, Error};
 
-/// The layout packed is chosen if a page is expected to have at least this number of nodes with
-/// their vectors. With fewer, a traversal would read many times the bytes that it needs, while a
-/// page has about fifty lists.
+/// If so many nodes with their vectors fit on a page, the layout is packed. Otherwise a traversal
+/// would read many times the bytes that it needs. A page has about fifty lists.
 const NODES_WORTH_PACKING: f64 = 6.0;
 
 pub(crate) struct Choices<'a> {
@@ -26,14 +25,13 @@ impl Choices<'_> {
         Coding::new(self.source, self.degree, self.compression)
     }
 
-    /// The shape of slotted pages that are large enough for a record of `largest` bytes.
+    /// Pages of this shape have space for a record of `largest` bytes.
     pub(crate) fn slotted(&self, kind: FileKind, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::new(kind, element, dim, self.degree, largest)?)
     }
 
-    /// The shape of pages of vectors with at most `largest` bytes each. A record may span two
-    /// pages.
+    /// A record of `largest` bytes may span two pages.
     pub(crate) fn running_on(&self, largest: usize) -> Result<SlottedShape, Error> {
         let (element, dim) = (self.source.element(), self.source.dim());
         Ok(SlottedShape::running_on(
@@ -45,10 +43,9 @@ impl Choices<'_> {
     }
 }
 
-/// The expected bytes of an encoded node, by the element type and dimension alone, so that each
+/// The expected bytes of an encoded node. Only the element type and dimension count, so that each
 /// compression has the graph over the same order. Real collections differ by up to about a third,
-/// which is accurate enough to choose a layout. Real sizes decide which nodes share a page
-/// (`sharing.rs`).
+/// which is accurate enough to choose a layout.
 pub(crate) struct Expected {
     vector: f64,
     leading: f64,
@@ -76,8 +73,7 @@ impl Expected {
         self.vector + self.list + Self::OVERHEAD
     }
 
-    /// Whether vectors are packed, because enough nodes share a page that one read gets many near
-    /// nodes.
+    /// Vectors are packed if one read then gets many near nodes.
     pub(crate) fn are_packed(&self) -> bool {
         BLOCK as f64 / self.node() >= NODES_WORTH_PACKING
     }
@@ -86,8 +82,7 @@ impl Expected {
         on_page(self.node())
     }
 
-    /// The number of nodes with leading parts, of about five bits for each element, that fit on a
-    /// page.
+    /// A leading part has about five bits for each element.
     pub(crate) fn leading_a_page(&self) -> usize {
         on_page(self.leading + self.list + Self::OVERHEAD)
     }

@@ -1,5 +1,5 @@
-//! The PQ codes of all nodes, in a file of their own; or kept for look-ups if records have the
-//! codes of neighbours.
+//! The PQ codes of all nodes. They are written to a file, or kept for look-ups if records have
+//! codes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -84,8 +84,7 @@ impl<'a> CodesFile<'a> {
     }
 }
 
-/// The codes of all nodes, for look-ups in memory, or in a scratch file if the memory cap is too
-/// low.
+/// If the memory cap is too low, the codes are in a scratch file.
 pub(crate) struct NodeCodes {
     store: Store,
     code_bytes: usize,
@@ -97,7 +96,7 @@ enum Store {
 }
 
 impl NodeCodes {
-    /// Encodes all rows, which must be in node order.
+    /// The rows must be in node order.
     pub(crate) fn encode(
         build: &Writing<'_>,
         rows: &dyn VectorSource,
@@ -140,7 +139,6 @@ impl NodeCodes {
         Ok(Self { store, code_bytes })
     }
 
-    /// Fills `out` with the codes of some nodes, one after the other.
     pub(crate) fn gather(&self, nodes: &[u32], out: &mut Vec<u8>) -> Result<(), Error> {
         let bytes = self.code_bytes;
         out.resize(nodes.len() * bytes, 0);

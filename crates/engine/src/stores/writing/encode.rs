@@ -1,4 +1,4 @@
-//! Encodes the lists and vectors of a batch on several threads, since one vector takes about ten
+//! Encodes the lists and vectors of a batch on several threads. One vector takes about ten
 //! microseconds.
 
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::sweep::Nodes;
 use crate::stores::vectors::model::VectorModel;
 use crate::{Error, threads};
 
-/// The least number of nodes for each thread, worth its start.
+/// For fewer nodes, a thread is not worth its start.
 const LEAST_SHARE: usize = 64;
 
 pub(crate) struct Encoder {
@@ -26,13 +26,13 @@ pub(crate) struct Encoder {
 
 pub(crate) struct NodeCode<'a> {
     pub(crate) list: &'a [u8],
-    /// The leading part of the node's vector; empty if vectors are not in two parts.
+    /// Empty if vectors are not in two parts.
     pub(crate) leading: &'a [u8],
     pub(crate) vector: &'a [u8],
 }
 
 impl NodeCode<'_> {
-    /// The bytes beside the list: of the leading part of the vector, or of the whole vector.
+    /// The bytes of the leading part of the vector, or of the whole vector.
     pub(crate) fn beside(&self) -> usize {
         match self.leading.is_empty() {
             true => self.vector.len(),
@@ -44,8 +44,7 @@ impl NodeCode<'_> {
 #[derive(Default)]
 struct Share {
     bytes: Vec<u8>,
-    /// For each node, the end of its list, the end of the leading part after the list, and the end
-    /// of the vector after that part.
+    /// For each node, the ends of its list, of its leading part and of its vector.
     ends: Vec<[usize; 3]>,
     trailing: Vec<u8>,
     gaps: u64,
@@ -65,8 +64,8 @@ impl Encoder {
         }
     }
 
-    /// Encodes a batch, whose codes [`Encoder::codes`] returns. All nodes must be in the segment
-    /// that `vectors` was trained for. Without `vectors`, only lists are encoded.
+    /// All nodes must be in the segment that `vectors` was trained for. Without `vectors`, only
+    /// lists are encoded.
     pub(crate) fn encode(
         &mut self,
         nodes: &Nodes<'_>,
@@ -115,7 +114,6 @@ impl Encoder {
         self.vector_bytes
     }
 
-    /// The names of the codecs that were used for lists, the most frequent first.
     pub(crate) fn list_codecs(&self) -> String {
         match (self.gaps, self.others) {
             (0, _) => "elias-fano",

@@ -14,7 +14,7 @@ pub(crate) struct Sequential {
 }
 
 impl Sequential {
-    /// Creates the file of a kind in the checkpoint; file `n`, from 0, if there are several.
+    /// If an index has several files of this kind, `n` is the number of the file, from 0.
     pub(crate) fn create(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -31,7 +31,7 @@ impl Sequential {
         })
     }
 
-    /// Creates the file with space for a header at its start, which is written last.
+    /// The header at the start of the file is written last.
     pub(crate) fn create_headless(
         checkpoint: &Checkpoint<'_>,
         kind: FileKind,
@@ -48,25 +48,24 @@ impl Sequential {
         Ok(())
     }
 
-    /// Makes the file durable. The caller must have written the header.
+    /// The caller must have written the header.
     pub(crate) fn finish(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.entry.header_crc32c = header::stored_checksum(&header.encode());
         self.file.sync()?;
         Ok(self.entry)
     }
 
-    /// Writes the header at the start of the file, and makes the file durable.
     pub(crate) fn finish_headless(mut self, header: &FileHeader) -> Result<FileEntry, TierError> {
         self.file.write_at(0, &header.encode())?;
         self.finish(header)
     }
 }
 
-/// A file whose parts begin at multiples of an alignment, and which ends with a whole block.
+/// A file whose parts begin at multiples of an alignment. It ends with a whole block.
 pub(crate) struct Aligned {
     file: Sequential,
     bytes: Vec<u8>,
-    /// The length of the file so far, with bytes that are not written yet.
+    /// Includes bytes that are not written yet.
     length: u64,
 }
 
@@ -83,7 +82,7 @@ impl Aligned {
         })
     }
 
-    /// Appends a part. The next part begins at a multiple of `alignment`.
+    /// The next part begins at a multiple of `alignment`.
     pub(crate) fn push(&mut self, part: &[u8], alignment: u64) -> Result<(), Error> {
         self.bytes.extend_from_slice(part);
         self.length += part.len() as u64;
@@ -102,7 +101,7 @@ impl Aligned {
         self.length = end;
     }
 
-    /// Writes the header that `header` makes for the final length, and makes the file durable.
+    /// `header` makes the header for the final length.
     pub(crate) fn finish(
         mut self,
         header: impl FnOnce(u64) -> FileHeader,
@@ -137,7 +136,7 @@ pub(crate) fn write_pieces(
     })
 }
 
-/// Writes a byte string of `length` bytes, whose pieces `make` pushes one after the other.
+/// `make` pushes the pieces of the byte string, one after the other.
 pub(crate) fn write_made(
     checkpoint: &Checkpoint<'_>,
     kind: FileKind,

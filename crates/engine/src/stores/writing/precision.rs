@@ -1,9 +1,9 @@
-//! Chooses the number of bits in the leading parts, if vectors are in two parts: the coarsest
-//! rounding step with which leading parts still rank neighbours almost exactly.
+//! Chooses the number of bits in leading parts: the coarsest rounding step with which leading parts
+//! still rank neighbours almost exactly.
 //!
 //! The size of the leading parts decides how many nodes fit on a page, and their errors cost reads
-//! of trailing parts. So some nodes of the finished graph serve as queries, around which nodes are
-//! ranked exactly and by leading parts alone.
+//! of trailing parts. So some nodes of the finished graph serve as queries. The nodes around a
+//! query are ranked exactly, and by leading parts alone.
 
 use stratann_codec::NestedModel;
 use stratann_vector::Kernel;
@@ -15,21 +15,19 @@ use crate::Error;
 use crate::data::VectorSource;
 
 const QUERIES: u64 = 50;
-/// The number of a query's neighbours whose neighbours are ranked too, about `MOST` nodes in all.
+/// The neighbours of so many neighbours are ranked too, about `MOST` nodes in all.
 const HUBS: usize = 8;
 const MOST: usize = 400;
 const ANSWERS: usize = 10;
-/// The share of the nearest nodes that leading parts alone must find. On package-text, .95 gives a
-/// step of a third of a standard deviation, 15 nodes on a page, and four reads of trailing parts
-/// for each query. With half that step, a query reads half a page more, and half as many trailing
-/// parts.
+/// The share of the nearest nodes that leading parts alone must find. On package-text, .95 gives 15
+/// nodes on a page, and four reads of trailing parts for each query. With half the step of .95, a
+/// query reads half a page more, and half as many trailing parts.
 const ENOUGH: f64 = 0.98;
 
-/// The approximate bytes of a record beside its list and its part, and of a page beside its
-/// records.
+/// The bytes of a record beside its list and its part. The next constant is for a page.
 const BESIDE: f64 = 9.0;
 const HEADER: f64 = 64.0;
-/// A factor of the mean size of records, so that the expected number really fits on a page.
+/// A factor of the mean size, so that the expected number of records really fits.
 const MARGIN: f64 = 1.03;
 const MEASURED: usize = 256;
 
@@ -77,7 +75,7 @@ pub(crate) fn leading_step(
     })
 }
 
-/// For each model, the mean bytes of a record with a list of `list` bytes and a leading part.
+/// For each model, the mean bytes of a record with a list of `list` bytes.
 fn records(
     models: &[NestedModel],
     sample: &[u8],
@@ -100,9 +98,8 @@ fn records(
     Ok(sizes)
 }
 
-/// The finest step, at least as fine as `chosen`, with which as many records fit on a page. `sizes`
-/// has the size of a record for each step. A page with one or two wide records would have unused
-/// bytes; with more leading bits, trailing parts have fewer.
+/// The finest step with which as many records fit on a page as with `chosen`. `sizes` has the size
+/// of a record for each step. Pages with one or two wide records would have unused bytes otherwise.
 fn finest_in_the_room(sizes: &[f64], chosen: usize, page: f64) -> usize {
     let on_page = |at: usize| (page / (MARGIN * sizes[at])).floor();
     let most = on_page(chosen);
@@ -128,7 +125,7 @@ fn neighbourhood(sweep: &mut Sweep<'_>, node: u32) -> Result<Vec<u32>, Error> {
         .collect())
 }
 
-/// Counts how many of the rows nearest to the first row are found by leading parts alone.
+/// How many of the rows that are nearest to the first row are found by leading parts alone.
 fn ranked_right(kernel: &Kernel, model: &NestedModel, rows: &[u8]) -> Result<usize, Error> {
     let (query, others) = rows.split_at(kernel.row_bytes());
     let wrong = |source| Error::codec("a sample of the vectors", source);
@@ -158,7 +155,7 @@ mod tests {
     fn room_that_would_be_lost_is_filled() {
         // Twelve records fit on this page. With the finer steps, only ten or nine would.
         assert_eq!(finest_in_the_room(&[320.0, 368.0, 416.0], 0, 4032.0), 0);
-        // One record fits on this page, with each of the finer steps too.
+        // One record fits on this page, with finer steps too.
         let sizes = [2_100.0, 2_500.0, 2_900.0, 3_300.0, 3_700.0];
         assert_eq!(finest_in_the_room(&sizes, 0, 4032.0), 4);
         assert_eq!(finest_in_the_room(&sizes, 2, 3_500.0), 3);

@@ -1,4 +1,4 @@
-//! Writes a file of pages that have unencoded records of one size, as many as fit.
+//! Writes a file of pages with unencoded records of one size.
 
 use stratann_layout::FileHeader;
 
@@ -8,8 +8,8 @@ use super::sweep::{Nodes, Sweep, Written};
 use crate::Error;
 use crate::stores::records::PageFormat;
 
-/// Writes all nodes. `push` adds a node of a batch to the current page, and appends the page to the
-/// buffer if it is full, or if the node is the last one.
+/// `push` adds a node to the current page. If the page is full, or the node is the last, `push`
+/// appends the page to the buffer.
 pub(crate) fn write_raw(
     build: &Writing<'_>,
     format: &dyn PageFormat,

@@ -1,5 +1,4 @@
-//! Writes a file of slotted pages, each with as many records as fit. On spanning pages, records may
-//! continue on the next page.
+//! Writes a file of slotted pages, each with as many records as fit.
 
 use stratann_layout::{FileEntry, RunsOn, SlottedBuilder, SlottedShape};
 
@@ -7,20 +6,18 @@ use super::files::{Sequential, WRITE_BYTES};
 use crate::Error;
 use crate::durable::Checkpoint;
 
-/// A file of slotted pages while a build writes it. Its header has the number of pages, and is
-/// written last.
+/// A file while a build writes it. Its header has the number of pages, and is written last.
 pub(crate) struct SlottedFile {
     shape: SlottedShape,
     file: Sequential,
     builder: SlottedBuilder,
-    /// The first node of the file, and the node that is appended next.
     first: u32,
     next: u32,
     counts: Vec<u16>,
     runs: RunsOn,
     buffer: Vec<u8>,
-    /// The planned first node of each page, and the number of these nodes that were reached.
-    /// Without a plan, pages are filled in the order of nodes.
+    /// The planned first node of each page. The next field is the number of these nodes that were
+    /// reached.
     planned: Vec<u32>,
     begun: usize,
 }
@@ -50,8 +47,8 @@ impl SlottedFile {
     }
 
     /// Sets the ascending nodes with which pages are planned to begin. If a record has become too
-    /// long for its page, it is written to the next page. If all planned nodes of the next page fit
-    /// as well, that page ends as planned.
+    /// long, it is written to the next page. If the planned nodes of that page fit as well, the
+    /// page ends as planned.
     pub(crate) fn planned(mut self, firsts: &[u32]) -> Self {
         self.planned = firsts.to_vec();
         self
@@ -62,8 +59,7 @@ impl SlottedFile {
             return false;
         }
         self.begun += 1;
-        // The current page has its planned nodes, unless all of its nodes were carried over from
-        // the page before.
+        // The current page has its planned nodes, unless all of its nodes were carried over.
         let began = self
             .begun
             .checked_sub(2)
@@ -72,7 +68,7 @@ impl SlottedFile {
         on_page <= began
     }
 
-    /// Appends the next node, on a new page if the current one is too small.
+    /// Appends the next node. If the current page is too small, a new page begins.
     ///
     /// # Panics
     /// The call panics if the record is larger than the shape allows.
@@ -144,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    /// The number of records on each page. `firsts` has the nodes that are planned to begin pages.
+    /// `firsts` has the nodes that are planned to begin pages.
     fn counts(sizes: &[usize], firsts: &[u32]) -> Vec<u16> {
         let volume = SimVolume::new();
         let checkpoint = Checkpoint::begin(&volume, false).unwrap();
@@ -166,7 +162,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_carried_until_there_is_room() {
-        // One of five records is carried over. The next page has space for it, and ends as planned.
+        // One of five records is carried over. The next page has space, and ends as planned.
         assert_eq!(counts(&[1_000; 11], &[0, 5, 8]), [4, 4, 3]);
         // Each page carries one record over, and the last but one carries two records over.
         assert_eq!(counts(&[1_000; 20], &[0, 5, 9, 13]), [4, 4, 4, 4, 4]);

@@ -40,8 +40,7 @@ fn index(layout: Layout, folder: &Path) -> SimVolume {
     volume
 }
 
-/// An index after inserts and deletes, of some ids several times. Clusters were split and
-/// rewritten, some several times.
+/// Some ids were inserted or deleted several times. Clusters were split and rewritten.
 pub(crate) fn amended(layout: Layout, folder: &Path) -> SimVolume {
     let volume = index(layout, folder);
     let options = WriteOptions {
@@ -149,8 +148,7 @@ fn every_flipped_byte_of_a_cluster_index_is_found() {
                     continue;
                 }
                 let length = volume.len(&name).unwrap();
-                // By default the test changes one byte in each block, at another position each
-                // time.
+                // By default, one byte in each block is changed, at different positions.
                 let step = if slow() { 1 } else { 41 };
                 for at in (0..length).step_by(step) {
                     let mask = 1 << (at / step as u64 % 8);
@@ -196,8 +194,7 @@ fn clusters_that_changed_are_whole_and_all_that_counts_is_in_one() {
             stats.bytes.total
         );
         assert!(stats.bytes.vectors >= facts.nodes * DIM as u64, "{layout}");
-        // Without the last posting list of a cluster, `verify` must report the vectors that are
-        // only in it.
+        // `verify` must report the vectors that are only in the missing posting list.
         let mut table = reading::amended(&volume, &manifest).unwrap().unwrap();
         let segments = table.extents.len();
         assert!(segments > 0, "{layout}");

@@ -1,5 +1,4 @@
-//! Damages indexes whose vectors are apart from lists, after direct inserts. Vectors are lost with
-//! pages of vectors, or with a table that is needed to decode them.
+//! Damages indexes whose vectors are apart from lists, after direct inserts.
 
 use stratann_layout::{FileEntry, SlottedBuilder, SlottedShape, SlottedView};
 
@@ -149,8 +148,7 @@ fn what_a_segment_is_decoded_with_takes_added_vectors_along() {
     }
 }
 
-/// New vectors use the model of the last segment and no base, although the last chunk has a base
-/// and is not full.
+/// New vectors have no base, although the last chunk has a base and is not full.
 #[test]
 fn vectors_that_came_later_have_no_base() {
     let rows = |first: usize, count: usize| {
@@ -197,8 +195,7 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
         let table = place.entry(FileKind::Placement, None).name;
         let added = placement.added.len() as u64;
         let nodes = placement.page_of.len() as u32;
-        // After a crash, the file may also have pages with existing nodes, and pages with nodes
-        // that the checkpoint does not have.
+        // After a crash, the file may also have pages that the checkpoint does not have.
         let crashed = |volume: &SimVolume| {
             change(volume, name, &|bytes| {
                 let one = shape.file_offset(*built) as usize;
@@ -237,7 +234,7 @@ fn without_the_placement_added_pages_are_found_where_they_follow_one_another() {
             !back.is_empty() && back.is_subset(&gone),
             "{what}: {back:?}"
         );
-        // Instead of some vectors on a damaged page, earlier versions on lower nodes are restored.
+        // Earlier versions on lower nodes are restored instead of some vectors.
         for page in [1, added - 1] {
             let what = format!("{update:?}: without page {page}");
             let volume = place.page_hit(&last, built + page);

@@ -82,7 +82,7 @@ fn of_a_damaged_file_of_what_came_later_the_rest_is_kept() {
             }
             let lost = (place.model.len() - found.len()) as u64;
             assert_eq!(report.vectors_lost, lost, "{what}");
-            // One vector, or a cluster, of which most vectors have copies in other clusters.
+            // Most vectors of a lost cluster have copies in other clusters.
             assert!(lost <= 30, "{what}: {lost} of {}", place.model.len());
         }
     }

@@ -1,5 +1,4 @@
-//! Damages inline indexes after direct inserts. Repair can read some pages in the journal of the
-//! last checkpoint.
+//! Damages inline indexes after direct inserts. The journal has some pages too.
 
 use stratann_layout::header::stored_checksum;
 use stratann_layout::{InlineBuilder, InlineShape, InlineView, JournalFile, stream};
@@ -7,8 +6,7 @@ use stratann_layout::{InlineBuilder, InlineShape, InlineView, JournalFile, strea
 use super::*;
 
 impl Place {
-    /// An index whose journal has the pages `numbers`, with the bytes of the file, and the deleted
-    /// ids.
+    /// The journal has the pages `numbers`. Also returns the deleted ids.
     fn inline(numbers: &[u32]) -> (Self, BTreeSet<u64>) {
         let (layout, update) = INLINE;
         let (place, gone) = Self::grown(layout, update);
@@ -50,7 +48,6 @@ impl Place {
         self.entry(FileKind::Journal, None).name
     }
 
-    /// The live ids on a page, in the order of their nodes.
     fn ids_on(&self, page: u32) -> Vec<u64> {
         let (placement, shape) = (self.tables().0, self.shape());
         let bytes = self.volume.read(&self.pages()).unwrap();
@@ -115,8 +112,7 @@ fn damage_of_a_page_costs_its_vectors_unless_the_journal_has_it() {
         .remove(&place.entry(FileKind::Entries, None).name)
         .unwrap();
     place.loses(&volume, &BTreeSet::new(), "torn pages");
-    // The file ends before pages that are not in the journal, has no readable header, or is
-    // missing.
+    // The file ends early, has no readable header, or is missing.
     let volume = place.damaged(&name, &|bytes| bytes.truncate(at(count - 5)));
     place.loses(&volume, &place.ids_of(count - 5..count - 2), "cut");
     let volume = place.damaged(&name, &|bytes| bytes[20] ^= 1);
@@ -165,8 +161,7 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let text = format!("1 of {count} pages are damaged");
         let torn = |lost: &Lost| lost.what.contains(&text) && lost.file.ends_with(&pages);
         assert!(report.lost.iter().any(torn), "{report:#?}");
-        // The file has an older version of the last page, with only one node. The nodes that were
-        // inserted later are lost.
+        // The file has an older version of the last page. Nodes that were inserted later are lost.
         let (shape, last) = (place.shape(), place.ids_on(count - 1));
         assert!(last.len() > 1, "{last:?}");
         let volume = place.damaged(&pages, &|bytes| {
@@ -185,8 +180,7 @@ fn of_a_damaged_journal_what_is_in_the_file_counts() {
         let fewer = |lost: &Lost| lost.what.contains(text) && lost.file.ends_with(&pages);
         assert!(report.lost.iter().any(fewer), "{report:#?}");
     }
-    // A page of the journal is damaged under a correct checksum of the journal. The repair takes
-    // this page from the file, and the others from the journal.
+    // The journal has a correct checksum. The repair takes its damaged page from the file.
     let mut payload = JournalFile::head(BLOCK, &[1, 50]);
     let bytes = place.volume.read(&pages).unwrap();
     for page in [1, 50] {
@@ -210,7 +204,7 @@ fn without_the_placement_pages_count_up_to_the_last_node() {
     let (shape, pages) = (place.shape(), place.pages());
     let table = place.entry(FileKind::Placement, None).name;
     let nodes = u64::from(place.tables().0.nodes);
-    // After a crash, the file may also have complete and torn pages that no checkpoint has.
+    // After a crash, the file may also have pages that no checkpoint has.
     let crashed = |bytes: &mut Vec<u8>| {
         assert_eq!(bytes.len(), at(count));
         let mut builder = InlineBuilder::new(shape);

@@ -51,8 +51,7 @@ fn with_a_page_of_lists_the_leading_parts_on_it_are_lost() {
                 .filter(|id| !found.contains_key(id))
                 .collect();
             let all: BTreeSet<u64> = on.iter().map(|&(_, id)| id).collect();
-            // A copy of the leading part of a node of the build may still be on an earlier page of
-            // the node.
+            // An earlier page may still have the leading part of a node of the build.
             assert!(lost.is_subset(&all), "{what}: {lost:?} of {all:?}");
             for &(_, id) in on.iter().filter(|&&(node, _)| node >= built) {
                 assert!(lost.contains(&id), "{what}: {id}");
@@ -87,8 +86,7 @@ fn with_what_waits_the_leading_parts_of_new_nodes_are_lost() {
 fn what_waits_is_whole_whatever_becomes_of_pages_of_vectors() {
     let (place, _) = Place::grown(LAYOUT, Update::Accumulate);
     let (placement, pending) = place.tables();
-    // An id that was deleted and inserted again may have a pending record of its dead node, while
-    // its new node is on a page.
+    // A pending record may belong to a dead node, although a new node of its id is on a page.
     let counts =
         |record: &&stratann_layout::PendingRecord| !placement.is_dead(record.id, record.node);
     let waiting: BTreeSet<u64> = pending

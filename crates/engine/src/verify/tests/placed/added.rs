@@ -1,5 +1,4 @@
-//! `verify` on indexes with vectors apart from lists, after direct inserts: the pages, the file and
-//! the ids of the inserted vectors.
+//! `verify` on inserted vectors, if vectors are stored apart from lists.
 
 use stratann_layout::SlottedShape;
 
@@ -30,7 +29,7 @@ impl Grown {
         }
     }
 
-    /// A copy with a changed added page: `change` changes its first node and its records.
+    /// `change` may change the first node and the records of the page.
     fn rewritten(&self, at: u64, change: impl Fn(&mut u32, &mut Vec<Coded>)) -> SimVolume {
         let Last { name, shape, built } = self.last();
         self.changed(&name, |bytes| {
@@ -188,7 +187,7 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
     });
     let text = format!("node {} has a vector that does not decode", first + 3);
     grown.says(&volume, 1, &name, &text);
-    // The repeated ids are of a vector of the first segment, and of a vector of the last segment.
+    // Ids of the first segment and of the last segment.
     for id in [20, 290] {
         let volume = grown.rewritten(0, |_, records| records[3].0 = id);
         let found = lines(&volume);
@@ -205,8 +204,7 @@ fn vectors_decode_and_ids_are_unique_over_all_segments() {
     let volume = grown.with(|_, pending, _| pending.records[0].id ^= 1);
     let text = format!("node {node} has the external id {}", pending.records[0].id);
     grown.says(&volume, 1, &name, &text);
-    // Without the placement, it is unknown which ids are live, and only the pages of the build are
-    // read.
+    // Without the placement, only the pages of the build are read.
     let volume = grown.volume.fork();
     let entry = grown.manifest();
     let table = &entry.file(FileKind::Placement.name()).unwrap().name;

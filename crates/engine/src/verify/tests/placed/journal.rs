@@ -1,11 +1,10 @@
-//! `verify` on inline indexes, whose pages are in place, with a journal of the pages that are to be
-//! written.
+//! `verify` on inline indexes with a journal of pages that are to be written.
 
 use stratann_layout::{InlineShape, JournalFile};
 
 use super::*;
 
-/// The offsets of the degree of the first record on a page, and of its first link.
+/// The next constant is the offset of the first link of this record.
 const DEGREE_AT: usize = 8 + 8 + WIDE;
 const LINK_AT: usize = DEGREE_AT + 4;
 
@@ -23,7 +22,7 @@ impl Grown {
         self.manifest().file(kind.name()).unwrap().name.clone()
     }
 
-    /// Another index, whose journal has the pages `numbers` of the file after `change`.
+    /// `change` changes the pages `numbers` of the journal.
     fn journal(&self, numbers: &[u32], change: impl Fn(u32, &mut [u8])) -> Self {
         let (file, size) = self.pages();
         let bytes = self.volume.read(&file).unwrap();
@@ -72,8 +71,7 @@ fn what_the_journal_has_may_be_anything_in_the_file() {
         let places = || numbers.iter().map(|&page| (page as usize + 1) * size);
         harmless(&|bytes| places().for_each(|at| bytes[at + 512..at + 1_024].fill(7)));
         harmless(&|bytes| places().for_each(|at| bytes[at..at + size].fill(0)));
-        // The journal has pages that are not in the file yet, and the file has only the beginning
-        // of one of them.
+        // The journal has pages that are not in the file yet, or only in part.
         if numbers.ends_with(&[pages - 2, pages - 1]) {
             let end = (pages as usize - 1) * size;
             harmless(&|bytes| bytes.truncate(end + 100));
@@ -234,8 +232,8 @@ fn a_journal_belongs_to_inline_pages_that_took_inserts_and_to_nothing_else() {
         let volume = grown.with(|_, _, m| m.files.retain(|entry| entry.role != role));
         grown.says(&volume, 1, "/MANIFEST", &format!("it names no {role} file"));
     }
-    // The manifest says that the index took no direct inserts, so their files and later pages do
-    // not belong to it.
+    // Without direct inserts in the manifest, their files and later pages do not belong to the
+    // index.
     let volume = grown.with(|_, _, manifest| manifest.placement = None);
     let found = lines(&volume);
     for role in ["placement", "journal"] {
