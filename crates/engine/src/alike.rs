@@ -9,9 +9,9 @@ use strsim::damerau_levenshtein;
 /// [`is_slip`] does not compare shorter names, since many of them differ by one edit.
 const LEAST_NAME: usize = 3;
 
-/// Returns the name that a user meant by `typed`. It has at most one edit for every three letters,
-/// or one edit if it is short. Otherwise `typed` may abbreviate a name: it has the first letter of
-/// the name, and others in order.
+/// Returns the name that a user meant by `typed`: the nearest name with at most one edit for every
+/// three letters, or one edit if the names are short. Otherwise `typed` may abbreviate a name: it
+/// has the first letter of the name, and others in order.
 pub fn meant<'a>(typed: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let names: Vec<&str> = names.into_iter().collect();
     let length = |name: &str| name.chars().count();

@@ -82,8 +82,8 @@ impl Default for CatalogOptions {
 ///
 /// To change an index, call [`LiveIndex::over`](crate::LiveIndex::over) with the index that
 /// [`index`](Catalog::index) returns. The changed index has its own threads, and leases memory of
-/// the budget for its changes. If memory is missing, the call waits for the time
-/// [`CatalogOptions::patience`], and then fails.
+/// the budget for its changes. Without a budget, this memory is neither limited nor counted. If
+/// memory is missing, the call waits for the time [`CatalogOptions::patience`], and then fails.
 pub struct Catalog {
     place: IndexPaths,
     budget: Arc<Budget>,

@@ -802,8 +802,8 @@ impl Index {
         self.shared.worker_pool(threads, self.options.io)
     }
 
-    /// A pool with up to `most` threads, for later batches too. If the system refuses so many, it
-    /// has `threads`.
+    /// A pool with up to `most` threads, for later batches too. If the system refuses so many, the
+    /// pool has `threads`.
     pub(crate) fn workers(&self, threads: usize, most: usize) -> Result<Arc<WorkerPool>, Error> {
         let beside = most.min(crate::threads::processors());
         match self.worker_pool(threads.max(beside)) {

@@ -243,7 +243,7 @@ impl Navigation {
     }
 
     /// Walks like [`walk`](Self::walk). If all found nodes are equally far, all nodes of a graph of
-    /// up to 65,536 are compared. An example are vectors with a single element that is not 0.
+    /// up to 65,536 are compared. This happens if each vector has a single element that is not 0.
     pub(crate) fn look(
         &self,
         kernel: &Kernel,

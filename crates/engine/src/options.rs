@@ -21,12 +21,13 @@ pub struct BuildOptions {
     /// follows from `space` and is more than 64, L is at least twice R.
     pub build_list: usize,
     /// An edge is dropped if a detour is shorter by this factor of squared distances (as in
-    /// DiskANN). The factor is at least 1.
+    /// DiskANN). The factor is at least 1. With a larger factor, more long edges stay.
     pub alpha: f32,
     /// The bytes of a vector's PQ code. `None` means the code size of `codebook`, or without a
     /// codebook a quarter of the dimensions.
     pub code_bytes: Option<usize>,
-    /// The kind of low codes. `code_bytes` is then the size of the high codes.
+    /// The kind of low codes. `None` is the choice of the preset. With low codes, `code_bytes` is
+    /// the size of the high codes.
     pub low_codes: Option<LowCodes>,
     /// A codebook, which several indexes can share. With `None`, the build trains one on the rows.
     pub codebook: Option<Codebook>,
@@ -48,22 +49,24 @@ pub struct BuildOptions {
     /// is too small for all codes, the build puts the codes into the nodes; a preset with another
     /// layout is refused. The memory also decides whether large vectors are in two parts.
     pub search_memory: Option<u64>,
-    /// The largest number of bytes that the index may take on storage. R is then the largest degree
-    /// from 16 to 96 with which the index is expected to fit. `space` and `degree` exclude each
-    /// other.
+    /// The largest number of bytes that the index may take on storage, before later inserts. R is
+    /// then the largest degree from 16 to 96 with which the index is expected to fit. `space` and
+    /// `degree` exclude each other.
     pub space: Option<u64>,
     /// The approximate number of vectors in each cluster. `None` means 32, or 12 in `replicated`.
     pub cluster_size: Option<usize>,
     /// The largest number of clusters that a vector of a cluster index may be in. `None` means 8.
     pub replicas: Option<usize>,
     /// A file of recorded queries, for the layout `grouped`. Of the clusters of a vector, the
-    /// vector is stored in the group of the cluster that these queries probe most often.
+    /// vector is stored in the group of the cluster that these queries probe most often. `None`
+    /// assumes equal frequencies. A merge does not use the file.
     pub query_log: Option<PathBuf>,
     /// Whether the build measures which list size reaches which recall. The measurement needs a
     /// pass over the rows and some hundred searches. A build of fewer than 5,000 rows does not
     /// measure.
     pub calibrate: bool,
-    /// The number of OS threads. With one thread, the same rows and seed give the same graph.
+    /// The number of OS threads. With one thread, the same rows and seed give the same graph. A
+    /// cluster index is the same with any number.
     pub threads: usize,
     /// The seed of all random choices.
     pub seed: u64,
@@ -72,13 +75,14 @@ pub struct BuildOptions {
     /// Whether the build may replace an existing index, atomically when the new one is complete.
     pub overwrite: bool,
     /// Whether a build leaves savepoints if it fails or is killed. The next build of the same rows
-    /// with the same options resumes from them. Savepoints cost one pass to hash the rows, and the
-    /// bytes of the graph.
+    /// with the same options resumes from them, and removes them when it succeeds. Savepoints cost
+    /// one pass to hash the rows, and the bytes of the graph.
     pub resume: bool,
     /// The least seconds of work between two savepoints of the graph. With 0, savepoints are
     /// written whenever possible.
     pub savepoint_seconds: f64,
-    /// Tiers to which the build copies files for searches after the commit.
+    /// Tiers to which the build copies files for searches after the commit. The copies do not count
+    /// as memory of the build.
     pub places: Places,
 }
 

@@ -145,7 +145,8 @@ const OVERTAKEN: usize = 16;
 #[derive(Clone, Copy, Debug)]
 struct Stone {
     bound: u32,
-    /// The timestamp from which these records are dead: the number of dead records at that time.
+    /// The timestamp from which these records are dead: the number of dead records, including the
+    /// record of this tombstone.
     since: u32,
 }
 
@@ -227,7 +228,7 @@ impl Dead<'_> {
 
     /// Adds all dead nodes that have rows to `met`. `look` receives the ids with records that died
     /// since the last call, in ascending order. It must call its function with each node of these
-    /// ids that has a row.
+    /// ids that has a row, and may call it with other nodes.
     pub(crate) fn meet_rows(
         &self,
         look: impl FnOnce(&[u64], &mut dyn FnMut(u64, u32)) -> Result<(), Error>,
@@ -296,8 +297,8 @@ impl Tombstones {
         self.insert_below(id, ALL_NODES)
     }
 
-    /// Marks the records of an id on nodes below `bound` as dead. `false` if the id has this bound
-    /// or a higher one.
+    /// Marks the records of an id on nodes below `bound` as dead. Returns `false` if the id already
+    /// has this bound or a higher bound.
     pub(crate) fn insert_below(&self, id: u64, bound: u32) -> bool {
         let mut shard = self.shard(id).write();
         let before = shard.stones.get(&id).copied();

@@ -31,11 +31,14 @@
 //! them.
 //!
 //! An index folder that is copied to another machine has the same random number, so both machines
-//! share copies on a memory server. A copy is compared with the original, an existing one by its
-//! hash (`tier/src/remote/volume.rs`). An index that is opened for changes has copies of its own.
+//! share copies on a memory server. An existing copy is compared with the original by its hash
+//! (`tier/src/remote/volume.rs`), and a new copy byte by byte. An index that is opened for changes
+//! has its own copies, which are written after the originals.
 //!
 //! **Roles.** Searches read pages with lists (`topology`) and pages with vectors only (`vectors`)
-//! from storage. A place for another role is refused.
+//! from storage. A place for another role is refused: searches do not read codes and ids from
+//! storage, and the log belongs to the manifest. If vectors are beside lists, a place for `vectors`
+//! is refused too.
 
 mod listed;
 mod names;

@@ -53,7 +53,7 @@ const USUAL_LIST: usize = 100;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PageFile {
     pub(crate) pages: u64,
-    /// Pages that are never in memory. The table that finds pages has entries for them.
+    /// Pages that are never in memory. The table that finds pages has entries for these pages.
     pub(crate) empty: u64,
     pub(crate) page_bytes: usize,
     /// The approximate bytes of a read that covers several pages; 0 if reads cover one.

@@ -73,7 +73,7 @@ pub(crate) fn most_nodes(volume: &dyn Volume, manifest: &Manifest) -> u64 {
     nodes.min(bytes.fold(0, u64::saturating_add))
 }
 
-/// For errors.
+/// The name of a file of this kind for errors.
 pub(crate) fn file_of(
     volume: &dyn Volume,
     manifest: &Manifest,

@@ -7,8 +7,8 @@ use std::thread::{self, ScopedJoinHandle};
 
 use parking_lot::Mutex;
 
-/// The number of processors that this process may use. It is cached, since it costs a dozen system
-/// calls.
+/// The number of processors that this process may use. The number is cached, since a look-up costs
+/// a dozen system calls.
 pub fn processors() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get))

@@ -16,8 +16,8 @@ pub(crate) fn high_bytes(manifest: &Manifest) -> Result<usize, Error> {
 }
 
 impl BuildOptions {
-    /// The options for the index that replaces this one. The build trains a codebook for codes of
-    /// the same length.
+    /// The options for the index that replaces this one. Unless the caller gives a codebook, the
+    /// build trains one for codes of the same length.
     pub(crate) fn of_manifest(manifest: &Manifest) -> Result<Self, Error> {
         let facts = &manifest.build;
         let defaults = Self::default();

@@ -5,7 +5,7 @@ use stratann_layout::{BLOCK, chunks};
 use crate::Error;
 
 /// C, the bytes of the smallest chunk of vectors for which β is at most `overhead`. β is the memory
-/// of chunks, as a share of the uncompressed vectors (DecoupleVS §3.3).
+/// that a search keeps for the chunks, as a share of the uncompressed vectors (DecoupleVS §3.3).
 ///
 /// # Errors
 /// The call fails if the share is more than 1, or less than the four bytes that each block of

@@ -438,6 +438,7 @@ impl Carried<'_> {
         Self {
             log_from: LogFrom {
                 number: checkpoint.next_log(),
+                // The first record in that log may have any sequence number.
                 sequence: 0,
             },
             next_id: 0,

@@ -9,7 +9,7 @@
 //! The limits follow from searches on package-text, with graphs of the same R and L, and memory
 //! from the codes alone to the whole index (`bench/budgets.toml`). Leading parts need the fewest
 //! reads, with one exception: memory has space for all lists, but for less than a third of the
-//! pages with leading parts. Whole vectors apart from lists then need a tenth less reads at recall
+//! pages with leading parts. Whole vectors apart from lists then need a tenth fewer reads at recall
 //! .97, but cannot reach .99.
 //!
 //! The steps of a leading part must be small compared with the length of a row. A much shorter row
@@ -24,15 +24,15 @@ use crate::stores::writing::coding::Coding;
 
 /// With leading parts, a page must have at least this multiple of the nodes with whole vectors.
 const MORE_ON_A_PAGE: f64 = 2.0;
-/// The largest factor between the length of a row and the median length. The next constant is the
-/// share of rows that may exceed it.
+/// The largest factor between the length of a row and the median length.
 const OFF: f32 = 2.0;
+/// The share of rows that may exceed this factor.
 const EXCEPTIONS: f64 = 0.01;
 /// The largest share of rows whose leading parts do not locate all elements.
 const VAGUE: f64 = 0.01;
 const LEAST: usize = 256;
-/// If this share of the pages with leading parts fits into memory, they need fewer reads than
-/// vectors apart from lists.
+/// If this share of the pages with leading parts fits into memory, leading parts need fewer reads
+/// than vectors apart from lists.
 const ROOM: f64 = 1.0 / 3.0;
 
 /// Whether searches read less with vectors in two parts. `spare` is the memory of searches beyond

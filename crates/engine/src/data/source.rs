@@ -109,7 +109,7 @@ fn size_error(name: &str, found: usize, rows: usize, dim: usize, element: Elemen
     }
 }
 
-/// Checks rows. The number is that for the first row, and the bytes are whole rows.
+/// Checks rows. The number belongs to the first row, and the bytes are whole rows.
 pub(crate) type Check = fn(&dyn VectorSource, Metric, usize, &[u8]) -> Result<(), DataError>;
 
 /// Returns an error with row and column if a row has no finite distance to others. It has NaN,

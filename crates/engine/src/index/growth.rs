@@ -48,8 +48,8 @@ pub(crate) fn rebalance_after(nodes: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LooksAt {
     Chosen,
-    /// As `Chosen`. In layouts with vectors beside lists, every vector on a page that a walk reads,
-    /// too.
+    /// The vectors of `Chosen`, and in layouts with vectors beside lists every vector on a page
+    /// that a walk reads.
     WholePages,
     All,
 }

@@ -53,7 +53,7 @@ pub(crate) trait Lender: Send + Sync {
 }
 
 /// The memory that a [`Lender`] counts for an index until the grant is dropped. A thread with the
-/// lock of the lender must not drop it.
+/// lock of the lender must not drop the grant.
 pub(crate) struct Grant {
     lender: Arc<dyn Lender>,
     number: u64,
@@ -147,8 +147,8 @@ impl Lent {
         Ok(())
     }
 
-    /// Gives back leased bytes, so that `more` remain of those after the first reservation. No call
-    /// of `grow` may run.
+    /// Gives back leased bytes. Of the bytes leased after the first reservation, `more` remain. No
+    /// call of `grow` may run.
     pub(crate) fn keep(&self, more: u64) {
         let Some(grant) = &self.grant else {
             return;

@@ -24,8 +24,8 @@ pub struct OpenOptions {
     /// The tier from which each role is read. Copies in memory and mapped copies count as `memory`.
     pub places: Places,
     /// A sample of the served queries, for live recall
-    /// ([`Index::measure_recall`](crate::Index::measure_recall)). An index of a catalog cannot have
-    /// it.
+    /// ([`Index::measure_recall`](crate::Index::measure_recall)). The sample counts towards
+    /// `memory`. An index of a catalog cannot have it.
     pub watch_recall: Option<RecallWatch>,
     /// Whether an index of the preset `stratann` is [unpacked](crate::MemoryPlan::unpacked) if it
     /// is only searched and `memory` has space for it. It then opens more slowly. An index with a

@@ -2,8 +2,8 @@
 //! in place of compressed pages. A row has the list and the vector of one node.
 //!
 //! If an index fits into memory as a whole, a search spends half of its time decoding lists and
-//! vectors (docs/measured.md, "Unpacked indexes"). So if the budget has memory for all of them
-//! without compression, an index that is opened for reading decodes each once.
+//! vectors (docs/measured.md, "Unpacked indexes"). So if the budget has memory for all lists and
+//! vectors without compression, they are decoded once, when the index is opened for reading.
 //!
 //! ```text
 //!   packed-…, layered-…, adjacency-…, vectors-…  ──decoded once──>  row 0 | row 1 | ..

@@ -11,8 +11,9 @@
 //! with nodes above the last node are from after the checkpoint, and the log has their vectors. If
 //! vectors are in two parts, the leading parts are on pages of the graph.
 //!
-//! In a segment that a merge kept, page numbers are from before the merge. So each record counts as
-//! a record of the segment's first node, which is below the bound of each later delete.
+//! In a segment that a merge kept, page numbers are from before the merge. All of its records have
+//! different ids. So each record counts as a record of the segment's first node, which is below the
+//! bound of each later delete.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -38,9 +39,9 @@ struct Part<'m> {
     n: u32,
     format: Box<dyn PageFormat>,
     decoders: Decoders,
-    /// The records of the build, by the numbers on their pages. The next field is the number of
-    /// these pages.
+    /// The records of the build, by the numbers on their pages.
     built: Range<u64>,
+    /// The number of pages of the build.
     pages: u64,
     vectors: u64,
     /// If a merge kept the segment, the node as which its records count.

@@ -15,9 +15,9 @@ const LOST: [i32; 4] = [5, 61, 74, 117];
 pub(super) enum Header {
     /// The file is the file that the manifest names.
     Right(FileHeader),
-    /// The reason. The bytes after the header may still be readable.
+    /// The header is damaged, for this reason. The bytes after it may still be readable.
     Damaged(String),
-    /// The reason. The file is missing, or does not belong to the index.
+    /// The file is missing or does not belong to the index, for this reason.
     None(String),
 }
 

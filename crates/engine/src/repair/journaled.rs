@@ -32,7 +32,7 @@ struct Even<'m> {
     /// `None` if the whole file is lost.
     file: Option<(&'m FileEntry, String)>,
     journal: JournalFile,
-    /// In ascending order.
+    /// The readable pages of the journal, ascending.
     laid: Vec<u32>,
 }
 

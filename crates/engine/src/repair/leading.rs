@@ -31,10 +31,10 @@ pub(super) struct LeadingParts<'m> {
     moved: Vec<(u32, u64)>,
     /// Nodes with this number or a higher one were inserted after the build.
     built: u32,
-    /// The page that was read last. The next fields are its bytes, and the ids and parts of its
-    /// nodes.
+    /// The page that was read last.
     here: Option<u64>,
     page: Vec<u8>,
+    /// The nodes of this page, with their ids and the positions of their parts.
     parts: Vec<(u32, u64, Range<usize>)>,
     bytes: Vec<u8>,
     found: Vec<u8>,

@@ -250,7 +250,7 @@ impl Work<'_> {
         // are in a set.
         let mut known: HashSet<String> = lost.iter().map(|lost| lost.file.clone()).collect();
         for problem in verified.problems {
-            // Problems of ids and of log records name no single file, and are reported elsewhere.
+            // Problems of ids and of log records name no single file, and are reported as vectors.
             let of_a_file = problem.file != volume.name();
             if of_a_file && known.insert(problem.file.clone()) {
                 let what = problem.what.strip_prefix(&format!("{}: ", problem.file));

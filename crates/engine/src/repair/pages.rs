@@ -126,8 +126,9 @@ impl Pages {
 pub(super) struct Tally {
     /// The number of nodes on whole pages.
     pub(super) seen: u64,
-    /// The number of damaged pages. The next field has the offset and the fault of the first.
+    /// The number of damaged pages.
     pub(super) pages: u64,
+    /// The offset and the fault of the first damaged page.
     pub(super) first: Option<(u64, String)>,
     /// The number of vectors whose records are damaged, or whose bytes are not a vector.
     pub(super) undecodable: u64,

@@ -68,7 +68,7 @@ pub(super) type Table<T> = Result<T, String>;
 pub(super) struct Newest {
     /// The two halves of each id, and the inverted node. So the highest node of an id sorts first.
     records: Vec<[u32; 3]>,
-    /// At this number, records with a lower node than another record of their id are dropped.
+    /// At this number of records, a record is dropped if its id has a record with a higher node.
     limit: usize,
     taken: Bits,
 }

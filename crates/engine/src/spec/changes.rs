@@ -55,8 +55,9 @@ pub struct DirectOptions {
     /// beside inserts are then equally fast from the start. If false, new vectors wait in memory.
     pub write_home: bool,
     /// Whether background threads write the pages that inserts changed (OdinANN §3.3, optimisation
-    /// 1: the write-back cache). If false, each insert waits for its pages, as in the comparison of
-    /// the paper's Figure 9.
+    /// 1: the write-back cache). If false, each insert waits for its pages, under
+    /// [`Update::Relocate`] with the locks of its records, as in the comparison of the paper's
+    /// Figure 9.
     pub write_behind: bool,
     /// The number of concurrent inserts on each thread.
     pub in_flight: usize,

@@ -13,7 +13,7 @@ pub enum Layout {
     /// Compressed lists are in pages, and compressed vectors in segments, as in DecoupleVS §3.3.
     Decoupled,
     /// As [`Coupled`](Layout::Coupled), with the codes of the neighbours beside each list (AiSAQ
-    /// §3.1).
+    /// §3.1), so that no codes stay in memory.
     Inline,
     /// As [`Packed`](Layout::Packed), but only the leading part of each vector is beside its list.
     /// The trailing parts are in segments.
@@ -23,11 +23,11 @@ pub enum Layout {
     Csr,
     /// Clusters. A posting list has the vectors of all its members, as in SPANN.
     Replicated,
-    /// Clusters. A posting list has only the numbers of its members. The second-tier memory paper
-    /// calls this layout decoupled (§6.1).
+    /// Clusters. A posting list has only the numbers of its members; every vector is stored once.
+    /// The second-tier memory paper calls this layout decoupled (§6.1).
     Addressed,
-    /// As [`Addressed`](Layout::Addressed), but each vector is in the group of one of its clusters
-    /// (second-tier memory paper, §6.2).
+    /// As [`Addressed`](Layout::Addressed), but each vector is in the group of one of its clusters,
+    /// which one read returns (second-tier memory paper, §6.2).
     Grouped,
 }
 

@@ -108,7 +108,7 @@ named! {
         Merge = "merge", "New vectors wait in memory until a merge (FreshDiskANN)",
         /// The vector is written at once, and so are the lists that get a link to it, in place (the
         /// baseline of OdinANN's Figure 9). If codes are in the pages, this is the only direct
-        /// insert.
+        /// insert, and needs neither codes nor a placement table in memory.
         InPlace = "in-place", "New vectors are written at once, and each changed page is rewritten in place",
         /// The vector is written at once. The insert writes all changed records together, to pages
         /// with free slots (OdinANN §3.2).
@@ -129,7 +129,7 @@ pub struct Rerank {
     /// The number of candidates in a batch (B).
     pub batch: usize,
     /// The least share of a batch that must enter the results. If the share is smaller, re-ranking
-    /// ends.
+    /// ends. With 0, it never ends early.
     pub benefit: f64,
     /// Whether the errors of codes end re-ranking, and not `benefit`. After the first K + B
     /// candidates, the search reads all candidates that may still be results.

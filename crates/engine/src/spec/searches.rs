@@ -19,7 +19,7 @@ named! {
 named! {
     /// The strategy of a search with a filter.
     pub enum Way, "way" {
-        /// Walks the graph or probes clusters, and passes vectors that do not match.
+        /// Walks the graph or probes clusters, also through vectors that do not match.
         Within = "within", "Walks the graph, or probes clusters, and also passes vectors that do not match",
         /// Starts from all matches, and compares them one after the other.
         Before = "before", "Compares the codes of all matches, and reads the vectors of the best",
@@ -65,14 +65,15 @@ pub struct SearchOptions {
     /// seeds, it begins at the entry points. PRESS uses [`Press::seeds`] instead.
     pub seeds: usize,
     /// Whether distances must be exact to the last bit in the layered layout. The search then reads
-    /// the trailing parts of all results.
+    /// the trailing parts of all results. Other layouts always give exact distances.
     pub exact: bool,
-    /// Whether a search ends as soon as it expects no better result. It expects this from the code
-    /// errors of the query so far. Such a search reads less, and its recall is a little lower.
+    /// Whether a search ends as soon as the code errors of the query so far make a better result
+    /// unlikely. Such a search reads less, and its recall is a little lower.
     pub stop_early: bool,
     /// The target recall: the share of the true `k` nearest to find, above 0 and up to 1. `list` is
     /// then ignored. The measurements of [`calibrate`](crate::calibrate) give the number of
-    /// candidates: as many as queries needed whose results were at the same distance.
+    /// candidates: as many as queries needed whose results were at the same distance. In a cluster
+    /// index, the number of probes follows from the distance of the nearest head.
     ///
     /// `recall` cannot be combined with `stop_early` or `probes`. A search must use PRESS if and
     /// only if the preset's strategy is PRESS.
@@ -88,7 +89,8 @@ pub struct SearchOptions {
     /// The number of queries in flight on each thread: 1 for the least latency, more for
     /// throughput. `None` chooses by the size of the batch
     /// ([`in_flight`](SearchOptions::in_flight)). A batch of at least 256 queries for each thread
-    /// tries several numbers. A small memory budget lowers the number.
+    /// tries several numbers. A small memory budget lowers the number. The results of best-first
+    /// search do not depend on it.
     pub in_flight: Option<usize>,
 }
 

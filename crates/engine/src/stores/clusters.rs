@@ -64,7 +64,7 @@ pub(crate) const GROUPED: Composition = composition(
 /// The most bytes in one read of several single vectors.
 const MOST_BYTES: usize = 64 << 10;
 /// If the gap between two vectors has at most this many bytes, one read covers both. A request to
-/// an SSD takes as much time as the transfer of these bytes. Requests to RDMA, CXL and NVM take
+/// an SSD takes as much time as the transfer of so large a gap. Requests to RDMA, CXL and NVM take
 /// less, but cost CPU time too.
 const GAP: u64 = 1 << 10;
 

@@ -46,8 +46,8 @@ pub(crate) trait PageView<'p>: Copy {
 pub(crate) trait NodePages: Send + Sync {
     /// Whether the vector of a node is beside its list. A search then ranks the node at once.
     const VECTORS: bool;
-    /// Whether only the leading part of a vector is beside the list. It is exact enough for
-    /// ranking.
+    /// Whether only the leading part of a vector is beside the list. The leading part is exact
+    /// enough for ranking.
     const PARTS: bool = false;
     /// Whether the codes of the neighbours are beside the list. Memory then has only codes of entry
     /// points.

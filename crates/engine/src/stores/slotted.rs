@@ -19,7 +19,7 @@ pub(crate) struct SlottedPages {
     pub(crate) shape: SlottedShape,
     pub(crate) directory: PageDirectory,
     pub(crate) file: String,
-    /// Empty in a segment.
+    /// The placement stays empty in a segment.
     pub(crate) placement: Placed,
 }
 

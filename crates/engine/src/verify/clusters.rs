@@ -21,11 +21,12 @@ use crate::{Error, stored};
 const PIECE: usize = 1 << 20;
 
 struct Found {
-    /// The next field has the vectors that are in any cluster.
     own: Bits,
+    /// The vectors that are in any cluster.
     members: Bits,
-    /// The next field has the number of members of the largest cluster.
+    /// The number of members of all clusters.
     total: u64,
+    /// The number of members of the largest cluster.
     largest: u64,
     complete: bool,
 }

@@ -20,7 +20,7 @@ pub(super) struct IdFile {
     /// The ids and nodes of records that wait for the look-up.
     waiting: Vec<(u64, u32)>,
     records: u64,
-    /// The entries of which a record has the id.
+    /// For each entry, whether a record has its id.
     found: Bits,
     /// If a look-up could not read a block, it is unknown which entries have no record.
     unread: bool,

@@ -9,13 +9,13 @@ use crate::stores::VectorsAt;
 
 #[derive(Debug, Default)]
 pub(super) struct Sums {
-    /// The next field counts the links of these lists.
     pub(super) lists: u64,
+    /// The links of these lists.
     pub(super) edges: u64,
     pub(super) degree_max: u32,
     pub(super) list_bytes: u64,
-    /// The next field has the bytes of these vectors on storage.
     pub(super) vectors: u64,
+    /// The bytes of these vectors on storage.
     pub(super) vector_bytes: u64,
 }
 

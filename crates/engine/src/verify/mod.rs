@@ -107,7 +107,7 @@ pub struct VerifyReport {
     pub problems: Vec<Problem>,
     /// The number of all problems.
     pub problem_count: u64,
-    /// The number of problems that are no damage: unreadable files of other users, and reads that
+    /// The number of problems that are no damage: files that this user may not read, and reads that
     /// failed for a reason outside the file.
     pub unread: u64,
     /// The number of problems of the index itself, if copies were read. With 0, only the copies are
@@ -166,7 +166,8 @@ pub fn verify(path: impl AsRef<Path>, progress: &dyn Progress) -> Result<VerifyR
 }
 
 /// Checks an index like [`verify`], but reads the copies of roles that have a place in `places`.
-/// Missing copies are made first. If there is a problem, the index itself is read too.
+/// Missing copies are made first. If there is a problem, the index itself is read too, since a copy
+/// of a damaged file is damaged.
 ///
 /// # Errors
 /// The call fails as [`verify`] does, if a place is in memory, or if the index does not have one of

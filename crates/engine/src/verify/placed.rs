@@ -190,8 +190,8 @@ impl Check<'_> {
         if !changes.is_empty() {
             let most = walk.links.len().max(degree);
             apply(changes, node, &mut walk.links);
-            // Two concurrent inserts may both have used the last free place of a list. This is no
-            // damage.
+            // Two concurrent inserts may both have used the last free place of a list. Only the
+            // first link will be written, so this is no damage.
             walk.links.truncate(most);
         }
         self.links(place, &walk.links, bytes);

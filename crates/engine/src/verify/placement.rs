@@ -95,8 +95,8 @@ impl Tables {
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     records: u64,
-    /// The next field counts live records that were inserted after the build, and are in the table.
     dead: u64,
+    /// Live records that were inserted after the build, and are in the table.
     later: u64,
 }
 

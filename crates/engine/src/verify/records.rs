@@ -303,8 +303,8 @@ struct Parts {
 }
 
 pub(super) struct Records<'a> {
-    /// The next field says whether the file has vectors with their external ids.
     lists: bool,
+    /// Whether the file has vectors with their external ids.
     pub(super) vectors: bool,
     pub(super) leading: bool,
     parts: Option<Parts>,

@@ -81,7 +81,7 @@ fn ids_that_are_the_numbers_of_their_nodes_have_none() {
         let table = IdTable::open(&volume, manifest).unwrap();
         assert_eq!(table.is_some(), has_one, "{place}");
         // One block has a node in ten bits for each row number. Pairs of id and node would need
-        // three.
+        // three blocks.
         let length = manifest.file("ids").map(|entry| entry.length);
         assert_eq!(length, has_one.then_some(2 * 4096), "{place}");
         each_vector(&index, &Silent, &mut |node, id, vector| {

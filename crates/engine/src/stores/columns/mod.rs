@@ -239,8 +239,9 @@ impl Columns {
         self.held.read().new.memory_bytes()
     }
 
-    /// Adds the columns of rows that are about to be inserted. In columns of floats, integers
-    /// become floats. The columns stay only if the result is [kept](Declared::keep).
+    /// Adds the columns of rows that are about to be inserted, or no column after an error. In
+    /// columns of floats, integers become floats. The columns stay only if the result is
+    /// [kept](Declared::keep).
     pub(crate) fn declare(&self, rows: &mut [Row]) -> Result<Declared<'_>, Error> {
         let mut declared = Declared {
             columns: self,
@@ -323,7 +324,8 @@ impl Columns {
     }
 
     /// Writes a segment of the rows in memory and of `more`, whose nodes are about to be added.
-    /// Small earlier segments are merged into it, without rows for which `is_dead` is true.
+    /// Small earlier segments are merged into it, without rows for which `is_dead` is true. Rows
+    /// that are added during the call may be included.
     pub(crate) fn write_new(
         &self,
         volume: &dyn Volume,

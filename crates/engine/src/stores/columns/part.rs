@@ -13,7 +13,7 @@ use super::bytes::{StreamFile, Window};
 use crate::Error;
 
 /// The number of nodes that are sorted and added to a set at a time. A container of a set has at
-/// most so many.
+/// most this number.
 const AT_ONCE: usize = 1 << 16;
 
 /// Nodes in order are added fast, so they are sorted first.

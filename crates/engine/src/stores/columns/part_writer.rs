@@ -20,9 +20,9 @@ use super::write::Stream;
 use crate::Error;
 use crate::sorter::{Sorted, Sorter};
 
-/// The approximate number of groups of keys in a segment. The next two constants are the bounds for
-/// one column. The first key of each group is in memory.
+/// The approximate number of groups of keys in a segment. The first key of each group is in memory.
 const GROUPS: usize = 16 << 10;
+/// The most and the least groups of one column.
 const MOST_GROUPS: usize = 1 << 10;
 const LEAST_GROUPS: usize = 16;
 

@@ -20,9 +20,9 @@ pub(crate) type EachRow<'a> = dyn FnMut(&RowEntry, &[u8]) -> Result<bool, Error>
 pub(crate) struct RowsReader {
     bytes: StreamFile,
     rows: RowsFile,
-    /// The next field has the smallest and the largest id. Without rows, these values have no
-    /// meaning.
+    /// The first and the last node. Without rows, these values have no meaning.
     nodes: (u32, u32),
+    /// The smallest and the largest id.
     ids: (u64, u64),
 }
 

@@ -94,9 +94,9 @@ pub(crate) struct SegmentWriter<'a> {
     number: u32,
     memory: u64,
     stream: Stream,
-    /// The entry of each row, sorted by node. The next sorter has the number of the entry, sorted
-    /// by id.
+    /// The entry of each row, sorted by node.
     entries: Sorter<'a>,
+    /// The number of the entry of each row, sorted by id.
     ids: Sorter<'a>,
     rows: u32,
     columns: BTreeMap<String, ColumnType>,

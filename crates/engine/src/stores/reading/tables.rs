@@ -14,7 +14,8 @@ use crate::Error;
 use crate::stored::{damaged, entry, file_of, layout, read_stream_whole};
 use crate::stores::VectorsAt;
 
-/// A placement has at most the pages of its file, one page for each node, and so many others.
+/// A placement has at most the pages of its file, one page for each node, and this number of
+/// others.
 const UNWRITTEN: u64 = 1 << 12;
 
 pub(crate) fn directory(volume: &dyn Volume, manifest: &Manifest) -> Result<DirectoryFile, Error> {

@@ -78,7 +78,8 @@ impl Waiting {
 
 pub(crate) struct Pending {
     /// A bit for each node whose list has pending changes, or for its page if codes are beside
-    /// lists. A search takes a lock only if the bit is set.
+    /// lists. A search takes a lock only if the bit is set. A bit is cleared only when the change
+    /// is on a page.
     bits: Words,
     codes: Option<RwLock<HashMap<u32, Box<[u8]>>>>,
     pages: Words,

@@ -8,10 +8,11 @@
 //!   pins        running searches     a free page is not reused until older searches have ended
 //! ```
 //!
-//! **A page never changes.** A changed record is written to a free page, which no search reads and
-//! no checkpoint names. So a search needs no lock: the page that the table names for a node keeps
-//! its record until the search ends. If the record is replaced meanwhile, the search may see the
-//! older version (OdinANN §3.3: a consistent snapshot of each record, not of the graph).
+//! **A page never changes.** A changed record is written to a free page: no node is on it, no
+//! search reads it, and no checkpoint names it. So a search needs no lock: the page that the table
+//! names for a node keeps its record until the search ends. If the record is replaced meanwhile,
+//! the search may see the older version (OdinANN §3.3: a consistent snapshot of each record, not of
+//! the graph).
 //!
 //! The layout [`inline`](super::inline) rewrites pages in place, and has no table, which would need
 //! memory for each node. A rewritten page stays dirty until all searches that began before the

@@ -10,7 +10,7 @@
 //! DecoupleVS appends raw vectors, and compresses a full segment. Here a new vector is encoded at
 //! once with the model of the last segment, and joins the **open page** in memory. If a vector does
 //! not fit, the open page is sealed, and later written once. A checkpoint seals the open page
-//! early.
+//! early, since a page that a checkpoint names is not rewritten.
 //!
 //! An added page has consecutive nodes. If the last vector of a sealed page continues on the open
 //! page, the sealed page stays in memory. So a vector is either completely in memory or completely
@@ -31,8 +31,8 @@ pub(crate) struct Added {
     shape: SlottedShape,
     built: u32,
     behind: u32,
-    /// The first node of each added page. If no vector starts on a page, it is that for the next
-    /// page.
+    /// The first node of each added page. If no vector starts on a page, the page has the first
+    /// node of the next page.
     firsts: Words,
     /// A bit for each added page: whether its last vector continues on the next page.
     runs: Words,

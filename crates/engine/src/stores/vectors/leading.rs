@@ -30,9 +30,9 @@ pub(crate) struct LeadingParts {
     first: u64,
     count: u64,
     verified: Option<u64>,
-    /// The next fields are the page's number, if the bytes are from storage, and whether it was
-    /// verified.
+    /// The bytes of a single page.
     alone: Vec<u8>,
+    /// The number of this page, if its bytes are from storage.
     alone_is: Option<u64>,
     alone_verified: bool,
     part: Vec<u8>,

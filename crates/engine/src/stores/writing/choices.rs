@@ -7,8 +7,8 @@ use super::coding::Coding;
 use crate::data::VectorSource;
 use crate::{BuildOptions, Compression, Error};
 
-/// If so many nodes with their vectors fit on a page, the layout is packed. Otherwise a traversal
-/// would read many times the bytes that it needs. A page has about fifty lists.
+/// If this number of nodes with their vectors fits on a page, the layout is packed. Otherwise a
+/// traversal would read many times the bytes that it needs. A page has about fifty lists.
 const NODES_WORTH_PACKING: f64 = 6.0;
 
 pub(crate) struct Choices<'a> {

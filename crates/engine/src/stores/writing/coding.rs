@@ -26,7 +26,7 @@ const LIST_TABLES: usize = 4;
 /// The bytes of the sample for the codec of a segment, and its least number of vectors.
 const SAMPLED_BYTES: usize = 4 << 20;
 const SAMPLED_VECTORS: usize = 64;
-/// Without chunks, so many bytes of vectors are read together to count byte values.
+/// The bytes of vectors that are read together to count byte values, if there are no chunks.
 const COUNTED_BYTES: usize = 4 << 20;
 
 #[derive(Clone, Copy, Debug)]

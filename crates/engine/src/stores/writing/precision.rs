@@ -15,7 +15,7 @@ use crate::Error;
 use crate::data::VectorSource;
 
 const QUERIES: u64 = 50;
-/// The neighbours of so many neighbours are ranked too, about `MOST` nodes in all.
+/// The number of a query's neighbours whose neighbours are ranked too, about `MOST` nodes in all.
 const HUBS: usize = 8;
 const MOST: usize = 400;
 const ANSWERS: usize = 10;
@@ -24,7 +24,7 @@ const ANSWERS: usize = 10;
 /// query reads half a page more, and half as many trailing parts.
 const ENOUGH: f64 = 0.98;
 
-/// The bytes of a record beside its list and its part. The next constant is for a page.
+/// The bytes of a record beside its list and its part, and of a page beside its records.
 const BESIDE: f64 = 9.0;
 const HEADER: f64 = 64.0;
 /// A factor of the mean size, so that the expected number of records really fits.

@@ -16,9 +16,9 @@ pub(crate) struct SlottedFile {
     counts: Vec<u16>,
     runs: RunsOn,
     buffer: Vec<u8>,
-    /// The planned first node of each page. The next field is the number of these nodes that were
-    /// reached.
+    /// The planned first node of each page.
     planned: Vec<u32>,
+    /// The number of planned first nodes that were reached.
     begun: usize,
 }
 

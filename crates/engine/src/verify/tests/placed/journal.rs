@@ -4,7 +4,7 @@ use stratann_layout::{InlineShape, JournalFile};
 
 use super::*;
 
-/// The next constant is the offset of the first link of this record.
+/// The offset of the degree of the first record on a page.
 const DEGREE_AT: usize = 8 + 8 + WIDE;
 const LINK_AT: usize = DEGREE_AT + 4;
 
